@@ -1,0 +1,264 @@
+//! The words everybody uses: who calls, what is asked, until when, and what a tool gives back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::session::Session;
+
+/// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
+pub type Arguments = Map<String, Value>;
+
+/// One call of one tool, on its way through the checkpoint. Everything but the arguments,
+/// which change hands (and types) from stage to stage.
+#[derive(Debug)]
+pub struct CallContext {
+    pub id: CallId,
+    /// The name as the caller wrote it; it may name no tool at all.
+    pub tool: String,
+    pub caller: Arc<Caller>,
+    pub via: Via,
+    /// 0 for a call from outside, parent + 1 for a call made by a running tool.
+    pub depth: u32,
+    /// Run every stage but execution.
+    pub dry_run: bool,
+    /// When the call came in: queueing and every later wait counts from here.
+    pub received: Instant,
+    /// An end set from outside (a parent call, a client), on top of the tool's own timeout.
+    pub must_end_by: Option<Instant>,
+    pub scopes: BudgetScopes,
+    pub session: Option<Arc<Session>>,
+    /// `session_context.user_id`: never an identity, only passed on and written down.
+    pub claimed_user: Option<String>,
+    /// `session_context.prompt_params`, for adapters (E43).
+    pub prompt_params: Map<String, Value>,
+    /// `session_context.tool_parameters`, for adapters.
+    pub tool_parameters: Map<String, Value>,
+    pub trace: Option<TraceParent>,
+    pub idempotency_key: Option<String>,
+}
+
+impl CallContext {
+    /// A call from outside with nothing but the essentials; the faces fill in the rest.
+    pub fn new(tool: impl Into<String>, caller: Arc<Caller>, via: Via) -> Self {
+        Self {
+            id: CallId::new(),
+            tool: tool.into(),
+            caller,
+            via,
+            depth: 0,
+            dry_run: false,
+            received: Instant::now(),
+            must_end_by: None,
+            scopes: BudgetScopes::default(),
+            session: None,
+            claimed_user: None,
+            prompt_params: Map::new(),
+            tool_parameters: Map::new(),
+            trace: None,
+            idempotency_key: None,
+        }
+    }
+
+    /// When the call must have ended, given how long its tool may take, counted from its arrival.
+    pub fn deadline(&self, tool_timeout: Duration) -> Deadline {
+        let own = self.received + tool_timeout;
+        Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
+    }
+}
+
+/// Identifies one call in replies, logs, traces and the audit trail. Time-ordered (UUID version 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallId(Uuid);
+
+impl CallId {
+    #[expect(clippy::new_without_default, reason = "a new id is never a default")]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(formatter)
+    }
+}
+
+impl Serialize for CallId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut buffer = Uuid::encode_buffer();
+        serializer.serialize_str(self.0.as_hyphenated().encode_lower(&mut buffer))
+    }
+}
+
+/// Who is calling. Made by `auth` alone (and by tests).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub id: Arc<str>,
+    pub tenant: Arc<str>,
+    pub roles: Vec<String>,
+    pub anonymous: bool,
+    /// Tenant and id in one string: the key of everything a caller owns.
+    pub key: Arc<str>,
+}
+
+impl Caller {
+    pub fn new(id: &str, tenant: &str, roles: Vec<String>) -> Self {
+        // U+001F (unit separator) cannot stand in an id or tenant that `auth` lets through,
+        // so that two callers never share a key.
+        let key = format!("{tenant}\u{1f}{id}").into();
+        Self { id: id.into(), tenant: tenant.into(), roles, anonymous: false, key }
+    }
+
+    /// The caller without credentials: no roles, tenant `public`.
+    pub fn anonymous() -> Self {
+        Self { anonymous: true, ..Self::new("anonymous", "public", Vec::new()) }
+    }
+
+    pub fn has_role(&self, role: &str) -> bool {
+        self.roles.iter().any(|held| held == role)
+    }
+}
+
+/// The face a call came in by. Part of the policy input contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    Rest,
+    Mcp,
+    Agent,
+    Sandbox,
+}
+
+impl Via {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Mcp => "mcp",
+            Self::Agent => "agent",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// The budget scopes a caller names. Without an id a scope is this call alone.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetScopes {
+    /// `X-Request-Id` as sent by the caller, or `session_context.request_id`.
+    pub request: Option<String>,
+    /// `X-Agent-Id` or `session_context.agent_id`.
+    pub agent: Option<String>,
+    /// `X-Task-Id` or `session_context.task_id`.
+    pub task: Option<String>,
+}
+
+/// The moment a call must have ended. Every wait on the way, down to the socket, ends here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub Instant);
+
+impl Deadline {
+    pub fn after(duration: Duration) -> Self {
+        Self(Instant::now() + duration)
+    }
+
+    /// Zero once it has passed.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    pub fn has_passed(self) -> bool {
+        Instant::now() >= self.0
+    }
+
+    /// The earlier of this deadline and `duration` from now.
+    pub fn at_most(self, duration: Duration) -> Self {
+        Self(self.0.min(Instant::now() + duration))
+    }
+}
+
+/// W3C trace context of a call's parent span (<https://www.w3.org/TR/trace-context/>), already parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceParent {
+    pub trace_id: [u8; 16],
+    pub span_id: [u8; 8],
+    pub flags: u8,
+    pub state: Option<String>,
+}
+
+/// The stages of the one path, in order. The names stand in receipts, errors and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Find,
+    Limits,
+    Validate,
+    Policy,
+    Budget,
+    Breaker,
+    Execute,
+    Accept,
+}
+
+impl Stage {
+    pub const ALL: [Self; 8] = [
+        Self::Find,
+        Self::Limits,
+        Self::Validate,
+        Self::Policy,
+        Self::Budget,
+        Self::Breaker,
+        Self::Execute,
+        Self::Accept,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Find => "find",
+            Self::Limits => "limits",
+            Self::Validate => "validate",
+            Self::Policy => "policy",
+            Self::Budget => "budget",
+            Self::Breaker => "breaker",
+            Self::Execute => "execute",
+            Self::Accept => "accept",
+        }
+    }
+}
+
+/// What a circuit breaker guards: `scheme://host:port`, or `mcp:<server>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Upstream(pub Arc<str>);
+
+/// What stands in a rate limit's bucket, as `X-RateLimit-*` headers and receipts tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct RateState {
+    /// Calls a minute.
+    pub limit: u32,
+    /// Calls left right now.
+    pub remaining: u32,
+    /// Seconds until the bucket is full again, rounded up.
+    pub reset_seconds: u64,
+}
+
+/// What a tool gives back when it ran and succeeded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    pub value: Value,
+    /// The form meant for a model. Without one it is rendered from `value`.
+    pub text: Option<String>,
+    /// Tokens the tool says its text has; counted as bytes / 4 otherwise.
+    pub tokens: Option<u64>,
+    /// Facts about the run beside the result (a final URL, a provider), the reply's `metadata`.
+    pub metadata: Map<String, Value>,
+}
+
+impl From<Value> for ToolOutput {
+    fn from(value: Value) -> Self {
+        Self { value, ..Self::default() }
+    }
+}

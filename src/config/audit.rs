@@ -1,0 +1,30 @@
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The audit trail: one hash-chained line for each call.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// Default: `audit.jsonl` in the state directory.
+    pub file: Option<PathBuf>,
+    pub durability: Durability,
+    /// Lines that may wait to be written; when they do, calls are refused and no line is dropped.
+    pub max_queued: usize,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { file: None, durability: Durability::Relaxed, max_queued: 65_536 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Lines reach the disk within 50 ms, and at shutdown.
+    Relaxed,
+    /// A reply waits until its line is on the disk (one fsync for all that wait).
+    Strict,
+}

@@ -1,0 +1,22 @@
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What is kept for a caller between calls.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionConfig {
+    /// A session not used for this long is forgotten, its workspace with it.
+    pub idle_seconds: u64,
+    /// Sessions one caller may hold; a further one is refused.
+    pub max_per_caller: usize,
+    /// How long a reply to a call with an `Idempotency-Key` is kept.
+    pub idempotency_seconds: u64,
+    /// How many such replies are kept, the oldest going first.
+    pub max_idempotency_keys: usize,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self { idle_seconds: 86_400, max_per_caller: 1_000, idempotency_seconds: 86_400, max_idempotency_keys: 10_000 }
+    }
+}

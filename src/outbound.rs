@@ -1,0 +1,3 @@
+//! The one HTTP client.
+#[derive(Debug, Clone)]
+pub struct Outbound;

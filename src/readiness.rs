@@ -1,0 +1,50 @@
+//! What is degraded right now, by name, for `/readyz`: the service runs on, and says so.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Shared by everything that can be degraded.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    degraded: Mutex<BTreeMap<String, String>>,
+}
+
+impl Readiness {
+    /// `component` is degraded, and why; replaces an earlier reason.
+    pub fn degrade(&self, component: &str, reason: impl Into<String>) {
+        let reason = reason.into();
+        if self.lock().insert(component.to_owned(), reason.clone()).as_ref() != Some(&reason) {
+            tracing::warn!(component, reason, "a component is degraded");
+        }
+    }
+
+    /// `component` works again.
+    pub fn restore(&self, component: &str) {
+        if self.lock().remove(component).is_some() {
+            tracing::info!(component, "a component works again");
+        }
+    }
+
+    /// Component → reason, empty when all is well.
+    pub fn degraded(&self) -> BTreeMap<String, String> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.degraded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_named_until_it_works_again() {
+        let readiness = Readiness::default();
+        readiness.degrade("policy", "broken at line 3");
+        assert_eq!(readiness.degraded()["policy"], "broken at line 3");
+        readiness.restore("policy");
+        assert!(readiness.degraded().is_empty());
+    }
+}

@@ -1,0 +1,196 @@
+//! Name → tool: an immutable snapshot, swapped whole, so that a call sees one state of the world.
+
+mod name;
+mod schema;
+mod search;
+mod tool;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use thiserror::Error;
+
+pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::schema::{Coercion, InputSchema, InvalidSchema, OutputSchema, ValidArguments};
+pub use self::search::SearchIndex;
+pub use self::tool::{Accepted, Metadata, Tool};
+
+use crate::config::{ToolOverride, ToolsConfig};
+use crate::error::{CallError, ErrorCode};
+use crate::metrics::Metrics;
+use crate::sources::{ToolDefinition, Unavailable};
+
+/// The tools on offer.
+#[derive(Debug)]
+pub struct Registry {
+    snapshot: ArcSwap<Snapshot>,
+}
+
+/// One state of the registry: complete, checked, and never changed.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// In the order of their names.
+    tools: Vec<Arc<Tool>>,
+    by_name: HashMap<String, Arc<Tool>>,
+    index: SearchIndex,
+    unavailable: Vec<Unavailable>,
+}
+
+/// Why a set of definitions cannot be registered.
+#[derive(Debug, Error)]
+pub enum RegistryError {
+    #[error("two tools are called {name:?}: one from {first}, one from {second}; rename one in `tools.overrides`")]
+    NameClash { name: String, first: String, second: String },
+    #[error("tool {name:?} from {source_name}: {problem}")]
+    InvalidName { name: String, source_name: String, problem: InvalidToolName },
+    #[error("tool {name:?} from {source_name}: {problem}")]
+    InvalidSchema { name: String, source_name: String, problem: InvalidSchema },
+}
+
+impl Registry {
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self { snapshot: ArcSwap::from_pointee(snapshot) }
+    }
+
+    /// The tool of that name, or `unknown_tool` with the names nearest to it.
+    pub fn find(&self, name: &str) -> Result<Arc<Tool>, CallError> {
+        let snapshot = self.snapshot.load();
+        snapshot.get(name).cloned().ok_or_else(|| snapshot.unknown(name))
+    }
+
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    pub fn replace(&self, snapshot: Snapshot) {
+        self.snapshot.store(Arc::new(snapshot));
+    }
+}
+
+impl Snapshot {
+    /// Applies the configuration to what the sources offer, and checks names and schemas.
+    ///
+    /// # Errors
+    /// All faults found, not only the first.
+    pub fn build(
+        definitions: Vec<ToolDefinition>,
+        unavailable: Vec<Unavailable>,
+        config: &ToolsConfig,
+        metrics: &Metrics,
+    ) -> Result<Self, Vec<RegistryError>> {
+        let mut by_name = HashMap::<String, Arc<Tool>>::new();
+        let mut faults = Vec::new();
+        for mut definition in definitions {
+            if let Some(changes) = config.overrides.get(&definition.metadata.name) {
+                apply(changes, &mut definition);
+                if changes.hidden == Some(true) {
+                    continue;
+                }
+            }
+            match compile(definition, config.coerce_arguments, metrics) {
+                Ok(tool) => match by_name.get(tool.name()) {
+                    Some(first) => faults.push(RegistryError::NameClash {
+                        name: tool.name().to_owned(),
+                        first: first.metadata.source.clone(),
+                        second: tool.metadata.source.clone(),
+                    }),
+                    None => {
+                        by_name.insert(tool.name().to_owned(), Arc::new(tool));
+                    }
+                },
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let mut tools: Vec<_> = by_name.values().cloned().collect();
+        tools.sort_by(|a, b| a.name().cmp(b.name()));
+        let index = SearchIndex::build(&tools);
+        Ok(Self { tools, by_name, index, unavailable })
+    }
+
+    pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
+        self.by_name.get(name)
+    }
+
+    /// All tools, in the order of their names.
+    pub fn tools(&self) -> &[Arc<Tool>] {
+        &self.tools
+    }
+
+    /// Tools that exist but cannot be offered, with the reason.
+    pub fn unavailable(&self) -> &[Unavailable] {
+        &self.unavailable
+    }
+
+    /// The tools that answer a query best, with their scores.
+    pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
+        self.index.search(query, at_most).into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
+    }
+
+    /// `unknown_tool`, with the names nearest to the one asked for.
+    pub fn unknown(&self, name: &str) -> CallError {
+        let mut near: Vec<_> = self
+            .tools
+            .iter()
+            .map(|tool| (strsim::jaro_winkler(tool.name(), name), tool.name()))
+            .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
+            .collect();
+        near.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let alternatives = near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect();
+        let shown: String = name.chars().take(64).collect();
+        CallError::new(
+            ErrorCode::UnknownTool,
+            format!("there is no tool {shown:?}; GET /tools/list names those there are"),
+        )
+        .with_alternatives(alternatives)
+    }
+}
+
+/// Jaro–Winkler likeness from which a name is offered as an alternative.
+const LIKELY_MEANT: f64 = 0.75;
+
+fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {
+    let ToolDefinition { metadata, parameters, output_schema, executor } = definition;
+    ToolName::parse(&metadata.name).map_err(|problem| RegistryError::InvalidName {
+        name: metadata.name.clone(),
+        source_name: metadata.source.clone(),
+        problem,
+    })?;
+    let invalid_schema = |problem| RegistryError::InvalidSchema {
+        name: metadata.name.clone(),
+        source_name: metadata.source.clone(),
+        problem,
+    };
+    let input = InputSchema::compile(&metadata.name, parameters, coerce).map_err(invalid_schema)?;
+    let output = output_schema.map(OutputSchema::compile).transpose().map_err(invalid_schema)?;
+    let tool_metrics = metrics.for_tool(&metadata.name);
+    Ok(Tool::new(metadata, input, output, tool_metrics, executor))
+}
+
+fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
+    fn set<T: Clone>(field: &mut T, change: &Option<T>) {
+        if let Some(value) = change {
+            field.clone_from(value);
+        }
+    }
+    let metadata = &mut definition.metadata;
+    set(&mut metadata.name, &changes.rename);
+    set(&mut metadata.description, &changes.description);
+    set(&mut metadata.cost_per_use, &changes.cost_per_use);
+    set(&mut metadata.rate_limit, &changes.rate_limit);
+    set(&mut metadata.timeout_seconds, &changes.timeout_seconds);
+    set(&mut metadata.memory_limit_mb, &changes.memory_limit_mb);
+    set(&mut metadata.max_text_tokens, &changes.max_text_tokens);
+    set(&mut metadata.max_output_bytes, &changes.max_output_bytes);
+    set(&mut metadata.output_check, &changes.output_schema);
+    set(&mut metadata.roles, &changes.roles);
+    set(&mut metadata.labels, &changes.labels);
+    set(&mut metadata.dangerous, &changes.dangerous);
+    set(&mut metadata.requires_auth, &changes.requires_auth);
+    if changes.max_concurrent.is_some() {
+        metadata.max_concurrent = changes.max_concurrent;
+    }
+}

@@ -1,0 +1,86 @@
+//! Where tools come from: a [`Source`] describes tools, an [`Executor`] runs one.
+
+pub mod builtin;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
+use crate::error::CallError;
+use crate::registry::Metadata;
+
+/// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
+pub trait Source: Send + Sync {
+    /// Stands in every tool's `source`, and in reports.
+    fn name(&self) -> &str;
+
+    /// The tools it offers now, and those it would offer but cannot.
+    fn tools(&self) -> Offer;
+}
+
+/// What a source brings to the registry.
+#[derive(Debug, Default)]
+pub struct Offer {
+    pub tools: Vec<ToolDefinition>,
+    /// Named by `sekisho check` with the reason.
+    pub unavailable: Vec<Unavailable>,
+}
+
+/// A tool that exists but is not offered, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unavailable {
+    pub tool: String,
+    pub reason: String,
+}
+
+/// A tool as its source describes it, before configuration has its say.
+pub struct ToolDefinition {
+    pub metadata: Metadata,
+    /// JSON Schema 2020-12 of the arguments, `type: object`.
+    pub parameters: Value,
+    /// JSON Schema of `ToolOutput::value`.
+    pub output_schema: Option<Value>,
+    pub executor: Arc<dyn Executor>,
+}
+
+impl fmt::Debug for ToolDefinition {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ToolDefinition").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+/// One try at running a tool, and the bounds it must keep.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt<'a> {
+    pub call: &'a CallContext,
+    /// Of this attempt; never later than the call's own.
+    pub deadline: Deadline,
+    /// Bytes this call may hold at once (`memory_limit_mb`).
+    pub memory_limit_bytes: usize,
+    /// Largest output.
+    pub max_output_bytes: usize,
+}
+
+/// The future an executor returns: dropped when the caller hangs up or the deadline passes,
+/// so that dropping it must stop the work.
+pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallError>> + Send + 'a>>;
+
+/// Runs a tool. Sees plain arguments: only [`Tool::execute`](crate::registry::Tool::execute), which
+/// takes a permit, calls it.
+pub trait Executor: Send + Sync {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
+
+    /// What a circuit breaker guards for this call; `None` for a local tool.
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        None
+    }
+
+    /// Whether the code it runs is shut in a sandbox. The metadata says what this says.
+    fn sandboxed(&self) -> bool {
+        false
+    }
+}

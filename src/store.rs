@@ -1,0 +1,3 @@
+//! What must survive a restart.
+#[derive(Debug, Clone)]
+pub struct Store;
