@@ -1,34 +1,172 @@
-//! Rate and concurrency limits.
-use crate::call::{CallContext, RateState};
+//! How often calls may come, and how many may run at once.
+//!
+//! Every limit on how often is a [`Limit`] in the list of [`Limits::new`], asked in that order:
+//! the broader before the narrower, so that one look at a tenant's empty bucket ends a flood.
+//! A call that a later limit refuses gets back what earlier ones took: it never ran, and must not
+//! use up what the tenant's other callers live on. Only then does the call ask for a slot to run in,
+//! and it keeps its tokens spent whether or not it gets one: waiting in a queue is not free.
+//!
+//! Nothing here sleeps on a rate: the answer is `rate_limited` with the time to wait, at once.
+
+mod buckets;
+mod concurrency;
+mod rate;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use self::concurrency::{Concurrency, Held};
+use self::rate::{EachTool, Together};
+use crate::call::{CallContext, Caller, RateState};
 use crate::config::LimitsConfig;
 use crate::error::CallError;
 use crate::registry::Tool;
-use std::sync::Arc;
 
+/// All limits of the gateway.
 #[derive(Debug)]
-pub struct Limits;
+pub struct Limits {
+    /// In checking order.
+    rates: [Box<dyn Limit>; 3],
+    concurrency: Concurrency,
+}
 
 /// Proof of admission; gives its slots back on drop.
 #[derive(Debug)]
+#[must_use]
 pub struct Slots {
+    /// The rate limit nearest to empty: of those that apply, the one with the fewest calls left.
     pub rate: Option<RateState>,
+    _held: Held,
+}
+
+/// A limit on how often calls may come.
+trait Limit: fmt::Debug + Send + Sync {
+    /// Takes one call. `None` where nothing is limited; `rate_limited` with the wait otherwise.
+    fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError>;
+
+    /// Undoes a [`take`](Self::take) of a call that was refused further on.
+    fn give_back(&self, caller: &Caller, tool: &Tool);
+
+    /// Takes over new numbers; the calls counted so far stay counted.
+    fn reconfigure(&self, numbers: &Numbers);
+
+    /// Forgets whatever is as good as new.
+    fn evict_idle(&self);
 }
 
 impl Limits {
-    pub fn new(_config: &LimitsConfig) -> Result<Self, String> {
-        Ok(Self)
+    /// # Errors
+    /// Names the field that is zero: it would refuse every call.
+    pub fn new(config: &LimitsConfig) -> Result<Self, String> {
+        let numbers = Numbers::of(config)?;
+        let rates: [Box<dyn Limit>; 3] = [
+            Box::new(Together::of_a_tenant(&numbers)),
+            Box::new(Together::of_a_caller(&numbers)),
+            Box::<EachTool>::default(),
+        ];
+        Ok(Self { rates, concurrency: Concurrency::new(numbers) })
     }
-    /// Takes over new numbers; what is counted so far stays.
-    pub fn reconfigure(&self, _config: &LimitsConfig) -> Result<(), String> {
+
+    /// Takes over new numbers; what is counted so far stays, and calls in flight finish.
+    ///
+    /// # Errors
+    /// Names the field that is zero. The numbers in force stay then.
+    pub fn reconfigure(&self, config: &LimitsConfig) -> Result<(), String> {
+        let numbers = Numbers::of(config)?;
+        for limit in &self.rates {
+            limit.reconfigure(&numbers);
+        }
+        self.concurrency.reconfigure(numbers);
         Ok(())
     }
-    pub async fn admit(&self, _call: &CallContext, _tool: &Arc<Tool>) -> Result<Slots, CallError> {
-        Ok(Slots { rate: None })
+
+    /// Lets one call in, after a wait in a queue if need be, which ends with the call's deadline.
+    ///
+    /// # Errors
+    /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
+    /// `timeout` when no slot came free in time.
+    pub async fn admit(&self, call: &CallContext, tool: &Arc<Tool>) -> Result<Slots, CallError> {
+        let rate = self.take_of_each(&call.caller, tool)?;
+        match self.concurrency.enter(call, tool).await {
+            Ok(held) => Ok(Slots { rate, _held: held }),
+            Err(refusal) => Err(match rate {
+                Some(rate) => refusal.with_rate(rate),
+                None => refusal,
+            }),
+        }
     }
-    /// Calls holding a slot now, for tests and the in-flight gauge.
+
+    /// Calls holding a slot of their tool now, for tests and the in-flight gauge.
     pub fn in_flight(&self) -> usize {
-        0
+        self.concurrency.in_flight()
     }
-    /// Forgets keys that have been idle long enough to be full again; run every minute.
-    pub fn evict_idle(&self) {}
+
+    /// Forgets keys that have been idle long enough to be full again, and tools nobody calls any
+    /// more; run every minute.
+    pub fn evict_idle(&self) {
+        for limit in &self.rates {
+            limit.evict_idle();
+        }
+        self.concurrency.evict_idle();
+    }
+
+    fn take_of_each(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError> {
+        let mut nearest_to_empty: Option<RateState> = None;
+        for (at, limit) in self.rates.iter().enumerate() {
+            match limit.take(caller, tool) {
+                Ok(None) => {}
+                Ok(Some(state)) => {
+                    if nearest_to_empty.is_none_or(|nearest| state.remaining < nearest.remaining) {
+                        nearest_to_empty = Some(state);
+                    }
+                }
+                Err(refusal) => {
+                    for taken in &self.rates[..at] {
+                        taken.give_back(caller, tool);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(nearest_to_empty)
+    }
+}
+
+/// The configuration's numbers, none of them zero where zero would refuse every call.
+#[derive(Debug, Clone)]
+struct Numbers {
+    tenant_rate: Option<NonZeroU32>,
+    caller_rate: Option<NonZeroU32>,
+    max_concurrent: NonZeroU32,
+    max_concurrent_per_tool: NonZeroU32,
+    max_queued: u32,
+}
+
+impl Numbers {
+    fn of(config: &LimitsConfig) -> Result<Self, String> {
+        Ok(Self {
+            tenant_rate: rate("tenant_rate_limit", config.tenant_rate_limit)?,
+            caller_rate: rate("caller_rate_limit", config.caller_rate_limit)?,
+            max_concurrent: cap("max_concurrent", config.max_concurrent)?,
+            max_concurrent_per_tool: cap("max_concurrent_per_tool", config.max_concurrent_per_tool)?,
+            max_queued: config.max_queued,
+        })
+    }
+}
+
+fn rate(field: &str, calls_a_minute: Option<u32>) -> Result<Option<NonZeroU32>, String> {
+    calls_a_minute
+        .map(|calls| {
+            NonZeroU32::new(calls).ok_or_else(|| {
+                format!("limits.{field}: zero calls a minute would refuse every call; leave it out for no limit")
+            })
+        })
+        .transpose()
+}
+
+fn cap(field: &str, calls: u32) -> Result<NonZeroU32, String> {
+    NonZeroU32::new(calls).ok_or_else(|| format!("limits.{field}: zero would refuse every call; give at least 1"))
 }

@@ -1,0 +1,146 @@
+//! The rate limits: all calls of a tenant or caller together, and each tool for each caller.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use dashmap::DashMap;
+
+use super::buckets::Buckets;
+use super::{Limit, Numbers};
+use crate::call::{Caller, RateState};
+use crate::error::{CallError, ErrorCode};
+use crate::registry::Tool;
+
+/// All calls of one tenant, or of one caller, whatever the tool. No limit unless configured.
+#[derive(Debug)]
+pub(super) struct Together {
+    /// Whose calls are counted together, as the refusal says it.
+    whose: &'static str,
+    key: fn(&Caller) -> &Arc<str>,
+    rate: fn(&Numbers) -> Option<NonZeroU32>,
+    buckets: ArcSwapOption<Buckets>,
+}
+
+impl Together {
+    pub(super) fn of_a_tenant(numbers: &Numbers) -> Self {
+        Self::new("all calls of one tenant", |caller| &caller.tenant, |numbers| numbers.tenant_rate, numbers)
+    }
+
+    pub(super) fn of_a_caller(numbers: &Numbers) -> Self {
+        Self::new("all calls of one caller", |caller| &caller.key, |numbers| numbers.caller_rate, numbers)
+    }
+
+    fn new(
+        whose: &'static str,
+        key: fn(&Caller) -> &Arc<str>,
+        rate: fn(&Numbers) -> Option<NonZeroU32>,
+        numbers: &Numbers,
+    ) -> Self {
+        let buckets = ArcSwapOption::from_pointee(rate(numbers).map(Buckets::new));
+        Self { whose, key, rate, buckets }
+    }
+}
+
+impl Limit for Together {
+    fn take(&self, caller: &Caller, _tool: &Tool) -> Result<Option<RateState>, CallError> {
+        match &*self.buckets.load() {
+            Some(buckets) => take(buckets, (self.key)(caller), self.whose).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn give_back(&self, caller: &Caller, _tool: &Tool) {
+        if let Some(buckets) = &*self.buckets.load() {
+            buckets.give_back((self.key)(caller));
+        }
+    }
+
+    fn reconfigure(&self, numbers: &Numbers) {
+        let rate = (self.rate)(numbers);
+        let current = self.buckets.load_full();
+        if current.as_ref().map(|buckets| buckets.per_minute()) == rate {
+            return;
+        }
+        let changed = rate.map(|rate| current.map_or_else(|| Buckets::new(rate), |buckets| buckets.at_rate(rate)));
+        self.buckets.store(changed.map(Arc::new));
+    }
+
+    fn evict_idle(&self) {
+        if let Some(buckets) = &*self.buckets.load() {
+            buckets.evict_idle();
+        }
+    }
+}
+
+/// Each tool's own rate (E12, E46–E49), for each caller apart. Found by the tool's name, so that a
+/// reload, which makes new tools, starts nobody's minute anew.
+#[derive(Debug, Default)]
+pub(super) struct EachTool {
+    tools: DashMap<String, Buckets>,
+}
+
+impl Limit for EachTool {
+    fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError> {
+        let Some(rate) = NonZeroU32::new(tool.metadata.rate_limit) else {
+            return Err(closed(tool));
+        };
+        // The guard is held while the call is taken: eviction never sees the bucket in between.
+        if let Some(buckets) = self.tools.get(tool.name())
+            && buckets.per_minute() == rate
+        {
+            return take(&buckets, &caller.key, tool.name()).map(Some);
+        }
+        let mut buckets = self.tools.entry(tool.name().to_owned()).or_insert_with(|| Buckets::new(rate));
+        if buckets.per_minute() != rate {
+            *buckets = buckets.at_rate(rate);
+        }
+        take(&buckets, &caller.key, tool.name()).map(Some)
+    }
+
+    fn give_back(&self, caller: &Caller, tool: &Tool) {
+        if let Some(buckets) = self.tools.get(tool.name()) {
+            buckets.give_back(&caller.key);
+        }
+    }
+
+    /// Nothing to do: each call brings its tool's rate along.
+    fn reconfigure(&self, _numbers: &Numbers) {}
+
+    fn evict_idle(&self) {
+        self.tools.retain(|_, buckets| {
+            buckets.evict_idle();
+            !buckets.is_empty()
+        });
+        self.tools.shrink_to_fit();
+    }
+}
+
+fn take(buckets: &Buckets, key: &Arc<str>, whose: &str) -> Result<RateState, CallError> {
+    match buckets.take(key) {
+        Ok(()) => Ok(buckets.state(key)),
+        Err(wait) => Err(used_up(buckets.per_minute(), whose, wait).with_rate(buckets.state(key))),
+    }
+}
+
+fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
+    // Whole milliseconds, rounded up: who waits as long as told is let in.
+    let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
+    let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+    let calls = if rate.get() == 1 { "call" } else { "calls" };
+    CallError::new(
+        ErrorCode::RateLimited,
+        format!("the limit of {rate} {calls} a minute for {whose} is reached; call again in {} s", wait.as_secs_f64()),
+    )
+    .retry_after(wait)
+}
+
+/// A rate of zero lets nobody in; there is no time to wait for.
+fn closed(tool: &Tool) -> CallError {
+    CallError::new(
+        ErrorCode::RateLimited,
+        format!("{} is configured with a rate limit of zero, so that it cannot be called", tool.name()),
+    )
+    .with_rate(RateState { limit: 0, remaining: 0, reset_seconds: 0 })
+}
