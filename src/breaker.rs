@@ -1,55 +1,235 @@
-//! Circuit breakers.
+//! Circuit breakers: an upstream that keeps failing is left alone for a while, then tried by one call.
+//!
+//! Closed, calls pass and their outcomes are counted; open, they are answered at once; half-open, one
+//! of them probes (E55). Only outcomes of calls that were let through count, never a refusal, and only
+//! failures that are the upstream's or the network's own ([`Blame`]): an answer that finds fault with
+//! the call, a 4xx and also a 429, proves the upstream alive.
+//! Nothing here sleeps.
+
+mod error_rate;
+mod gate;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+
+use self::gate::{Gate, Outcome, Pass};
 use crate::call::Upstream;
 use crate::config::BreakerConfig;
-use crate::error::CallError;
+use crate::error::{Blame, CallError, ErrorCode};
 use crate::metrics::Metrics;
-use std::future::Future;
-use std::sync::Arc;
 
+/// Upstreams that have a breaker of their own at one time. A tool that fetches from anywhere must not
+/// fill memory or the metrics with the names of hosts.
+const MOST_LIVE: usize = 256;
+
+/// A breaker nobody has asked for so long is forgotten, unless it is open.
+const IDLE_AFTER: Duration = Duration::from_secs(600);
+
+/// The metric label of the breaker that the upstreams beyond [`MOST_LIVE`] share.
+const OTHER: &str = "other";
+
+/// One breaker for each upstream.
+///
+/// Where [`MOST_LIVE`] of them are in use, a newcomer takes the place of the one that has been idle
+/// longest. If each is open or has calls under way, newcomers share a single breaker, [`OTHER`],
+/// until there is room.
 #[derive(Debug)]
-pub struct Breakers;
+pub struct Breakers {
+    gates: DashMap<Upstream, Arc<Gate>>,
+    other: OnceLock<Arc<Gate>>,
+    rules: ArcSwap<BreakerConfig>,
+    metrics: Arc<Metrics>,
+    /// Held while breakers are made or dropped, so that there are never too many.
+    changing: Mutex<()>,
+}
 
+/// What a breaker lets through. The numbers are those of the metric (E83).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerState {
+    /// Every call.
     Closed,
+    /// One call at a time, which tries whether the upstream is back.
     HalfOpen,
+    /// None.
     Open,
 }
 
-/// Proof that the upstream may be tried; records exactly one outcome, and frees a probe on drop.
+/// Proof that the upstream may be tried. Dropped without an outcome, as when the caller hangs up, it
+/// counts for nothing, and another call may probe.
 #[derive(Debug)]
 #[must_use]
-pub struct Trial;
+pub struct Trial(Option<Admitted>);
+
+#[derive(Debug)]
+struct Admitted {
+    upstream: Upstream,
+    gate: Arc<Gate>,
+    pass: Pass,
+}
 
 impl Breakers {
-    pub fn new(_config: &BreakerConfig, _metrics: Arc<Metrics>) -> Self {
-        Self
+    pub fn new(config: &BreakerConfig, metrics: Arc<Metrics>) -> Self {
+        Self {
+            gates: DashMap::new(),
+            other: OnceLock::new(),
+            rules: ArcSwap::from_pointee(config.clone()),
+            metrics,
+            changing: Mutex::new(()),
+        }
     }
-    pub fn reconfigure(&self, _config: &BreakerConfig) {}
-    pub fn admit(&self, _upstream: Option<Upstream>) -> Result<Trial, CallError> {
-        Ok(Trial)
+
+    /// Changed rules hold from now on. Counts start anew under them; an open breaker stays open for
+    /// as long as it said.
+    pub fn reconfigure(&self, config: &BreakerConfig) {
+        self.exclusively(|| {
+            let rules = Arc::new(config.clone());
+            self.rules.store(Arc::clone(&rules));
+            for gate in &self.gates {
+                gate.adopt(&rules);
+            }
+            if let Some(other) = self.other.get() {
+                other.adopt(&rules);
+            }
+        });
     }
+
+    /// Asks whether the upstream may be tried. A call without one, of a local tool, always may.
+    ///
+    /// # Errors
+    /// `circuit_open` with the time after which it is worth calling again.
+    pub fn admit(&self, upstream: Option<Upstream>) -> Result<Trial, CallError> {
+        let Some(upstream) = upstream else { return Ok(Trial(None)) };
+        let gate = self.gate_of(&upstream);
+        match gate.admit() {
+            Ok(pass) => Ok(Trial(Some(Admitted { upstream, gate, pass }))),
+            Err(wait) => Err(circuit_open(&upstream, wait)),
+        }
+    }
+
     /// Without changing anything: for explain, dry runs and receipts.
-    pub fn state(&self, _upstream: &Upstream) -> BreakerState {
-        BreakerState::Closed
+    pub fn state(&self, upstream: &Upstream) -> BreakerState {
+        self.gates.get(upstream).map_or(BreakerState::Closed, |gate| gate.state())
     }
-    pub fn evict_idle(&self) {}
+
+    /// Forgets breakers that nobody asks any more; run every minute.
+    pub fn evict_idle(&self) {
+        self.exclusively(|| {
+            self.gates.retain(|upstream, gate| {
+                let idle = spare_since(gate).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
+                if idle {
+                    self.metrics.forget_breaker(&upstream.0);
+                }
+                !idle
+            });
+        });
+    }
+
+    fn gate_of(&self, upstream: &Upstream) -> Arc<Gate> {
+        let known = || self.gates.get(upstream).map(|gate| Arc::clone(&gate));
+        known().unwrap_or_else(|| {
+            self.exclusively(|| {
+                known().unwrap_or_else(|| {
+                    if self.gates.len() >= MOST_LIVE && !self.make_room() {
+                        return Arc::clone(self.other.get_or_init(|| self.new_gate(OTHER)));
+                    }
+                    let gate = self.new_gate(&upstream.0);
+                    self.gates.insert(upstream.clone(), Arc::clone(&gate));
+                    gate
+                })
+            })
+        })
+    }
+
+    fn new_gate(&self, label: &str) -> Arc<Gate> {
+        Arc::new(Gate::new(label, &self.rules.load(), self.metrics.for_breaker(label)))
+    }
+
+    /// Drops the breaker that has been idle longest, if any can be spared.
+    fn make_room(&self) -> bool {
+        let spare = self.gates.iter().filter_map(|gate| Some((spare_since(&gate)?, gate.key().clone())));
+        let Some((_, upstream)) = spare.min_by_key(|(since, _)| *since) else { return false };
+        // It may have been called again by now.
+        let dropped = self.gates.remove_if(&upstream, |_, gate| spare_since(gate).is_some()).is_some();
+        if dropped {
+            self.metrics.forget_breaker(&upstream.0);
+        }
+        dropped
+    }
+
+    fn exclusively<T>(&self, change: impl FnOnce() -> T) -> T {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        change()
+    }
 }
 
 impl Trial {
     pub fn upstream(&self) -> Option<&Upstream> {
-        None
+        self.0.as_ref().map(|admitted| &admitted.upstream)
     }
+
+    /// The breaker's state as this call was let through; `None` for a local tool.
     pub fn state(&self) -> Option<BreakerState> {
-        None
+        self.0.as_ref().map(|admitted| admitted.pass.state())
     }
+
     /// Asked before a retry: has the breaker opened since?
+    ///
+    /// # Errors
+    /// `circuit_open`, if so.
     pub fn still_permitted(&self) -> Result<(), CallError> {
-        Ok(())
+        let Some(Admitted { upstream, gate, pass }) = &self.0 else { return Ok(()) };
+        gate.still_permits(pass).map_err(|wait| circuit_open(upstream, wait))
     }
+
     /// Awaits the work and records its outcome once, by the error's blame.
     pub async fn watch<T>(self, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        work.await
+        let result = work.await;
+        if let Some(admitted) = self.0
+            && let Some(outcome) = outcome(result.as_ref().err())
+        {
+            admitted.gate.record(&admitted.pass, outcome);
+        }
+        result
     }
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.gate.withdraw(&self.pass);
+    }
+}
+
+/// What a call's end says of its upstream; `None` when it never got that far.
+fn outcome(error: Option<&CallError>) -> Option<Outcome> {
+    let Some(error) = error else { return Some(Outcome::Alive) };
+    match (error.blame(), error.code()) {
+        (Blame::Upstream | Blame::Network, _) => Some(Outcome::Failed),
+        (Blame::Call, ErrorCode::UpstreamError | ErrorCode::ToolError) => Some(Outcome::Alive),
+        (Blame::Call, ErrorCode::OutputTooLarge | ErrorCode::InvalidOutput) => Some(Outcome::Alive),
+        // Refused on our side: a forbidden address, no connection free, a fault of ours.
+        (Blame::Call, _) => None,
+    }
+}
+
+/// Since when a breaker could be dropped without letting more through: nobody is using it, and it
+/// refuses nobody.
+fn spare_since(gate: &Arc<Gate>) -> Option<tokio::time::Instant> {
+    (Arc::strong_count(gate) == 1).then(|| gate.idle_since()).flatten()
+}
+
+fn circuit_open(upstream: &Upstream, wait: Duration) -> CallError {
+    // Whole seconds, rounded up, as in `Retry-After`: who waits as long as told is not too early.
+    let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    CallError::new(
+        ErrorCode::CircuitOpen,
+        format!("{} keeps failing and is not called for now; call again in {seconds} s", upstream.0),
+    )
+    .retry_after(Duration::from_secs(seconds))
 }

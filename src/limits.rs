@@ -14,6 +14,9 @@ mod rate;
 #[cfg(test)]
 mod tests;
 
+#[cfg(test)]
+pub(crate) use self::tests::in_paused_time;
+
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -183,7 +183,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::tests::in_paused_time;
+    use crate::limits::in_paused_time;
 
     fn buckets(per_minute: u32) -> Buckets {
         Buckets::new(NonZeroU32::new(per_minute).unwrap())

@@ -15,7 +15,7 @@ use crate::registry::{Metadata, Snapshot};
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 
 /// Runs a future to its end in a runtime whose clock stands still until it is advanced.
-pub(super) fn in_paused_time<T>(work: impl Future<Output = T>) -> T {
+pub(crate) fn in_paused_time<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(work)
 }

@@ -1,0 +1,214 @@
+//! One breaker: failsafe's failure policies decide when it opens, this decides who passes.
+//!
+//! Failsafe's own state machine lets everybody through when half-open, tells neither its state nor the
+//! time left, and keeps a clock of its own; so its policies are used and the machine is here.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use failsafe::backoff::{self, Constant};
+use failsafe::failure_policy::{ConsecutiveFailures, FailurePolicy, OrElse, consecutive_failures};
+use tokio::time::Instant;
+
+use super::BreakerState;
+use super::error_rate::ErrorRate;
+use crate::config::BreakerConfig;
+use crate::metrics::BreakerMetrics;
+
+/// A breaker's state, under one lock.
+#[derive(Debug)]
+pub(super) struct Gate {
+    label: Box<str>,
+    inside: Mutex<Inside>,
+    metrics: BreakerMetrics,
+}
+
+#[derive(Debug)]
+struct Inside {
+    phase: Phase,
+    /// Counts the phases. The outcome of a call let through in an earlier one says nothing of this one.
+    generation: u64,
+    rules: Arc<BreakerConfig>,
+    policy: OrElse<ConsecutiveFailures<Constant>, ErrorRate>,
+    last_asked: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Closed,
+    Open { until: Instant },
+    HalfOpen { probing: bool },
+}
+
+/// Leave to try the upstream, in the phase it was given in.
+#[derive(Debug)]
+pub(super) struct Pass {
+    generation: u64,
+    probe: bool,
+}
+
+/// What a call's end says of the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// It answered, be it to refuse.
+    Alive,
+    /// It failed, or did not answer.
+    Failed,
+}
+
+/// How soon to call again while another call probes: nobody knows how long that takes.
+const WHILE_PROBING: Duration = Duration::from_secs(1);
+
+/// The longest a breaker stays open, a century: adding it to the clock cannot overflow.
+const LONGEST_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+
+impl Gate {
+    pub(super) fn new(label: &str, rules: &Arc<BreakerConfig>, metrics: BreakerMetrics) -> Self {
+        metrics.set_state(BreakerState::Closed);
+        let inside = Inside {
+            phase: Phase::Closed,
+            generation: 0,
+            policy: policy(rules),
+            rules: Arc::clone(rules),
+            last_asked: Instant::now(),
+        };
+        Self { label: label.into(), inside: Mutex::new(inside), metrics }
+    }
+
+    /// Lets a call through, or says how long it should wait. Asking is not counted.
+    pub(super) fn admit(&self) -> Result<Pass, Duration> {
+        let mut inside = self.lock();
+        let now = Instant::now();
+        inside.last_asked = now;
+        match inside.phase {
+            Phase::Closed => return Ok(inside.pass(false)),
+            Phase::Open { until } if now < until => return Err(until - now),
+            Phase::HalfOpen { probing: true } => return Err(WHILE_PROBING),
+            Phase::Open { .. } => self.enter(&mut inside, Phase::HalfOpen { probing: true }),
+            Phase::HalfOpen { probing: false } => inside.phase = Phase::HalfOpen { probing: true },
+        }
+        Ok(inside.pass(true))
+    }
+
+    /// Takes note of how a call ended, unless the breaker has moved on since it was let through.
+    pub(super) fn record(&self, pass: &Pass, outcome: Outcome) {
+        let mut inside = self.lock();
+        if inside.generation != pass.generation {
+            return;
+        }
+        if outcome == Outcome::Failed {
+            self.metrics.failed();
+        }
+        match (inside.phase, outcome) {
+            (Phase::Closed, Outcome::Alive) => inside.policy.record_success(),
+            (Phase::Closed, Outcome::Failed) => {
+                if let Some(pause) = inside.policy.mark_dead_on_failure() {
+                    self.open(&mut inside, pause);
+                }
+            }
+            (Phase::HalfOpen { .. }, Outcome::Alive) => self.close(&mut inside),
+            (Phase::HalfOpen { .. }, Outcome::Failed) => {
+                let pause = pause(&inside.rules);
+                self.open(&mut inside, pause);
+            }
+            // Nobody is let through in this phase.
+            (Phase::Open { .. }, _) => {}
+        }
+    }
+
+    /// A call ended without an outcome: if it was the probe, another may be.
+    pub(super) fn withdraw(&self, pass: &Pass) {
+        if pass.probe {
+            let mut inside = self.lock();
+            if inside.generation == pass.generation {
+                inside.phase = Phase::HalfOpen { probing: false };
+            }
+        }
+    }
+
+    /// May a call that was let through try once more? Says how long it should wait if not.
+    pub(super) fn still_permits(&self, pass: &Pass) -> Result<(), Duration> {
+        let inside = self.lock();
+        match inside.phase {
+            _ if inside.generation == pass.generation => Ok(()),
+            Phase::Closed => Ok(()),
+            Phase::Open { until } => Err(until.saturating_duration_since(Instant::now())),
+            Phase::HalfOpen { .. } => Err(WHILE_PROBING),
+        }
+    }
+
+    /// What the next call would find.
+    pub(super) fn state(&self) -> BreakerState {
+        match self.lock().phase {
+            Phase::Closed => BreakerState::Closed,
+            Phase::Open { until } if Instant::now() < until => BreakerState::Open,
+            Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+        }
+    }
+
+    /// Since when nobody has asked; `None` while it is open.
+    pub(super) fn idle_since(&self) -> Option<Instant> {
+        (self.state() != BreakerState::Open).then(|| self.lock().last_asked)
+    }
+
+    /// Counts anew by other rules, if they are other ones.
+    pub(super) fn adopt(&self, rules: &Arc<BreakerConfig>) {
+        let mut inside = self.lock();
+        if inside.rules != *rules {
+            inside.policy = policy(rules);
+            inside.rules = Arc::clone(rules);
+        }
+    }
+
+    fn open(&self, inside: &mut Inside, pause: Duration) {
+        self.enter(inside, Phase::Open { until: Instant::now() + pause });
+        tracing::warn!(
+            upstream = %self.label,
+            pause_seconds = pause.as_secs(),
+            "the circuit breaker opened: the upstream keeps failing and is left alone for a while"
+        );
+    }
+
+    fn close(&self, inside: &mut Inside) {
+        inside.policy.revived();
+        self.enter(inside, Phase::Closed);
+        tracing::info!(upstream = %self.label, "the circuit breaker closed: the upstream answers again");
+    }
+
+    fn enter(&self, inside: &mut Inside, phase: Phase) {
+        inside.phase = phase;
+        inside.generation += 1;
+        self.metrics.set_state(match phase {
+            Phase::Closed => BreakerState::Closed,
+            Phase::Open { .. } => BreakerState::Open,
+            Phase::HalfOpen { .. } => BreakerState::HalfOpen,
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inside {
+    fn pass(&self, probe: bool) -> Pass {
+        Pass { generation: self.generation, probe }
+    }
+}
+
+impl Pass {
+    pub(super) fn state(&self) -> BreakerState {
+        if self.probe { BreakerState::HalfOpen } else { BreakerState::Closed }
+    }
+}
+
+/// Opens on failures in a row (E50), or on their share in the window (E52–E54).
+fn policy(rules: &BreakerConfig) -> OrElse<ConsecutiveFailures<Constant>, ErrorRate> {
+    consecutive_failures(rules.consecutive_failures, backoff::constant(pause(rules)))
+        .or_else(ErrorRate::new(rules, pause(rules)))
+}
+
+/// How long it stays open (E51).
+fn pause(rules: &BreakerConfig) -> Duration {
+    Duration::from_secs(rules.recovery_seconds).min(LONGEST_PAUSE)
+}

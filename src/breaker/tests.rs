@@ -1,0 +1,387 @@
+use std::future::{pending, ready};
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+use tokio::time::{Instant, advance};
+
+use super::*;
+
+const RECOVERY: Duration = Duration::from_secs(60);
+
+fn breakers(change: impl FnOnce(&mut BreakerConfig)) -> Breakers {
+    let mut config = BreakerConfig::default();
+    change(&mut config);
+    Breakers::new(&config, Arc::new(Metrics::new("test").unwrap()))
+}
+
+fn upstream(name: &str) -> Upstream {
+    Upstream(name.into())
+}
+
+fn host() -> Upstream {
+    upstream("https://api.example.com:443")
+}
+
+fn error(code: ErrorCode, blame: Blame) -> CallError {
+    CallError::new(code, "as the test says").blaming(blame)
+}
+
+fn failed() -> Result<(), CallError> {
+    Err(error(ErrorCode::UpstreamError, Blame::Upstream))
+}
+
+/// One call through the breaker, which ends as said.
+async fn call(breakers: &Breakers, upstream: &Upstream, end: Result<(), CallError>) -> Result<(), ErrorCode> {
+    match breakers.admit(Some(upstream.clone())) {
+        Ok(trial) => trial.watch(ready(end)).await.map_err(|error| error.code()),
+        Err(refusal) => Err(refusal.code()),
+    }
+}
+
+async fn fail(breakers: &Breakers, upstream: &Upstream, times: usize) {
+    for _ in 0..times {
+        let _ = call(breakers, upstream, failed()).await;
+    }
+}
+
+async fn opened(breakers: &Breakers) -> Upstream {
+    fail(breakers, &host(), 5).await;
+    assert_eq!(breakers.state(&host()), BreakerState::Open);
+    host()
+}
+
+/// As [`opened`], and then the time to recover has passed.
+async fn ready_to_probe(breakers: &Breakers) -> Upstream {
+    let host = opened(breakers).await;
+    advance(RECOVERY).await;
+    assert_eq!(breakers.state(&host), BreakerState::HalfOpen);
+    host
+}
+
+#[tokio::test(start_paused = true)]
+async fn five_failures_in_a_row_open_it_and_a_success_between_starts_the_count_anew() {
+    let breakers = breakers(|_| {});
+    fail(&breakers, &host(), 4).await;
+    call(&breakers, &host(), Ok(())).await.unwrap();
+    fail(&breakers, &host(), 4).await;
+    assert_eq!(breakers.state(&host()), BreakerState::Closed);
+    fail(&breakers, &host(), 1).await;
+    assert_eq!(breakers.state(&host()), BreakerState::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_of_twenty_calls_failing_opens_it_and_less_or_fewer_do_not() {
+    let every = async |failing: usize, calls: usize| {
+        let breakers = breakers(|_| {});
+        for at in 1..=calls {
+            let end = if at % failing == 0 { failed() } else { Ok(()) };
+            let _ = call(&breakers, &host(), end).await;
+        }
+        breakers.state(&host())
+    };
+    assert_eq!(every(2, 18).await, BreakerState::Closed, "half of 18");
+    assert_eq!(every(2, 20).await, BreakerState::Open, "half of 20");
+    assert_eq!(every(3, 300).await, BreakerState::Closed, "a third of 300");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_circuit_answers_at_once_with_the_time_left() {
+    let breakers = breakers(|_| {});
+    let host = opened(&breakers).await;
+    advance(Duration::from_millis(17_400)).await;
+    let asked = std::time::Instant::now();
+    let refusals: Vec<_> = (0..100).map(|_| breakers.admit(Some(host.clone())).unwrap_err()).collect();
+    assert!(asked.elapsed() < Duration::from_millis(100), "each in under a millisecond");
+    for refusal in &refusals {
+        assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(Duration::from_secs(43))));
+    }
+    insta::assert_snapshot!(refusals[0], @"circuit_open: https://api.example.com:443 keeps failing and is not called for now; call again in 43 s");
+}
+
+/// Fault 1 of the specification: a breaker that counts its own refusals and never closes under traffic.
+#[tokio::test(start_paused = true)]
+async fn refusals_under_traffic_neither_keep_it_open_nor_count() {
+    let breakers = breakers(|_| {});
+    let host = opened(&breakers).await;
+    let opened = Instant::now();
+    let mut end = Err(ErrorCode::CircuitOpen);
+    while end.is_err() {
+        advance(Duration::from_millis(50)).await;
+        end = call(&breakers, &host, Ok(())).await;
+    }
+    assert_eq!(opened.elapsed(), RECOVERY);
+    assert_eq!(breakers.state(&host), BreakerState::Closed);
+    fail(&breakers, &host, 4).await;
+    assert_eq!(breakers.state(&host), BreakerState::Closed, "counts start anew");
+}
+
+/// Fault 1 of the specification: half-open that lets everything through.
+#[tokio::test(start_paused = true)]
+async fn of_a_hundred_calls_after_the_recovery_time_exactly_one_probes() {
+    let breakers = breakers(|_| {});
+    let host = ready_to_probe(&breakers).await;
+    let (probes, refusals): (Vec<_>, Vec<_>) =
+        (0..100).map(|_| breakers.admit(Some(host.clone()))).partition(Result::is_ok);
+    assert_eq!((probes.len(), refusals.len()), (1, 99));
+    for refusal in refusals {
+        let refusal = refusal.unwrap_err();
+        assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(Duration::from_secs(1))));
+    }
+    let probe = probes.into_iter().next().unwrap().unwrap();
+    assert_eq!(probe.state(), Some(BreakerState::HalfOpen));
+    probe.watch(ready(Ok(()))).await.unwrap();
+    assert_eq!(breakers.state(&host), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_fails_opens_it_for_as_long_again() {
+    let breakers = breakers(|_| {});
+    let host = ready_to_probe(&breakers).await;
+    fail(&breakers, &host, 1).await;
+    assert_eq!(breakers.admit(Some(host.clone())).unwrap_err().wait(), Some(RECOVERY));
+    advance(RECOVERY).await;
+    call(&breakers, &host, Ok(())).await.unwrap();
+    assert_eq!(breakers.state(&host), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_probe_makes_room_for_another() {
+    let breakers = breakers(|_| {});
+    let host = ready_to_probe(&breakers).await;
+    for _ in 0..3 {
+        let probe = breakers.admit(Some(host.clone())).unwrap();
+        let watched = probe.watch(pending::<Result<(), CallError>>());
+        assert!(watched.now_or_never().is_none());
+        assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a caller that hung up says nothing");
+    }
+    call(&breakers, &host, Ok(())).await.unwrap();
+    assert_eq!(breakers.state(&host), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_panics_makes_room_for_another() {
+    let breakers = Arc::new(breakers(|_| {}));
+    let host = ready_to_probe(&breakers).await;
+    let probe = breakers.admit(Some(host.clone())).unwrap();
+    let work = probe.watch(async { panic!("as the test says") as Result<(), CallError> });
+    assert!(tokio::spawn(work).await.is_err());
+    call(&breakers, &host, Ok(())).await.unwrap();
+}
+
+/// Fault 2 of the specification: answers that find fault with the call are counted as outages.
+#[tokio::test(start_paused = true)]
+async fn only_what_is_the_upstreams_or_the_networks_fault_counts() {
+    let cases = [
+        (ErrorCode::UpstreamError, Blame::Call, BreakerState::Closed),
+        (ErrorCode::ToolError, Blame::Call, BreakerState::Closed),
+        (ErrorCode::RateLimited, Blame::Call, BreakerState::Closed),
+        (ErrorCode::Denied, Blame::Call, BreakerState::Closed),
+        (ErrorCode::Internal, Blame::Call, BreakerState::Closed),
+        (ErrorCode::UpstreamError, Blame::Upstream, BreakerState::Open),
+        (ErrorCode::UpstreamError, Blame::Network, BreakerState::Open),
+        (ErrorCode::Timeout, Blame::Network, BreakerState::Open),
+    ];
+    for (code, blame, expected) in cases {
+        let breakers = breakers(|_| {});
+        for _ in 0..100 {
+            let _ = call(&breakers, &host(), Err(error(code, blame))).await;
+        }
+        assert_eq!(breakers.state(&host()), expected, "after 100 times {code} by {blame:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_proves_the_upstream_alive_and_a_refusal_on_our_side_proves_nothing() {
+    let cases = [
+        (ErrorCode::UpstreamError, BreakerState::Closed),
+        (ErrorCode::ToolError, BreakerState::Closed),
+        (ErrorCode::Denied, BreakerState::HalfOpen),
+        (ErrorCode::Overloaded, BreakerState::HalfOpen),
+        (ErrorCode::Internal, BreakerState::HalfOpen),
+    ];
+    for (code, expected) in cases {
+        let breakers = breakers(|_| {});
+        let host = ready_to_probe(&breakers).await;
+        assert_eq!(call(&breakers, &host, Err(error(code, Blame::Call))).await, Err(code));
+        assert_eq!(breakers.state(&host), expected, "after {code}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn outcomes_from_before_the_breaker_moved_on_are_dropped() {
+    let breakers = breakers(|_| {});
+    let early: Vec<_> = (0..20).map(|_| breakers.admit(Some(host())).unwrap()).collect();
+    let mut early = early.into_iter();
+    let host = ready_to_probe(&breakers).await;
+    early.next().unwrap().watch(ready(Ok(()))).await.unwrap();
+    assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a late success is no probe");
+    call(&breakers, &host, Ok(())).await.unwrap();
+    for late in early {
+        let _ = late.watch(ready(failed())).await;
+    }
+    assert_eq!(breakers.state(&host), BreakerState::Closed, "late failures are of another time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_refused_once_the_breaker_has_opened_except_to_the_probe() {
+    let breakers = breakers(|_| {});
+    let early = breakers.admit(Some(host())).unwrap();
+    early.still_permitted().unwrap();
+    let host = opened(&breakers).await;
+    let refusal = early.still_permitted().unwrap_err();
+    assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(RECOVERY)));
+    advance(RECOVERY).await;
+    let probe = breakers.admit(Some(host)).unwrap();
+    assert!(early.still_permitted().is_err());
+    probe.still_permitted().unwrap();
+    probe.watch(ready(Ok(()))).await.unwrap();
+    early.still_permitted().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_tool_has_no_breaker() {
+    let breakers = breakers(|_| {});
+    for _ in 0..100 {
+        let trial = breakers.admit(None).unwrap();
+        assert_eq!((trial.upstream(), trial.state()), (None, None));
+        trial.still_permitted().unwrap();
+        trial.watch(ready(failed())).await.unwrap_err();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_upstreams_failures_close_off_no_other() {
+    let breakers = breakers(|_| {});
+    opened(&breakers).await;
+    call(&breakers, &upstream("mcp:other"), Ok(())).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_rules_hold_at_once_and_the_same_rules_reset_nothing() {
+    let config = |failures| BreakerConfig { consecutive_failures: failures, ..BreakerConfig::default() };
+    let breakers = breakers(|_| {});
+    fail(&breakers, &host(), 4).await;
+    breakers.reconfigure(&config(5));
+    fail(&breakers, &host(), 1).await;
+    assert_eq!(breakers.state(&host()), BreakerState::Open, "the fifth in a row");
+    breakers.reconfigure(&config(2));
+    assert_eq!(breakers.state(&host()), BreakerState::Open);
+    advance(RECOVERY).await;
+    call(&breakers, &host(), Ok(())).await.unwrap();
+    for host in [host(), upstream("mcp:new")] {
+        fail(&breakers, &host, 2).await;
+        assert_eq!(breakers.state(&host), BreakerState::Open);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recovery_time_beyond_all_bounds_does_not_overflow() {
+    let breakers = breakers(|config| config.recovery_seconds = u64::MAX);
+    opened(&breakers).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
+    let breakers = breakers(|_| {});
+    let (old, used) = (upstream("http://0"), breakers.admit(Some(upstream("http://1"))).unwrap());
+    for at in 0..MOST_LIVE {
+        call(&breakers, &upstream(&format!("http://{at}")), Ok(())).await.unwrap();
+        advance(Duration::from_millis(1)).await;
+    }
+    for newcomer in ["http://a", "http://b"] {
+        fail(&breakers, &upstream(newcomer), 5).await;
+        assert_eq!(breakers.state(&upstream(newcomer)), BreakerState::Open);
+        assert_eq!(breakers.gates.len(), MOST_LIVE);
+    }
+    let gone = |upstream: &Upstream| !breakers.gates.contains_key(upstream);
+    assert!(gone(&old) && gone(&upstream("http://2")));
+    assert!(!gone(used.upstream().unwrap()), "a call is under way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_is_room() {
+    let breakers = breakers(|_| {});
+    for at in 0..MOST_LIVE {
+        fail(&breakers, &upstream(&format!("http://{at}")), 5).await;
+    }
+    fail(&breakers, &upstream("http://a"), 5).await;
+    assert_eq!(breakers.gates.len(), MOST_LIVE);
+    assert_eq!(call(&breakers, &upstream("http://b"), Ok(())).await, Err(ErrorCode::CircuitOpen));
+    assert_eq!(call(&breakers, &upstream("http://0"), Ok(())).await, Err(ErrorCode::CircuitOpen));
+    advance(RECOVERY).await;
+    call(&breakers, &upstream("http://b"), Ok(())).await.unwrap();
+    assert_eq!(breakers.state(&upstream("http://b")), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_breakers_are_forgotten_and_those_in_use_or_open_are_not() {
+    let breakers = breakers(|config| config.recovery_seconds = 10_000);
+    let used = breakers.admit(Some(upstream("mcp:used"))).unwrap();
+    call(&breakers, &upstream("mcp:idle"), Ok(())).await.unwrap();
+    opened(&breakers).await;
+    advance(IDLE_AFTER / 2).await;
+    call(&breakers, &upstream("mcp:recent"), Ok(())).await.unwrap();
+    advance(IDLE_AFTER / 2).await;
+    breakers.evict_idle();
+    let left = ["mcp:idle", "mcp:recent", "mcp:used", &host().0].map(|it| breakers.gates.contains_key(&upstream(it)));
+    assert_eq!(left, [false, true, true, true]);
+    drop(used);
+    advance(Duration::from_secs(10_000)).await;
+    breakers.evict_idle();
+    assert!(breakers.gates.is_empty());
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Ask,
+    End { which: usize, end: Option<bool> },
+    Wait { seconds: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::Ask),
+        4 => (0_usize..8, prop::option::of(any::<bool>())).prop_map(|(which, end)| Step::End { which, end }),
+        1 => (0_u64..90).prop_map(|seconds| Step::Wait { seconds }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_one_call_at_most_probes_and_it_always_comes_back(steps in prop::collection::vec(step(), 1..150)) {
+        crate::limits::in_paused_time(async {
+            let breakers = breakers(|config| config.consecutive_failures = 2);
+            let mut trials = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Ask => {
+                        let before = breakers.state(&host());
+                        let asked = breakers.admit(Some(host()));
+                        prop_assert!(before != BreakerState::Closed || asked.is_ok());
+                        prop_assert!(before != BreakerState::Open || asked.is_err());
+                        prop_assert!(asked.as_ref().err().is_none_or(|refusal| refusal.wait() <= Some(RECOVERY)));
+                        trials.extend(asked);
+                    }
+                    Step::End { which, end } if which < trials.len() => match (trials.swap_remove(which), end) {
+                        (trial, Some(true)) => trial.watch(ready(Ok(()))).await.unwrap(),
+                        (trial, Some(false)) => drop(trial.watch(ready(failed())).await),
+                        (trial, None) => drop(trial),
+                    },
+                    Step::End { .. } => {}
+                    Step::Wait { seconds } => advance(Duration::from_secs(seconds)).await,
+                }
+                if breakers.state(&host()) != BreakerState::Closed {
+                    let probes = trials.iter().filter(|trial| {
+                        trial.state() == Some(BreakerState::HalfOpen) && trial.still_permitted().is_ok()
+                    });
+                    prop_assert!(probes.count() <= 1);
+                }
+            }
+            trials.clear();
+            advance(RECOVERY).await;
+            prop_assert!(call(&breakers, &host(), Ok(())).await.is_ok());
+            prop_assert_eq!(breakers.state(&host()), BreakerState::Closed);
+            Ok(())
+        })?;
+    }
+}
