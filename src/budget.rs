@@ -1,63 +1,132 @@
-//! Budgets.
+//! Budgets: what a call may cost is set aside before it runs and settled after, so that calls in
+//! parallel never overspend together (E7, E56–E63).
+//!
+//! A call belongs to five scopes: its request, agent and task (by the ids the caller names, under
+//! that caller's own key; without an id the scope is this call alone), and the days of its caller
+//! and its tenant (UTC; always counted, limited where the configuration says so). Money and tokens
+//! are set aside in all of them or in none.
+//!
+//! Knows nothing of how a call ends: whether failed work is charged or refunded is the pipeline's rule.
+
+mod account;
+mod accounts;
+mod hold;
+mod scope;
+#[cfg(test)]
+mod tests;
+mod write_behind;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::Offset;
+use rust_decimal::{Decimal, RoundingStrategy};
+
+pub use self::account::Amount;
+pub use self::hold::{Charge, Hold};
+pub use self::write_behind::WriteBehind;
+
+use self::accounts::Books;
+use self::scope::{Asked, Limits};
 use crate::call::CallContext;
 use crate::config::BudgetConfig;
 use crate::error::CallError;
-use crate::registry::Tool;
-use rust_decimal::Decimal;
+use crate::registry::{Metadata, Tool};
 
-#[derive(Debug)]
-pub struct Budgets;
+/// What is left of money and tokens in the narrowest scope of a call; scopes without a limit do not count.
+pub type Left = Amount;
 
-/// Money and tokens set aside for one call in every scope it belongs to; given back on drop.
+/// The accounts of all scopes, and their limits.
 #[derive(Debug)]
-#[must_use]
-pub struct Hold {
-    max_text_tokens: u64,
-    cost_usd: Decimal,
-    before: Left,
+pub struct Budgets {
+    settings: ArcSwap<Settings>,
+    books: Books,
 }
 
-/// What a call really cost, once and for all.
-#[derive(Debug, Clone)]
-pub struct Charge {
-    pub cost_usd: Decimal,
-    pub tokens: u64,
-    pub before: Left,
-    pub after: Left,
-}
-
-/// What is left in the narrowest scope of a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Left {
-    pub cost_usd: Decimal,
-    pub tokens: u64,
+#[derive(Debug)]
+struct Settings {
+    limits: Arc<Limits>,
+    scope_idle: Duration,
 }
 
 impl Budgets {
-    pub fn new(_config: &BudgetConfig) -> Self {
-        Self
+    pub fn new(config: &BudgetConfig) -> Self {
+        Self { settings: ArcSwap::from_pointee(Settings::from(config)), books: Books::default() }
     }
-    pub fn reconfigure(&self, _config: &BudgetConfig) {}
-    pub fn reserve(&self, _call: &CallContext, _tool: &Tool) -> Result<Hold, CallError> {
-        todo!()
+
+    /// Takes over new limits; what is spent and held so far stays.
+    pub fn reconfigure(&self, config: &BudgetConfig) {
+        self.settings.store(Arc::new(Settings::from(config)));
     }
-    pub fn evict_idle(&self) {}
-    /// Money and tokens held right now over all scopes; zero when nothing runs.
+
+    /// Sets aside the tool's price and the tokens its text may have, at most those that are left.
+    ///
+    /// # Errors
+    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left,
+    /// `invalid_request` for an id that is empty or too long.
+    pub fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
+        self.reserve_on(today(), call, &asked_by(tool))
+    }
+
+    /// What [`reserve`](Self::reserve) would find, without setting anything aside.
+    ///
+    /// # Errors
+    /// Those of `reserve`.
+    pub fn check(&self, call: &CallContext, tool: &Tool) -> Result<Left, CallError> {
+        self.check_on(today(), call, &asked_by(tool))
+    }
+
+    /// Forgets request, agent and task scopes that have been idle, and days that are over.
+    /// Never one in which something is held.
+    pub fn evict_idle(&self) {
+        self.books.evict(today(), self.settings.load().scope_idle);
+    }
+
+    /// Money and tokens held right now, a hold counting once in each scope it stands in;
+    /// zero when nothing runs.
     pub fn held(&self) -> Left {
-        todo!()
+        self.books.held()
+    }
+
+    fn reserve_on(&self, day: Date, call: &CallContext, asked: &Asked<'_>) -> Result<Hold, CallError> {
+        let accounts = self.books.open(call, day)?;
+        let limits = Arc::clone(&self.settings.load().limits);
+        let (reserved, before) = accounts.reserve(&limits, asked)?;
+        Ok(Hold::new(accounts, limits, reserved, before))
+    }
+
+    fn check_on(&self, day: Date, call: &CallContext, asked: &Asked<'_>) -> Result<Left, CallError> {
+        let balances = self.books.find(call, day)?.balances();
+        let (_, left) = self.settings.load().limits.fit(&balances, asked)?;
+        Ok(left)
     }
 }
 
-impl Hold {
-    /// The text of the output is cut to this many tokens, so that the reservation is an upper bound.
-    pub fn max_text_tokens(&self) -> u64 {
-        self.max_text_tokens
+impl From<&BudgetConfig> for Settings {
+    fn from(config: &BudgetConfig) -> Self {
+        Self { limits: Arc::new(Limits::from(config)), scope_idle: Duration::from_secs(config.scope_idle_seconds) }
     }
-    pub fn before(&self) -> Left {
-        self.before
+}
+
+/// Decimals of a USD kept in a price, so that sums stay exact up to 10^16 USD.
+const PRICE_DECIMALS: u32 = 12;
+
+fn asked_by(tool: &Tool) -> Asked<'_> {
+    let most = Amount { cost_usd: price_of(&tool.metadata), tokens: tool.metadata.max_text_tokens };
+    Asked { tool: tool.name(), most }
+}
+
+fn price_of(metadata: &Metadata) -> Decimal {
+    let price = metadata.cost_per_use.max(Decimal::ZERO);
+    if price.scale() <= PRICE_DECIMALS {
+        return price;
     }
-    /// Turns the hold into a charge of the tool's price and the tokens really used.
-    pub fn charge(self, _tokens: u64) -> Charge {
-        todo!()
-    }
+    price.round_dp_with_strategy(PRICE_DECIMALS, RoundingStrategy::AwayFromZero)
+}
+
+fn today() -> Date {
+    Offset::UTC.to_datetime(Timestamp::now()).date()
 }

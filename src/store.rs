@@ -1,3 +1,231 @@
-//! What must survive a restart.
+//! What must survive a restart: one SQLite file. The only home of sqlx.
+//!
+//! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
+
+mod usage;
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
+use thiserror::Error;
+
+pub use self::usage::{DailyScope, DailyUsage};
+
+/// Cheap to clone; clones share the connections.
 #[derive(Debug, Clone)]
-pub struct Store;
+pub struct Store {
+    pool: SqlitePool,
+    path: Arc<Path>,
+}
+
+/// Why the store cannot be used, and what to do about it.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    #[error("the store's folder {} cannot be made: {source}", path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error(
+        "the store {} is damaged ({problem}); stop sekisho and put back a copy, or move the file away together with \
+         its -wal and -shm: today's budgets then begin at zero",
+        path.display()
+    )]
+    Damaged { path: PathBuf, problem: String },
+    #[error(
+        "the store {} was written by a newer sekisho (schema {found}, this one knows {known}); run that one, or name \
+         another state directory",
+        path.display()
+    )]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("the disk of the store {} is full; make room", path.display())]
+    Full { path: PathBuf },
+    #[error("the store {} failed: {source}", path.display())]
+    Failed { path: PathBuf, source: sqlx::Error },
+}
+
+/// How long a statement waits for another process that is writing.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+const CONNECTIONS: u32 = 4;
+
+/// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
+/// a step that was ever released is never changed.
+const MIGRATIONS: &[&str] = &[usage::SCHEMA];
+
+impl Store {
+    /// Opens the file, made together with its folder where missing, and brings its schema up to date.
+    /// Other processes may have it open as well.
+    ///
+    /// # Errors
+    /// [`StoreError`], naming the file.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        if let Some(folder) = path.parent() {
+            make_private_folder(folder).map_err(|source| StoreError::Folder { path: folder.to_owned(), source })?;
+        }
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .busy_timeout(BUSY_TIMEOUT);
+        let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).before_acquire(|connection, _| {
+            // On a full disk SQLite ends a transaction by itself, and sqlx goes on believing in it:
+            // such a connection would refuse every further transaction.
+            Box::pin(async move { Ok(!connection.is_in_transaction()) })
+        });
+        Self::connect(pool, options, path).await
+    }
+
+    /// A store that lives as long as the process.
+    ///
+    /// # Errors
+    /// [`StoreError`], when SQLite has no memory.
+    pub async fn in_memory() -> Result<Self, StoreError> {
+        // Every connection would have a database of its own, and take it along when it closes.
+        let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+        Self::connect(pool, SqliteConnectOptions::new().in_memory(true), Path::new(":memory:")).await
+    }
+
+    /// Waits for running statements and closes the file, the write-ahead log folded into it.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn connect(pool: SqlitePoolOptions, options: SqliteConnectOptions, path: &Path) -> Result<Self, StoreError> {
+        let pool = pool.connect_with(options).await.map_err(|error| StoreError::from_sqlx(path, error))?;
+        let store = Self { pool, path: path.into() };
+        store.migrate().await?;
+        Ok(store)
+    }
+
+    async fn migrate(&self) -> Result<(), StoreError> {
+        let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+        let found = self.migrate_from_found().await.map_err(|error| self.failed(error))?;
+        if found > known {
+            return Err(StoreError::Newer { path: self.path.to_path_buf(), found, known });
+        }
+        Ok(())
+    }
+
+    /// Takes the steps not yet taken, and gives the version found. One process at a time.
+    async fn migrate_from_found(&self) -> sqlx::Result<i64> {
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
+        let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *transaction).await?;
+        for (version, step) in (1_i64..).zip(MIGRATIONS).filter(|(version, _)| *version > found) {
+            sqlx::raw_sql(*step).execute(&mut *transaction).await?;
+            let counted = AssertSqlSafe(format!("PRAGMA user_version = {version}"));
+            sqlx::raw_sql(counted).execute(&mut *transaction).await?;
+        }
+        transaction.commit().await?;
+        Ok(found)
+    }
+
+    fn failed(&self, error: sqlx::Error) -> StoreError {
+        StoreError::from_sqlx(&self.path, error)
+    }
+
+    fn damaged(&self, problem: impl Into<String>) -> StoreError {
+        StoreError::Damaged { path: self.path.to_path_buf(), problem: problem.into() }
+    }
+}
+
+impl StoreError {
+    fn from_sqlx(path: &Path, source: sqlx::Error) -> Self {
+        // https://www.sqlite.org/rescode.html; the low byte is the primary code.
+        const CORRUPT: u32 = 11;
+        const FULL: u32 = 13;
+        const NOT_A_DATABASE: u32 = 26;
+        let code = source.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
+        let path = path.to_owned();
+        match code.map(|extended| extended & 0xff) {
+            Some(CORRUPT | NOT_A_DATABASE) => Self::Damaged { path, problem: source.to_string() },
+            Some(FULL) => Self::Full { path },
+            _ => Self::Failed { path, source },
+        }
+    }
+}
+
+/// Usage is nobody's business but the service's.
+fn make_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// From here on the file may not grow.
+#[cfg(test)]
+pub(crate) async fn fill_the_disk(store: &Store) {
+    bound_the_file(store, "1").await;
+}
+
+#[cfg(test)]
+pub(crate) async fn make_room_on_disk(store: &Store) {
+    bound_the_file(store, "1000000").await;
+}
+
+#[cfg(test)]
+async fn bound_the_file(store: &Store, pages: &'static str) {
+    let options = store.pool.connect_options().as_ref().clone().pragma("max_page_count", pages);
+    store.pool.set_connect_options(options);
+    let every_one = futures_util::future::join_all((0..CONNECTIONS).map(|_| store.pool.acquire())).await;
+    for connection in every_one {
+        connection.unwrap().close().await.unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_made_with_its_folder_and_opens_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state/deeper/sekisho.db");
+        Store::open(&path).await.unwrap().close().await;
+        Store::open(&path).await.unwrap().close().await;
+    }
+
+    #[tokio::test]
+    async fn two_processes_may_open_a_new_file_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&path))).await;
+        for store in opened {
+            store.unwrap().close().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_no_database_is_named_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        std::fs::write(&path, "this was never a database, ".repeat(400)).unwrap();
+        let error = Store::open(&path).await.unwrap_err();
+        assert!(matches!(error, StoreError::Damaged { .. }), "{error:?}");
+        let message = error.to_string();
+        assert!(message.contains(path.to_str().unwrap()), "{message}");
+        assert!(message.contains("move the file away"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_a_newer_version_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let store = Store::open(&path).await.unwrap();
+        sqlx::raw_sql("PRAGMA user_version = 1000").execute(&store.pool).await.unwrap();
+        store.close().await;
+        let error = Store::open(&path).await.unwrap_err();
+        assert!(matches!(error, StoreError::Newer { found: 1000, .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_the_way = folder.path().join("file");
+        std::fs::write(&in_the_way, "").unwrap();
+        let error = Store::open(&in_the_way.join("sekisho.db")).await.unwrap_err();
+        assert!(matches!(error, StoreError::Folder { .. }), "{error:?}");
+    }
+}

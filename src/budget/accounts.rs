@@ -1,0 +1,247 @@
+//! Where accounts are kept and found.
+//!
+//! Locks: an account's own is never held while a map is being searched, and the accounts of one
+//! call are locked in the order of [`Scope`], so that no two calls wait for each other.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use jiff::ToSpan;
+use jiff::civil::Date;
+use tokio::time::Instant;
+
+use super::account::{Account, Amount, Balance};
+use super::scope::{Asked, Limits, PerScope, Scope};
+use crate::call::{BudgetScopes, CallContext};
+use crate::error::{CallError, ErrorCode};
+use crate::store::{DailyScope, DailyUsage};
+
+/// Longest request, agent or task id, in bytes: each is kept as long as its scope.
+const LONGEST_ID: usize = 128;
+
+/// Requests, agents and tasks (of each so many) that are remembered for one caller. Beyond that the
+/// longest unused go: a caller may name new ones at will, so that forgetting gives nothing away.
+const MOST_SCOPES_OF_A_CALLER: usize = 20_000;
+
+/// Days for which usage that cannot be saved is kept in memory.
+const UNSAVED_DAYS: i32 = 7;
+
+type SharedAccount = Arc<Mutex<Account>>;
+
+/// Every account there is.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    days: DashMap<DayKey, SharedAccount>,
+    /// By [`Caller::key`](crate::call::Caller).
+    named: DashMap<Arc<str>, NamedScopes>,
+}
+
+/// One day of one caller or tenant. A call belongs to the day on which it was reserved.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct DayKey {
+    day: Date,
+    scope: DailyScope,
+    key: Arc<str>,
+}
+
+/// The request, agent and task accounts of one caller, by id.
+#[derive(Debug, Default)]
+struct NamedScopes([HashMap<Box<str>, SharedAccount>; 3]);
+
+/// The accounts of one call; `None` for a scope that is this call alone.
+#[derive(Debug, Default)]
+pub(super) struct Accounts(PerScope<Option<SharedAccount>>);
+
+impl Books {
+    /// The accounts of a call, made where there is none yet.
+    ///
+    /// # Errors
+    /// `invalid_request` for an id that is empty or too long.
+    pub(super) fn open(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
+        let ids = named_ids(&call.scopes)?;
+        let [request, agent, task] = if ids.iter().all(Option::is_none) {
+            [None, None, None]
+        } else {
+            self.named.entry(Arc::clone(&call.caller.key)).or_default().open(ids)
+        };
+        let [caller, tenant] = day_keys(call, day).map(|key| self.open_day(key));
+        Ok(Accounts([request, agent, task, Some(caller), Some(tenant)]))
+    }
+
+    /// The accounts of a call that exist already; a missing one has nothing spent.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(super) fn find(&self, call: &CallContext, day: Date) -> Result<Accounts, CallError> {
+        let ids = named_ids(&call.scopes)?;
+        let [request, agent, task] = match self.named.get(&*call.caller.key) {
+            Some(named) => named.find(ids),
+            None => [None, None, None],
+        };
+        let [caller, tenant] = day_keys(call, day).map(|key| self.days.get(&key).map(|found| Arc::clone(&found)));
+        Ok(Accounts([request, agent, task, caller, tenant]))
+    }
+
+    pub(super) fn held(&self) -> Amount {
+        let mut total = Amount::ZERO;
+        for account in &self.days {
+            total = total.plus(lock(&account).balance().held);
+        }
+        for named in &self.named {
+            for account in named.0.iter().flat_map(HashMap::values) {
+                total = total.plus(lock(account).balance().held);
+            }
+        }
+        total
+    }
+
+    /// Forgets scopes idle for `idle`, and days before `today` once they are saved.
+    pub(super) fn evict(&self, today: Date, idle: Duration) {
+        let now = Instant::now();
+        self.named.retain(|_, named| {
+            named.keep(|account| in_use(account) || now.duration_since(lock(account).last_used()) < idle);
+            !named.0.iter().all(HashMap::is_empty)
+        });
+        let given_up = today.saturating_sub(UNSAVED_DAYS.days());
+        self.days.retain(|key, account| {
+            in_use(account) || key.day >= today || (key.day >= given_up && !lock(account).unsaved().is_zero())
+        });
+    }
+
+    /// What the store has yet to be told.
+    pub(super) fn unsaved(&self) -> Vec<DailyUsage> {
+        let unsaved = self.days.iter().filter_map(|entry| {
+            let unsaved = lock(entry.value()).unsaved();
+            let Amount { cost_usd, tokens } = unsaved;
+            let DayKey { day, scope, ref key } = *entry.key();
+            (!unsaved.is_zero()).then(|| DailyUsage { day, scope, key: Arc::clone(key), cost_usd, tokens })
+        });
+        unsaved.collect()
+    }
+
+    /// The store took in `added` and now holds `total` in all for that day.
+    pub(super) fn saved(&self, added: &DailyUsage, total: &DailyUsage) {
+        let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });
+        lock(&account).saved(amount(added), amount(total));
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.days.len() + self.named.iter().flat_map(|named| named.0.each_ref().map(HashMap::len)).sum::<usize>()
+    }
+
+    fn open_day(&self, key: DayKey) -> SharedAccount {
+        if let Some(account) = self.days.get(&key) {
+            return Arc::clone(&account);
+        }
+        Arc::clone(&self.days.entry(key).or_insert_with(new_account))
+    }
+}
+
+impl NamedScopes {
+    fn open(&mut self, ids: [Option<&str>; 3]) -> [Option<SharedAccount>; 3] {
+        let mut maps = self.0.iter_mut();
+        ids.map(|id| maps.next().zip(id).map(|(accounts, id)| open_named(accounts, id)))
+    }
+
+    fn find(&self, ids: [Option<&str>; 3]) -> [Option<SharedAccount>; 3] {
+        let mut maps = self.0.iter();
+        ids.map(|id| maps.next().zip(id).and_then(|(accounts, id)| accounts.get(id).map(Arc::clone)))
+    }
+
+    fn keep(&mut self, mut wanted: impl FnMut(&SharedAccount) -> bool) {
+        for accounts in &mut self.0 {
+            accounts.retain(|_, account| wanted(account));
+        }
+    }
+}
+
+impl Accounts {
+    /// Sets aside what is asked in every account, or nothing in any.
+    pub(super) fn reserve(&self, limits: &Limits, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
+        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
+        let balances = locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| a.balance()));
+        let (reserved, before) = limits.fit(&balances, asked)?;
+        let now = Instant::now();
+        for account in locked.iter_mut().flatten() {
+            account.hold(reserved, now);
+        }
+        Ok((reserved, before))
+    }
+
+    /// Ends a reservation, `spent` of it being gone, and says where the accounts stand now.
+    pub(super) fn settle(self, reserved: Amount, spent: Amount) -> PerScope<Balance> {
+        let now = Instant::now();
+        self.0.map(|account| match account {
+            None => Balance { spent, held: Amount::ZERO },
+            Some(account) => {
+                let mut account = lock(&account);
+                account.settle(reserved, spent, now);
+                account.balance()
+            }
+        })
+    }
+
+    pub(super) fn balances(&self) -> PerScope<Balance> {
+        self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| lock(a).balance()))
+    }
+}
+
+fn named_ids(scopes: &BudgetScopes) -> Result<[Option<&str>; 3], CallError> {
+    let BudgetScopes { request, agent, task } = scopes;
+    let ids = [request, agent, task].map(Option::as_deref);
+    for (scope, id) in Scope::NAMED.into_iter().zip(ids) {
+        if id.is_some_and(|id| id.is_empty() || id.len() > LONGEST_ID) {
+            let name = scope.as_str();
+            let message = format!("the {name} id must have 1 to {LONGEST_ID} bytes; shorten it or leave it out");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+    }
+    Ok(ids)
+}
+
+fn day_keys(call: &CallContext, day: Date) -> [DayKey; 2] {
+    [
+        DayKey { day, scope: DailyScope::Caller, key: Arc::clone(&call.caller.key) },
+        DayKey { day, scope: DailyScope::Tenant, key: Arc::clone(&call.caller.tenant) },
+    ]
+}
+
+fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str) -> SharedAccount {
+    if let Some(account) = accounts.get(id) {
+        return Arc::clone(account);
+    }
+    if accounts.len() >= MOST_SCOPES_OF_A_CALLER {
+        forget_older_half(accounts);
+    }
+    let account = new_account();
+    accounts.insert(id.into(), Arc::clone(&account));
+    account
+}
+
+fn forget_older_half(accounts: &mut HashMap<Box<str>, SharedAccount>) {
+    let mut last_used: Vec<_> = accounts.values().map(|account| lock(account).last_used()).collect();
+    let middle = last_used.len() / 2;
+    let (_, &mut median, _) = last_used.select_nth_unstable(middle);
+    accounts.retain(|_, account| in_use(account) || lock(account).last_used() > median);
+}
+
+/// Whether a call has the account in hand. Asked where nobody can take it up at the same time:
+/// with the map that holds it locked for writing.
+fn in_use(account: &SharedAccount) -> bool {
+    Arc::strong_count(account) > 1
+}
+
+fn new_account() -> SharedAccount {
+    Arc::new(Mutex::new(Account::new()))
+}
+
+fn amount(usage: &DailyUsage) -> Amount {
+    Amount { cost_usd: usage.cost_usd, tokens: usage.tokens }
+}
+
+fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
+    account.lock().unwrap_or_else(PoisonError::into_inner)
+}

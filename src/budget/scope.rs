@@ -1,0 +1,190 @@
+//! The scopes of a call, their limits, and what is said when one is reached.
+
+use rust_decimal::Decimal;
+
+use super::account::{Amount, Balance};
+use crate::config::BudgetConfig;
+use crate::error::{CallError, Detail, ErrorCode};
+
+/// In the order in which accounts are locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Request,
+    Agent,
+    Task,
+    Caller,
+    Tenant,
+}
+
+/// One thing for each scope, indexed by `Scope as usize`.
+pub(super) type PerScope<T> = [T; 5];
+
+impl Scope {
+    pub(super) const ALL: PerScope<Self> = [Self::Request, Self::Agent, Self::Task, Self::Caller, Self::Tenant];
+
+    /// Those that a caller names by an id.
+    pub(super) const NAMED: [Self; 3] = [Self::Request, Self::Agent, Self::Task];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Agent => "agent",
+            Self::Task => "task",
+            Self::Caller => "caller",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    /// How a sentence about its budget begins.
+    fn subject(self) -> &'static str {
+        match self {
+            Self::Request => "this request",
+            Self::Agent => "this agent",
+            Self::Task => "this task",
+            Self::Caller => "this caller's day",
+            Self::Tenant => "this tenant's day",
+        }
+    }
+
+    fn is_a_day(self) -> bool {
+        matches!(self, Self::Caller | Self::Tenant)
+    }
+}
+
+/// What a tool may use at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) tool: &'a str,
+    pub(super) most: Amount,
+}
+
+/// The limit of one scope, and the name it has in the configuration.
+#[derive(Debug, Clone, Copy)]
+struct Limit<T> {
+    most: T,
+    setting: &'static str,
+}
+
+/// Every limit there is; `None` where a scope has none.
+#[derive(Debug)]
+pub(super) struct Limits {
+    cost_usd: PerScope<Option<Limit<Decimal>>>,
+    tokens: PerScope<Option<Limit<u64>>>,
+}
+
+impl From<&BudgetConfig> for Limits {
+    fn from(config: &BudgetConfig) -> Self {
+        fn limit<T>(setting: &'static str, most: impl Into<Option<T>>) -> Option<Limit<T>> {
+            most.into().map(|most| Limit { most, setting })
+        }
+        Self {
+            cost_usd: [
+                limit("max_cost_per_request", config.max_cost_per_request),
+                None,
+                None,
+                limit("max_cost_per_caller_per_day", config.max_cost_per_caller_per_day),
+                limit("max_cost_per_tenant_per_day", config.max_cost_per_tenant_per_day),
+            ],
+            tokens: [
+                limit("max_tokens_per_request", config.max_tokens_per_request),
+                limit("token_budget_per_agent", config.token_budget_per_agent),
+                limit("token_budget_per_task", config.token_budget_per_task),
+                limit("max_tokens_per_caller_per_day", config.max_tokens_per_caller_per_day),
+                limit("max_tokens_per_tenant_per_day", config.max_tokens_per_tenant_per_day),
+            ],
+        }
+    }
+}
+
+impl Limits {
+    /// What to reserve of what is asked, and what is left before.
+    ///
+    /// # Errors
+    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left.
+    pub(super) fn fit(&self, balances: &PerScope<Balance>, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
+        let narrowest = self.narrowest(balances);
+        let left = narrowest.left;
+        if asked.most.cost_usd > left.cost_usd {
+            return Err(self.price_does_not_fit(&narrowest, balances, asked));
+        }
+        if asked.most.tokens > 0 && left.tokens == 0 {
+            return Err(self.no_token_left(&narrowest, balances, asked));
+        }
+        Ok((Amount { tokens: asked.most.tokens.min(left.tokens), ..asked.most }, left))
+    }
+
+    /// What is left over all scopes.
+    pub(super) fn left(&self, balances: &PerScope<Balance>) -> Amount {
+        self.narrowest(balances).left
+    }
+
+    fn narrowest(&self, balances: &PerScope<Balance>) -> Narrowest {
+        let mut narrowest = Narrowest {
+            left: Amount { cost_usd: Decimal::MAX, tokens: u64::MAX },
+            by_cost: Scope::Request,
+            by_tokens: Scope::Request,
+        };
+        for scope in Scope::ALL {
+            let at = scope as usize;
+            let used = balances[at].used();
+            if let Some(limit) = &self.cost_usd[at] {
+                let left = limit.most.saturating_sub(used.cost_usd).max(Decimal::ZERO);
+                if left < narrowest.left.cost_usd {
+                    narrowest.left.cost_usd = left;
+                    narrowest.by_cost = scope;
+                }
+            }
+            if let Some(limit) = &self.tokens[at] {
+                let left = limit.most.saturating_sub(used.tokens);
+                if left < narrowest.left.tokens {
+                    narrowest.left.tokens = left;
+                    narrowest.by_tokens = scope;
+                }
+            }
+        }
+        narrowest
+    }
+
+    fn price_does_not_fit(&self, narrowest: &Narrowest, balances: &PerScope<Balance>, asked: &Asked<'_>) -> CallError {
+        let (scope, left) = (narrowest.by_cost, narrowest.left.cost_usd);
+        let held = balances[scope as usize].held.cost_usd;
+        let held = if held.is_zero() { String::new() } else { format!(" ({held} held by calls still running)") };
+        let (most, setting) = self.cost_usd[scope as usize].map_or((left, ""), |limit| (limit.most, limit.setting));
+        let subject = scope.subject();
+        let message =
+            format!("{subject} has {left} of {most} USD left{held}, and {} costs {}", asked.tool, asked.most.cost_usd);
+        refused(ErrorCode::BudgetExceeded, scope, setting, &message)
+    }
+
+    fn no_token_left(&self, narrowest: &Narrowest, balances: &PerScope<Balance>, asked: &Asked<'_>) -> CallError {
+        let scope = narrowest.by_tokens;
+        let held = balances[scope as usize].held.tokens;
+        let held = if held == 0 { String::new() } else { format!(" ({held} held by calls still running)") };
+        let (most, setting) = self.tokens[scope as usize].map_or((0, ""), |limit| (limit.most, limit.setting));
+        let subject = scope.subject();
+        let message = format!(
+            "{subject} has 0 of {most} tokens left{held}, and {} asks for up to {}",
+            asked.tool, asked.most.tokens
+        );
+        refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
+    }
+}
+
+/// What is left, and the scopes that leave no more.
+#[derive(Debug)]
+struct Narrowest {
+    left: Amount,
+    by_cost: Scope,
+    by_tokens: Scope,
+}
+
+fn refused(code: ErrorCode, scope: Scope, setting: &str, what: &str) -> CallError {
+    let next = if scope.is_a_day() {
+        format!("a new day begins at 00:00 UTC, or an operator raises `{setting}`")
+    } else {
+        format!("an operator may raise `{setting}`")
+    };
+    let detail =
+        Detail { path: format!("budget.{}", scope.as_str()), rule: setting.to_owned(), message: what.to_owned() };
+    CallError::new(code, format!("{what}; {next}")).with_detail(detail)
+}

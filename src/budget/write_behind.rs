@@ -1,0 +1,213 @@
+//! The day's usage outlives a restart: read at start, written behind.
+//!
+//! What is spent is told to the store every second and at shutdown, so that a process which is
+//! killed forgets at most one second. Written are sums to add, never totals: two processes may
+//! share a store, and each learns what the other spent when it writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::ToSpan;
+use jiff::civil::Date;
+use tokio::sync::Mutex;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use super::{Budgets, today};
+use crate::readiness::Readiness;
+use crate::store::{DailyUsage, Store, StoreError};
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Days the store keeps, for operators to look back on.
+const KEPT_DAYS: i32 = 90;
+
+/// The name under which readiness tells of it.
+const COMPONENT: &str = "store";
+
+/// Keeps the store up to date with the day accounts of [`Budgets`].
+#[derive(Debug)]
+pub struct WriteBehind {
+    budgets: Arc<Budgets>,
+    store: Store,
+    readiness: Arc<Readiness>,
+    /// The day on which old days were last removed. Locked while flushing: one flush at a time.
+    pruned: Mutex<Option<Date>>,
+}
+
+impl WriteBehind {
+    /// Reads what was spent today before this process began.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(budgets: Arc<Budgets>, store: Store, readiness: Arc<Readiness>) -> Result<Self, StoreError> {
+        Self::start_on(today(), budgets, store, readiness).await
+    }
+
+    /// Flushes every second, and a last time once `shutdown` is cancelled.
+    pub async fn run(&self, shutdown: CancellationToken) {
+        let mut ticks = interval(EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
+            self.flush().await;
+        }
+        self.flush().await;
+    }
+
+    /// Tells the store what it does not know yet. What it cannot take in now is kept and told the
+    /// next time; meanwhile budgets go on in memory, and readiness says so.
+    pub async fn flush(&self) {
+        self.flush_on(today()).await;
+    }
+
+    async fn start_on(
+        day: Date,
+        budgets: Arc<Budgets>,
+        store: Store,
+        readiness: Arc<Readiness>,
+    ) -> Result<Self, StoreError> {
+        for usage in store.usage_of(day).await? {
+            let nothing = DailyUsage { cost_usd: 0.into(), tokens: 0, ..usage.clone() };
+            budgets.books.saved(&nothing, &usage);
+        }
+        Ok(Self { budgets, store, readiness, pruned: Mutex::new(None) })
+    }
+
+    async fn flush_on(&self, day: Date) {
+        let mut pruned = self.pruned.lock().await;
+        match self.save(day, &mut pruned).await {
+            Ok(()) => self.readiness.restore(COMPONENT),
+            Err(error) => {
+                let reason = format!("daily budgets go on in memory and are lost at a restart: {error}");
+                self.readiness.degrade(COMPONENT, reason);
+            }
+        }
+    }
+
+    async fn save(&self, day: Date, pruned: &mut Option<Date>) -> Result<(), StoreError> {
+        let unsaved = self.budgets.books.unsaved();
+        if !unsaved.is_empty() {
+            let totals = self.store.add_usage(&unsaved).await?;
+            for (added, total) in unsaved.iter().zip(&totals) {
+                self.budgets.books.saved(added, total);
+            }
+        }
+        if *pruned != Some(day) {
+            self.store.forget_usage_before(day.saturating_sub(KEPT_DAYS.days())).await?;
+            *pruned = Some(day);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_decimal::Decimal;
+
+    use super::*;
+    use crate::budget::scope::Scope;
+    use crate::budget::tests::{MONDAY, TUESDAY, asked, call, call_of, cents};
+    use crate::call::BudgetScopes;
+    use crate::config::BudgetConfig;
+    use crate::error::ErrorCode;
+    use crate::store::{fill_the_disk, make_room_on_disk};
+
+    /// A process: its budgets, written behind to a store it may share with others.
+    async fn process(store: &Store, readiness: &Arc<Readiness>) -> (Arc<Budgets>, WriteBehind) {
+        let config = BudgetConfig { max_cost_per_caller_per_day: Some(cents(100)), ..BudgetConfig::default() };
+        let budgets = Arc::new(Budgets::new(&config));
+        let write_behind =
+            WriteBehind::start_on(MONDAY, Arc::clone(&budgets), store.clone(), Arc::clone(readiness)).await.unwrap();
+        (budgets, write_behind)
+    }
+
+    fn spend(budgets: &Budgets, cost_cents: u64) {
+        let hold = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(cost_cents, 10)).unwrap();
+        hold.charge(10);
+    }
+
+    fn spent_today(budgets: &Budgets) -> Decimal {
+        // The request alone leaves 50 cents: ask for the caller's day through what a refusal would say.
+        let accounts = budgets.books.find(&call(BudgetScopes::default()), MONDAY).unwrap();
+        accounts.balances()[Scope::Caller as usize].spent.cost_usd
+    }
+
+    #[tokio::test]
+    async fn a_days_budget_survives_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let readiness = Arc::new(Readiness::default());
+        for run in 1..=3 {
+            let store = Store::open(&path).await.unwrap();
+            let (budgets, write_behind) = process(&store, &readiness).await;
+            assert_eq!(spent_today(&budgets), cents(30 * (run - 1)));
+            spend(&budgets, 20);
+            write_behind.flush_on(MONDAY).await;
+            spend(&budgets, 10);
+            write_behind.flush_on(MONDAY).await;
+            store.close().await;
+        }
+        let store = Store::open(&path).await.unwrap();
+        let (budgets, _) = process(&store, &readiness).await;
+        let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(11, 1)).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::BudgetExceeded);
+        assert!(budgets.check_on(TUESDAY, &call(BudgetScopes::default()), &asked(11, 1)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn two_processes_on_one_store_learn_of_each_other() {
+        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (one, one_writes) = process(&store, &readiness).await;
+        let (other, other_writes) = process(&store, &readiness).await;
+        spend(&one, 10);
+        spend(&other, 20);
+        one_writes.flush_on(MONDAY).await;
+        other_writes.flush_on(MONDAY).await;
+        spend(&one, 5);
+        one_writes.flush_on(MONDAY).await;
+        assert_eq!((spent_today(&one), spent_today(&other)), (cents(35), cents(30)));
+        assert!(one.books.unsaved().is_empty());
+    }
+
+    #[tokio::test]
+    async fn on_a_full_disk_budgets_go_on_in_memory_and_are_told_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let readiness = Arc::new(Readiness::default());
+        let (budgets, write_behind) = process(&store, &readiness).await;
+        fill_the_disk(&store).await;
+        for n in 0..500 {
+            let call = call_of(&format!("caller {n}"), "acme", BudgetScopes::default());
+            budgets.reserve_on(MONDAY, &call, &asked(1, 10)).unwrap().charge(10);
+        }
+        spend(&budgets, 20);
+        for _ in 0..3 {
+            write_behind.flush_on(MONDAY).await;
+            assert!(readiness.degraded()["store"].contains("is full"), "{:?}", readiness.degraded());
+        }
+        spend(&budgets, 10);
+        assert_eq!(spent_today(&budgets), cents(30));
+        make_room_on_disk(&store).await;
+        write_behind.flush_on(MONDAY).await;
+        assert!(readiness.degraded().is_empty());
+        assert_eq!(store.usage_of(MONDAY).await.unwrap().len(), 502);
+        let (restarted, _) = process(&store, &readiness).await;
+        assert_eq!(spent_today(&restarted), cents(30));
+    }
+
+    #[tokio::test]
+    async fn what_was_spent_is_written_at_shutdown() {
+        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (budgets, write_behind) = process(&store, &readiness).await;
+        let shutdown = CancellationToken::new();
+        let running = {
+            let shutdown = shutdown.clone();
+            tokio::spawn(async move { write_behind.run(shutdown).await })
+        };
+        spend(&budgets, 20);
+        shutdown.cancel();
+        running.await.unwrap();
+        let (restarted, _) = process(&store, &readiness).await;
+        assert_eq!(spent_today(&restarted), cents(20));
+    }
+}
