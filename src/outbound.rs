@@ -1,3 +1,346 @@
-//! The one HTTP client.
+//! The one HTTP client: everything a tool asks of the network goes through [`Outbound::send`].
+//!
+//! It connects only to addresses the guard permits (checked where the connection is made, and again
+//! on every redirect), keeps to its number of requests under way, reads no more of a body than it
+//! was asked to, and ends at the call's deadline. It does not retry: that is the pipeline's business.
+
+mod domains;
+mod failure;
+mod guard;
+mod redirect;
+mod resolver;
+mod slots;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use thiserror::Error;
+use url::{Host, Url};
+
+use self::failure::Failure;
+use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
+use self::slots::Slots;
+use crate::call::{Deadline, TraceParent, Upstream};
+use crate::config::OutboundConfig;
+use crate::error::CallError;
+
+pub use self::domains::{DomainList, InvalidDomain};
+pub use self::guard::{AddressGuard, InvalidNetwork};
+pub use self::status::check_status;
+
+/// The client. Clones share its connections, slots and looked-up addresses.
 #[derive(Debug, Clone)]
-pub struct Outbound;
+pub struct Outbound {
+    guard: Arc<AddressGuard>,
+    /// One pool of connections for each trust: one that was opened unchecked must never serve a tool's request.
+    for_callers: reqwest::Client,
+    for_operator: reqwest::Client,
+    slots: Arc<Slots>,
+}
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+pub enum OutboundError {
+    #[error(transparent)]
+    InvalidNetwork(#[from] InvalidNetwork),
+    #[error("outbound.connect_timeout_seconds: {0} is not a number of seconds; write one above 0, such as 3")]
+    InvalidConnectTimeout(f64),
+    #[error("the HTTP client cannot be set up: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// Who chose the address of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// A caller, a tool's document, another server: public addresses and `outbound.allow_networks` only.
+    Caller,
+    /// The operator, in the configuration: any address. A redirect to another origin is the caller's again.
+    Operator,
+}
+
+/// What is asked, and the bounds it must keep.
+#[derive(Debug, Clone)]
+pub struct OutboundRequest<'a> {
+    pub method: Method,
+    /// `http` or `https`, any port, no user name or password.
+    pub url: Url,
+    /// Dropped when a redirect leaves the origin, except what only describes content.
+    pub headers: HeaderMap,
+    pub body: Option<Bytes>,
+    /// Of everything together: waiting for a slot, redirects, the last byte of the body.
+    pub deadline: Deadline,
+    /// Most bytes of the body, decompressed.
+    pub max_response_bytes: usize,
+    /// What happens to a body with more bytes.
+    pub too_long: TooLong,
+    /// Redirects followed; with 0 a redirect is an answer like any other.
+    pub max_redirects: usize,
+    /// Hosts that may be asked, redirects included.
+    pub allowed: &'a DomainList,
+    pub trust: Trust,
+    /// Passed on as `traceparent` and `tracestate`.
+    pub trace: Option<TraceParent>,
+}
+
+impl OutboundRequest<'static> {
+    /// A GET without headers of any public host: 1 MiB at most, no redirects, no trace.
+    pub fn get(url: Url, deadline: Deadline) -> Self {
+        Self {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            body: None,
+            deadline,
+            max_response_bytes: 1 << 20,
+            too_long: TooLong::Refuse,
+            max_redirects: 0,
+            allowed: DomainList::any(),
+            trust: Trust::Caller,
+            trace: None,
+        }
+    }
+}
+
+/// What to do with a body that is longer than asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooLong {
+    /// `output_too_large`.
+    Refuse,
+    /// Keep what fits.
+    Cut,
+}
+
+/// An answer, whole, whatever its status: [`check_status`] tells success from failure.
+#[derive(Debug, Clone)]
+pub struct OutboundResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// Where the answer came from, redirects followed.
+    pub url: Url,
+    pub body: Bytes,
+    /// The body went on; see [`TooLong::Cut`].
+    pub cut: bool,
+    /// The address really connected to.
+    pub remote_addr: Option<SocketAddr>,
+}
+
+impl Outbound {
+    /// # Errors
+    /// An `allow_networks` entry that is no network, a timeout that is no duration, TLS that cannot be set up.
+    pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
+        Self::with_lookup(config, system_lookup())
+    }
+
+    fn with_lookup(config: &OutboundConfig, lookup: Lookup) -> Result<Self, OutboundError> {
+        let seconds = config.connect_timeout_seconds;
+        let connect_timeout = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|timeout| !timeout.is_zero())
+            .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
+        let guard = Arc::new(AddressGuard::new(&config.allow_networks)?);
+        let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
+        let client = |guard: Option<Arc<AddressGuard>>| {
+            build_client(connect_timeout, GuardedResolver { names: Arc::clone(&names), guard })
+        };
+        Ok(Self {
+            for_callers: client(Some(Arc::clone(&guard)))?,
+            for_operator: client(None)?,
+            guard,
+            slots: Slots::new(config.max_connections, config.max_connections_per_origin),
+        })
+    }
+
+    /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
+    /// fails, `timeout` at the deadline, `output_too_large` for a body with more bytes than asked for.
+    pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
+        let host = request.url.host_str().unwrap_or_default().to_owned();
+        match tokio::time::timeout_at(request.deadline.0, Box::pin(self.follow(request))).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Deadline { host }.into()),
+        }
+    }
+
+    /// Fetches a document from an address of the configuration (a key set, say): a private one is
+    /// as good as a public one, a redirect is not followed.
+    ///
+    /// # Errors
+    /// Those of [`Outbound::send`], and every status but success.
+    pub async fn fetch_trusted(&self, url: Url, deadline: Deadline, max_bytes: usize) -> Result<Bytes, CallError> {
+        let request = OutboundRequest {
+            max_response_bytes: max_bytes,
+            trust: Trust::Operator,
+            ..OutboundRequest::get(url, deadline)
+        };
+        let response = self.send(request).await?;
+        check_status(&response)?;
+        Ok(response.body)
+    }
+
+    async fn follow(&self, mut request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
+        let mut redirects = 0;
+        loop {
+            self.check(&request)?;
+            match self.exchange(&request).await? {
+                Answer::Whole(response) => return Ok(response),
+                Answer::Redirect(status, location) => {
+                    redirects += 1;
+                    if redirects > request.max_redirects {
+                        return Err(Failure::TooManyRedirects { limit: request.max_redirects }.into());
+                    }
+                    redirect::follow(&mut request, status, location)?;
+                }
+            }
+        }
+    }
+
+    /// What can be said of a request before it is sent. A host name's addresses are checked by the
+    /// resolver; an address in the URL never gets there, so it is checked here.
+    fn check(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
+        let url = &request.url;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Failure::Scheme { scheme: url.scheme().to_owned() });
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Failure::UserInfo);
+        }
+        if !request.allowed.allows(url) {
+            return Err(Failure::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() });
+        }
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => address.into(),
+            Some(Host::Ipv6(address)) => address.into(),
+            _ => return Ok(()),
+        };
+        if request.trust == Trust::Caller && !self.guard.permits(address) {
+            return Err(Failure::RefusedLiteral { address });
+        }
+        Ok(())
+    }
+
+    /// One request and its answer; the slot is held until the body has ended.
+    async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
+        let _slot = self.slots.acquire(upstream_of(&request.url)).await;
+        let client = match request.trust {
+            Trust::Caller => &self.for_callers,
+            Trust::Operator => &self.for_operator,
+        };
+        let failed = |error| Failure::of(error, &request.url);
+        let response = client.execute(wire_request(request)).await.map_err(failed)?;
+        if request.max_redirects > 0
+            && let Some(location) = redirect::location(&response, &request.url)?
+        {
+            return Ok(Answer::Redirect(response.status(), location));
+        }
+        read(response, request).await.map(Answer::Whole)
+    }
+}
+
+/// What a circuit breaker guards for requests to this URL: `scheme://host:port`.
+pub fn upstream_of(url: &Url) -> Upstream {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or_default();
+    Upstream(format!("{}://{host}:{port}", url.scheme()).into())
+}
+
+enum Answer {
+    Whole(OutboundResponse),
+    Redirect(StatusCode, Url),
+}
+
+fn build_client(connect_timeout: Duration, resolver: GuardedResolver) -> Result<reqwest::Client, reqwest::Error> {
+    let resolver = Arc::new(resolver);
+    let builder = || {
+        reqwest::Client::builder()
+            .user_agent(concat!("sekisho/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(connect_timeout)
+            .dns_resolver(Arc::clone(&resolver))
+            .redirect(reqwest::redirect::Policy::none())
+            .referer(false)
+            // A proxy from the environment would connect in our place, unguarded.
+            .no_proxy()
+    };
+    builder().build().or_else(|error| {
+        // A machine without CA certificates still has tools that need none: HTTPS then fails, closed.
+        let client = builder().tls_certs_only([]).build()?;
+        let cause = failure::chain(&error);
+        tracing::warn!(cause, "no CA certificates: HTTPS requests will fail; install the package ca-certificates");
+        Ok(client)
+    })
+}
+
+/// Headers that are the client's to write, or say something about the connection, not about the request.
+const OURS: [HeaderName; 6] = [
+    header::HOST,
+    header::CONNECTION,
+    header::CONTENT_LENGTH,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::ACCEPT_ENCODING,
+];
+
+fn wire_request(request: &OutboundRequest<'_>) -> reqwest::Request {
+    let mut wire = reqwest::Request::new(request.method.clone(), request.url.clone());
+    let headers = wire.headers_mut();
+    headers.clone_from(&request.headers);
+    for name in OURS {
+        headers.remove(name);
+    }
+    if let Some(trace) = &request.trace {
+        write_trace(headers, trace);
+    }
+    *wire.body_mut() = request.body.clone().map(Into::into);
+    wire
+}
+
+/// <https://www.w3.org/TR/trace-context/>
+fn write_trace(headers: &mut HeaderMap, trace: &TraceParent) {
+    let trace_id = u128::from_be_bytes(trace.trace_id);
+    let span_id = u64::from_be_bytes(trace.span_id);
+    let parent = format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags);
+    if let Ok(parent) = HeaderValue::try_from(parent) {
+        headers.insert("traceparent", parent);
+    }
+    if let Some(state) = trace.state.as_deref().and_then(|state| HeaderValue::from_str(state).ok()) {
+        headers.insert("tracestate", state);
+    }
+}
+
+async fn read(mut response: reqwest::Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
+    let limit = request.max_response_bytes;
+    let refuse = request.too_long == TooLong::Refuse;
+    // The announced length is believed only to refuse early; a HEAD announces a body it does not send.
+    let announced = response.content_length().filter(|_| request.method != Method::HEAD);
+    if refuse && announced.is_some_and(|length| length > limit as u64) {
+        return Err(Failure::TooLarge { limit });
+    }
+    let mut body = Vec::new();
+    let mut cut = false;
+    while let Some(chunk) = response.chunk().await.map_err(|error| Failure::of(error, &request.url))? {
+        let room = limit - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            if refuse {
+                return Err(Failure::TooLarge { limit });
+            }
+            cut = true;
+            break;
+        }
+    }
+    Ok(OutboundResponse {
+        status: response.status(),
+        remote_addr: response.remote_addr(),
+        url: request.url.clone(),
+        headers: std::mem::take(response.headers_mut()),
+        body: body.into(),
+        cut,
+    })
+}

@@ -1,0 +1,202 @@
+//! From host names to addresses: looked up, kept for a while (E71), and filtered by the guard.
+//! The connector is given nothing but what comes out here, so that what is checked is what is
+//! connected to, also when a name's address changes in between (DNS rebinding).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::guard::AddressGuard;
+
+/// How a name is looked up; a seam for tests.
+pub(super) type Lookup = Box<dyn Fn(String) -> LookingUp + Send + Sync>;
+pub(super) type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
+
+/// Asks the system's resolver.
+pub(super) fn system_lookup() -> Lookup {
+    Box::new(|host| {
+        Box::pin(async move {
+            let addresses = tokio::net::lookup_host((host, 0)).await?;
+            Ok(addresses.map(|address| address.ip()).collect())
+        })
+    })
+}
+
+/// The name stands for addresses, none of which tools may reach.
+#[derive(Debug, Error)]
+#[error("{host} is at {address}, which is not public")]
+pub(super) struct RefusedAddress {
+    pub(super) host: String,
+    pub(super) address: IpAddr,
+}
+
+/// The guard's part of the client: without a guard every address is let through.
+pub(super) struct GuardedResolver {
+    pub(super) names: Arc<Names>,
+    pub(super) guard: Option<Arc<AddressGuard>>,
+}
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let names = Arc::clone(&self.names);
+        let guard = self.guard.clone();
+        Box::pin(async move {
+            let host = name.as_str();
+            let mut addresses = names.addresses(host).await?;
+            if let (Some(guard), Some(&first)) = (guard, addresses.first()) {
+                addresses.retain(|&address| guard.permits(address));
+                if addresses.is_empty() {
+                    return Err(RefusedAddress { host: host.to_owned(), address: first }.into());
+                }
+            }
+            let sockets = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
+            Ok(Box::new(sockets) as Addrs)
+        })
+    }
+}
+
+/// Names kept at once; the one looked up longest ago goes first.
+const MAX_NAMES: usize = 1_024;
+
+/// Look-ups running at once. One may take half a minute on a blocking thread that cannot be
+/// stopped, and those threads serve the file tools too.
+const MAX_LOOKUPS: usize = 32;
+
+/// The addresses of names, as looked up, for `keep`.
+pub(super) struct Names {
+    lookup: Lookup,
+    keep: Duration,
+    known: Mutex<HashMap<String, Known>>,
+    running: Arc<Semaphore>,
+}
+
+struct Known {
+    addresses: Vec<IpAddr>,
+    looked_up: Instant,
+}
+
+impl Names {
+    pub(super) fn new(lookup: Lookup, keep: Duration) -> Arc<Self> {
+        Arc::new(Self { lookup, keep, known: Mutex::default(), running: Arc::new(Semaphore::new(MAX_LOOKUPS)) })
+    }
+
+    async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Vec<IpAddr>> {
+        if let Some(addresses) = self.known(host) {
+            return Ok(addresses);
+        }
+        let permit = Arc::clone(&self.running).acquire_owned().await.map_err(io::Error::other)?;
+        let names = Arc::clone(self);
+        let host = host.to_owned();
+        // Goes on when nobody waits for it any more, since its thread does, and keeps its permit until then.
+        let task = tokio::spawn(async move {
+            let _permit = permit;
+            let addresses = (names.lookup)(host.clone()).await?;
+            names.remember(host, addresses.clone());
+            Ok(addresses)
+        });
+        task.await.map_err(io::Error::other)?
+    }
+
+    fn known(&self, host: &str) -> Option<Vec<IpAddr>> {
+        let known = self.lock();
+        known.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
+    }
+
+    fn remember(&self, host: String, addresses: Vec<IpAddr>) {
+        let mut known = self.lock();
+        if known.len() >= MAX_NAMES {
+            known.retain(|_, entry| entry.looked_up.elapsed() < self.keep);
+        }
+        if known.len() >= MAX_NAMES {
+            let oldest = known.iter().min_by_key(|(_, entry)| entry.looked_up).map(|(host, _)| host.clone());
+            oldest.and_then(|host| known.remove(&host));
+        }
+        known.insert(host, Known { addresses, looked_up: Instant::now() });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Names").field("known", &self.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    /// Answers with what `answer` makes of the number of the look-up, and counts them.
+    fn names(keep: Duration, answer: fn(usize) -> Vec<&'static str>) -> (Arc<Names>, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let lookup: Lookup = Box::new(move |_| {
+            let addresses = answer(counter.fetch_add(1, Ordering::SeqCst));
+            Box::pin(async move { Ok(addresses.into_iter().map(|text| text.parse().unwrap()).collect()) })
+        });
+        (Names::new(lookup, keep), count)
+    }
+
+    async fn resolve(names: &Arc<Names>, host: &str) -> Result<Vec<String>, String> {
+        let guard = Some(Arc::new(AddressGuard::default()));
+        let resolver = GuardedResolver { names: Arc::clone(names), guard };
+        let addresses = resolver.resolve(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
+        Ok(addresses.map(|address| address.ip().to_string()).collect())
+    }
+
+    #[tokio::test]
+    async fn only_permitted_addresses_come_out() {
+        let (mixed, _) = names(Duration::ZERO, |_| vec!["10.0.0.1", "8.8.8.8", "::1"]);
+        assert_eq!(resolve(&mixed, "mixed.example").await.unwrap(), ["8.8.8.8"]);
+        let (inside, _) = names(Duration::ZERO, |_| vec!["10.0.0.1", "::1"]);
+        assert_eq!(
+            resolve(&inside, "inside.example").await.unwrap_err(),
+            "inside.example is at 10.0.0.1, which is not public"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_address_that_changes_is_checked_anew() {
+        let (rebinding, _) = names(Duration::ZERO, |turn| vec![["8.8.8.8", "127.0.0.1"][turn]]);
+        assert!(resolve(&rebinding, "rebind.example").await.is_ok());
+        assert!(resolve(&rebinding, "rebind.example").await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_is_kept_for_its_time() {
+        let (names, count) = names(Duration::from_secs(300), |_| vec!["8.8.8.8"]);
+        resolve(&names, "a.example").await.unwrap();
+        tokio::time::advance(Duration::from_secs(299)).await;
+        resolve(&names, "a.example").await.unwrap();
+        assert_eq!(count.load(Ordering::SeqCst), 1);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        resolve(&names, "a.example").await.unwrap();
+        assert_eq!(count.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_name_makes_room() {
+        let (names, _) = names(Duration::from_secs(300), |_| vec!["8.8.8.8"]);
+        for number in 0..=MAX_NAMES {
+            resolve(&names, &format!("h{number}.example")).await.unwrap();
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(names.lock().len(), MAX_NAMES);
+        assert!(names.known("h0.example").is_none());
+        assert!(names.known("h1.example").is_some());
+    }
+}

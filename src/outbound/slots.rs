@@ -1,0 +1,132 @@
+//! Requests under way: at most so many in all (E69), and to one origin (E70).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::call::Upstream;
+
+/// Slots for requests. Whoever finds none waits in line, in the order of arrival.
+#[derive(Debug)]
+pub(super) struct Slots {
+    total: Arc<Semaphore>,
+    per_origin: usize,
+    /// Only origins somebody holds or waits for a slot of.
+    origins: Mutex<HashMap<Upstream, Arc<Semaphore>>>,
+}
+
+/// The right to one request, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    // The order matters: the lease goes last, when no permit keeps the origin alive any more.
+    _total: OwnedSemaphorePermit,
+    _origin: OwnedSemaphorePermit,
+    _lease: Lease,
+}
+
+impl Slots {
+    pub(super) fn new(total: usize, per_origin: usize) -> Arc<Self> {
+        // A semaphore without permits would let every request wait for nothing.
+        let total = Arc::new(Semaphore::new(total.clamp(1, Semaphore::MAX_PERMITS)));
+        let per_origin = per_origin.clamp(1, Semaphore::MAX_PERMITS);
+        Arc::new(Self { total, per_origin, origins: Mutex::default() })
+    }
+
+    /// Waits for a slot. The origin's comes first: requests in line for a busy origin
+    /// must not keep slots from the others.
+    pub(super) async fn acquire(self: &Arc<Self>, origin: Upstream) -> Slot {
+        let lease = self.lease(origin);
+        let origin = permit(&lease.slots).await;
+        let total = permit(&self.total).await;
+        Slot { _total: total, _origin: origin, _lease: lease }
+    }
+
+    fn lease(self: &Arc<Self>, origin: Upstream) -> Lease {
+        let mut origins = self.lock();
+        let slots = origins.entry(origin.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));
+        Lease { slots: Arc::clone(slots), origin, owner: Arc::clone(self) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Upstream, Arc<Semaphore>>> {
+        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn idle(&self, total: usize) -> bool {
+        self.total.available_permits() == total && self.lock().is_empty()
+    }
+}
+
+/// Keeps an origin in the map while somebody needs it.
+#[derive(Debug)]
+struct Lease {
+    slots: Arc<Semaphore>,
+    origin: Upstream,
+    owner: Arc<Slots>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut origins = self.owner.lock();
+        // Leases are made under the lock: two references are the map's and this one.
+        if Arc::strong_count(&self.slots) == 2 {
+            origins.remove(&self.origin);
+        }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "these semaphores are never closed")]
+async fn permit(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    Arc::clone(slots).acquire_owned().await.expect("an open semaphore")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn origin(name: &str) -> Upstream {
+        Upstream(name.into())
+    }
+
+    #[tokio::test]
+    async fn an_origin_gets_its_share_and_leaves_the_rest_to_others() {
+        let slots = Slots::new(3, 2);
+        let first = slots.acquire(origin("a")).await;
+        let second = slots.acquire(origin("a")).await;
+        assert!(slots.acquire(origin("a")).now_or_never().is_none(), "two an origin");
+        let third = slots.acquire(origin("b")).now_or_never().expect("one is left in all");
+        assert!(slots.acquire(origin("c")).now_or_never().is_none(), "three in all");
+        drop((first, second, third));
+        assert!(slots.idle(3), "idle origins are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_in_line_for_a_busy_origin_take_no_slot_from_others() {
+        let slots = Slots::new(2, 1);
+        let held = slots.acquire(origin("busy")).await;
+        let waiting = tokio::spawn({
+            let slots = Arc::clone(&slots);
+            async move { slots.acquire(origin("busy")).await }
+        });
+        tokio::task::yield_now().await;
+        let other = timeout(Duration::from_secs(1), slots.acquire(origin("other"))).await.expect("a slot is free");
+        drop((held, other));
+        drop(waiting.await.unwrap());
+        assert!(slots.idle(2));
+    }
+
+    #[tokio::test]
+    async fn one_who_stops_waiting_leaves_nothing_behind() {
+        let slots = Slots::new(2, 1);
+        let held = slots.acquire(origin("a")).await;
+        assert!(slots.acquire(origin("a")).now_or_never().is_none());
+        drop(held);
+        assert!(slots.idle(2));
+    }
+}

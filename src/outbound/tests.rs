@@ -1,0 +1,451 @@
+//! The client against real servers on loopback.
+
+use std::convert::Infallible;
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Redirect};
+use axum::routing::{any, get};
+use futures_util::future::join_all;
+use futures_util::stream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::error::{Blame, ErrorCode};
+
+/// What every test may take; nothing should come near it.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn loopback() -> OutboundConfig {
+    OutboundConfig { allow_networks: vec!["127.0.0.1".into()], ..OutboundConfig::default() }
+}
+
+fn outbound() -> Outbound {
+    Outbound::new(&loopback()).unwrap()
+}
+
+/// A client for which the names `*.test` are where `addresses` says, look-up by look-up.
+fn outbound_resolving(config: &OutboundConfig, addresses: &'static [&'static str]) -> Outbound {
+    let turn = AtomicUsize::new(0);
+    let lookup: Lookup = Box::new(move |_| {
+        let address: IpAddr = addresses[turn.fetch_add(1, Ordering::SeqCst) % addresses.len()].parse().unwrap();
+        Box::pin(async move { Ok(vec![address]) })
+    });
+    Outbound::with_lookup(config, lookup).unwrap()
+}
+
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum_serve(listener, router).await });
+    address
+}
+
+async fn axum_serve(listener: TcpListener, router: Router) {
+    loop {
+        let (socket, _) = listener.accept().await.unwrap();
+        let service = hyper_util::service::TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(hyper_util::rt::TokioIo::new(socket), service)
+                .await;
+        });
+    }
+}
+
+fn url(address: SocketAddr, path: &str) -> Url {
+    Url::parse(&format!("http://{address}{path}")).unwrap()
+}
+
+fn named(host: &str, address: SocketAddr, path: &str) -> Url {
+    Url::parse(&format!("http://{host}:{}{path}", address.port())).unwrap()
+}
+
+fn request(url: Url) -> OutboundRequest<'static> {
+    OutboundRequest { max_redirects: 5, ..OutboundRequest::get(url, Deadline::after(PATIENCE)) }
+}
+
+#[tokio::test]
+async fn an_answer_comes_back_whole_from_the_address_that_was_checked() {
+    let address = serve(Router::new().route(
+        "/",
+        get(|headers: HeaderMap| async move {
+            assert_eq!(headers["user-agent"], concat!("sekisho/", env!("CARGO_PKG_VERSION")));
+            assert_eq!(headers["traceparent"], "00-0102030405060708090a0b0c0d0e0f10-a1a2a3a4a5a6a7a8-01");
+            assert_eq!(headers["tracestate"], "vendor=1");
+            assert!(!headers.contains_key("referer"));
+            "hello"
+        }),
+    ))
+    .await;
+    let trace = TraceParent {
+        trace_id: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16],
+        span_id: [0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8],
+        flags: 1,
+        state: Some("vendor=1".into()),
+    };
+    let response = outbound().send(OutboundRequest { trace: Some(trace), ..request(url(address, "/")) }).await.unwrap();
+    assert_eq!((response.status, &response.body[..]), (StatusCode::OK, &b"hello"[..]));
+    assert_eq!(response.remote_addr, Some(address));
+    assert!(!response.cut);
+}
+
+#[tokio::test]
+async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
+    let outbound = outbound_resolving(&OutboundConfig::default(), &["127.0.0.1"]);
+    for spelling in [
+        "http://127.0.0.1/",
+        "http://2130706433/",
+        "http://0177.0.0.1/",
+        "http://0x7f.1/",
+        "http://0x7f000001/",
+        "http://127.1/",
+        "http://127.0.0.1./",
+        "http://①②⑦.0.0.1/",
+        "http://127。0。0。1/",
+        "http://%31%32%37.0.0.1/",
+        "http://[::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[::ffff:7f00:1]/",
+        "http://[::127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[2002:7f00:1::]/",
+        "http://0/",
+        "http://[::]/",
+        "http://localhost/",
+        "http://LOCALHOST/",
+        "http://localhost./",
+        "http://127.0.0.1:22/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[fd00:ec2::254]/",
+        "https://10.0.0.1/",
+        "http://192.168.0.1/",
+        "http://100.100.100.200/",
+    ] {
+        let error = outbound.send(request(Url::parse(spelling).unwrap())).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{spelling}: {error}");
+        assert!(error.message().contains("public address; tools may not reach it"), "{spelling}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn only_plain_web_addresses_are_asked() {
+    for (address, reason) in [
+        ("ftp://example.com/", "only http and https"),
+        ("file:///etc/passwd", "only http and https"),
+        ("gopher://127.0.0.1:70/x", "only http and https"),
+        ("http://user:pw@127.0.0.1/", "user name or password"),
+        ("http://user@127.0.0.1/", "user name or password"),
+    ] {
+        let error = outbound().send(request(Url::parse(address).unwrap())).await.unwrap_err();
+        assert!(error.message().contains(reason), "{address}: {error}");
+    }
+    let list = DomainList::parse(&["example.com".into()]).unwrap();
+    let elsewhere = OutboundRequest { allowed: &list, ..request(Url::parse("http://127.0.0.1/").unwrap()) };
+    assert!(outbound().send(elsewhere).await.unwrap_err().message().contains("not on the list"));
+}
+
+#[tokio::test]
+async fn a_name_that_changes_its_address_after_the_check_is_refused() {
+    let address = serve(Router::new().route("/", get(|| async { ([("connection", "close")], "first") }))).await;
+    let config = OutboundConfig { dns_cache_seconds: 0, ..loopback() };
+    let outbound = outbound_resolving(&config, &["127.0.0.1", "127.0.0.2"]);
+    let first = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap();
+    assert_eq!(first.remote_addr.unwrap().ip(), address.ip());
+    let error = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap_err();
+    assert_eq!(error.message(), "rebind.test is not at a public address; tools may not reach it");
+    assert_eq!(error.cause(), Some("rebind.test is at 127.0.0.2"));
+}
+
+#[tokio::test]
+async fn a_connection_opened_for_the_operator_serves_no_caller() {
+    let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
+    let outbound = outbound_resolving(&OutboundConfig::default(), &["127.0.0.1"]);
+    let inside = named("inside.test", address, "/");
+    assert_eq!(
+        outbound.fetch_trusted(inside.clone(), Deadline::after(PATIENCE), 100).await.unwrap(),
+        Bytes::from_static(b"inside")
+    );
+    let error = outbound.send(request(inside)).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ToolError);
+}
+
+async fn redirect_to(State(target): State<String>) -> Redirect {
+    Redirect::temporary(&target)
+}
+
+#[tokio::test]
+async fn a_redirect_is_checked_like_the_first_address() {
+    let list = DomainList::parse(&["127.0.0.1".into(), "first.test".into()]).unwrap();
+    for target in ["http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd", "http://u:p@127.0.0.1/"] {
+        let address = serve(Router::new().route("/", get(redirect_to)).with_state(target.to_owned())).await;
+        let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ToolError, "{target}");
+        let trusted = OutboundRequest { trust: Trust::Operator, ..request(url(address, "/")) };
+        let error = outbound().send(trusted).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::ToolError, "{target}, although the first address is the operator's");
+    }
+    let address = serve(Router::new().route("/", get(redirect_to)).with_state("http://off.test/".into())).await;
+    let off_the_list = OutboundRequest { allowed: &list, ..request(url(address, "/")) };
+    assert!(outbound().send(off_the_list).await.unwrap_err().message().contains("off.test is not on the list"));
+}
+
+#[tokio::test]
+async fn redirects_are_followed_to_their_end_or_their_limit() {
+    let router = Router::new().route(
+        "/{left}",
+        get(|Path(left): Path<usize>| async move {
+            match left {
+                0 => "arrived".into_response(),
+                left => Redirect::to(&format!("{}?q", left - 1)).into_response(),
+            }
+        }),
+    );
+    let address = serve(router).await;
+    let response = outbound().send(request(url(address, "/5"))).await.unwrap();
+    assert_eq!((&response.body[..], response.url.as_str()), (&b"arrived"[..], url(address, "/0?q").as_str()));
+    let error = outbound().send(request(url(address, "/6"))).await.unwrap_err();
+    assert_eq!(error.message(), "more than 5 redirects; fetch the final address itself");
+    let unfollowed = OutboundRequest { max_redirects: 0, ..request(url(address, "/1")) };
+    assert_eq!(outbound().send(unfollowed).await.unwrap().status, StatusCode::SEE_OTHER);
+}
+
+#[tokio::test]
+async fn credentials_do_not_follow_a_redirect_to_another_origin() {
+    let target = serve(Router::new().route(
+        "/",
+        any(|headers: HeaderMap, body: Bytes| async move {
+            let secret = headers.values().any(|value| value.as_bytes().ends_with(b"secret"));
+            format!("{secret} {} {}", headers["accept"].to_str().unwrap(), body.len())
+        }),
+    ))
+    .await;
+    let address = serve(Router::new().route("/", any(redirect_to)).with_state(url(target, "/").into())).await;
+    let mut asked = OutboundRequest { body: Some("four".into()), method: Method::POST, ..request(url(address, "/")) };
+    for name in ["authorization", "cookie", "x-api-key", "x-custom", "proxy-authorization"] {
+        asked.headers.insert(name, HeaderValue::from_static("secret"));
+    }
+    asked.headers.insert("accept", HeaderValue::from_static("text/plain"));
+    let response = outbound().send(asked.clone()).await.unwrap();
+    assert_eq!(response.body, "false text/plain 4");
+    let direct = outbound().send(OutboundRequest { url: url(target, "/"), ..asked }).await.unwrap();
+    assert_eq!(direct.body, "true text/plain 4");
+}
+
+/// A body that never ends, and says when nobody reads it any more.
+fn endless(gone: Arc<AtomicBool>) -> Body {
+    struct Tell(Arc<AtomicBool>);
+    impl Drop for Tell {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+    Body::from_stream(stream::unfold(Tell(gone), |tell| async move {
+        tokio::task::yield_now().await;
+        Some((Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 16_384])), tell))
+    }))
+}
+
+async fn until(what: &str, condition: impl Fn() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what}"));
+}
+
+#[tokio::test]
+async fn an_endless_body_is_read_to_the_cap_and_no_further() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&gone);
+    let address = serve(Router::new().route("/", get(|| async move { endless(state) }))).await;
+    let outbound = outbound();
+    let capped = OutboundRequest { max_response_bytes: 100_000, ..request(url(address, "/")) };
+    let error = outbound.send(capped.clone()).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::OutputTooLarge, Blame::Call));
+    until("the connection must be closed", || gone.load(Ordering::SeqCst)).await;
+    let cut = outbound.send(OutboundRequest { too_long: TooLong::Cut, ..capped }).await.unwrap();
+    assert_eq!((cut.body.len(), cut.cut), (100_000, true));
+    assert!(outbound.slots.idle(100));
+}
+
+#[tokio::test]
+async fn a_body_as_long_as_the_cap_is_whole() {
+    let address = serve(Router::new().route("/", get(|| async { "12345" }))).await;
+    for (cap, expected) in [(5, None), (4, Some(ErrorCode::OutputTooLarge))] {
+        let capped = OutboundRequest { max_response_bytes: cap, ..request(url(address, "/")) };
+        assert_eq!(outbound().send(capped).await.err().map(|error| error.code()), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_compressed_bomb_stops_at_the_cap() {
+    let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    for _ in 0..64 {
+        bomb.write_all(&[0; 1 << 20]).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    assert!(bomb.len() < 100_000, "small on the wire");
+    let address = serve(Router::new().route("/", get(|| async { ([("content-encoding", "gzip")], bomb) }))).await;
+    let capped = OutboundRequest { max_response_bytes: 1 << 20, ..request(url(address, "/")) };
+    let error = outbound().send(capped.clone()).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+    let cut = outbound().send(OutboundRequest { too_long: TooLong::Cut, ..capped }).await.unwrap();
+    assert_eq!(cut.body.len(), 1 << 20);
+}
+
+#[tokio::test]
+async fn whatever_the_upstream_is_slow_at_ends_at_the_deadline() {
+    let slow_head = Router::new().route("/head", get(|| async { std::future::pending::<&str>().await }));
+    let address = serve(slow_head.route(
+        "/body",
+        get(|| async {
+            Body::from_stream(stream::once(async { std::future::pending::<Result<Bytes, Infallible>>().await }))
+        }),
+    ))
+    .await;
+    let outbound = outbound();
+    for path in ["/head", "/body"] {
+        let deadline = Deadline::after(Duration::from_millis(100));
+        let error = outbound.send(OutboundRequest { deadline, ..request(url(address, path)) }).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::Timeout, Blame::Network), "{path}");
+        assert!(outbound.slots.idle(100), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_dropped_half_way_closes_its_connection_and_gives_its_slot_back() {
+    let gone = Arc::new(AtomicBool::new(false));
+    let state = Arc::clone(&gone);
+    let address = serve(Router::new().route("/", get(|| async move { endless(state) }))).await;
+    let outbound = outbound();
+    let sending = outbound.send(OutboundRequest { max_response_bytes: usize::MAX, ..request(url(address, "/")) });
+    assert!(tokio::time::timeout(Duration::from_millis(100), sending).await.is_err());
+    until("the connection must be closed", || gone.load(Ordering::SeqCst)).await;
+    assert!(outbound.slots.idle(100));
+}
+
+/// Counts the requests it holds at once.
+#[derive(Clone, Default)]
+struct Busy(Arc<Mutex<(usize, usize)>>);
+
+impl Busy {
+    fn router(&self) -> Router {
+        async fn hold(State(busy): State<Busy>) -> &'static str {
+            {
+                let mut counts = busy.0.lock().unwrap();
+                counts.0 += 1;
+                counts.1 = counts.1.max(counts.0);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            busy.0.lock().unwrap().0 -= 1;
+            "done"
+        }
+        Router::new().route("/", get(hold)).with_state(self.clone())
+    }
+
+    fn most(&self) -> usize {
+        self.0.lock().unwrap().1
+    }
+}
+
+#[tokio::test]
+async fn no_more_than_ten_requests_to_an_origin_and_so_many_in_all_are_under_way() {
+    let busy = Busy::default();
+    let mut origins = Vec::new();
+    for _ in 0..4 {
+        origins.push(serve(busy.router()).await);
+    }
+    let outbound = Outbound::new(&OutboundConfig { max_connections: 25, ..loopback() }).unwrap();
+    let one = join_all((0..60).map(|_| outbound.send(request(url(origins[0], "/"))))).await;
+    assert!(one.iter().all(Result::is_ok));
+    assert_eq!(busy.most(), 10);
+    let all = join_all((0..120).map(|turn| outbound.send(request(url(origins[turn % 4], "/"))))).await;
+    assert!(all.iter().all(Result::is_ok));
+    assert_eq!(busy.most(), 25);
+    assert!(outbound.slots.idle(25));
+}
+
+#[tokio::test]
+async fn waiting_for_a_slot_ends_at_the_deadline_too() {
+    let address = serve(Router::new().route("/", get(|| async { std::future::pending::<&str>().await }))).await;
+    let outbound = Outbound::new(&OutboundConfig { max_connections_per_origin: 1, ..loopback() }).unwrap();
+    let deadline = Deadline::after(Duration::from_millis(100));
+    let both =
+        join_all([1, 2].map(|_| outbound.send(OutboundRequest { deadline, ..request(url(address, "/")) }))).await;
+    assert!(both.into_iter().all(|outcome| outcome.unwrap_err().code() == ErrorCode::Timeout));
+    assert!(outbound.slots.idle(100));
+}
+
+#[tokio::test]
+async fn a_connection_that_fails_is_the_networks_fault() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = listener.local_addr().unwrap();
+    drop(listener);
+    let broken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let half = broken.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = broken.accept().await.unwrap();
+            let _ = socket.read(&mut [0; 1_024]).await;
+            let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf").await;
+        }
+    });
+    let https = Url::parse(&format!("https://{half}/")).unwrap();
+    for (target, message) in [
+        (url(closed, "/"), "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
+        (https, "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
+        (url(half, "/?key=secret"), "the connection to 127.0.0.1 broke off before the whole answer was there"),
+    ] {
+        let error = outbound().send(request(target)).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
+        assert_eq!(error.message(), message);
+        let cause = error.cause().unwrap();
+        assert!(!cause.contains("secret"), "{cause}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_decoded_is_the_upstreams_fault() {
+    let address = serve(Router::new().route("/", get(|| async { ([("content-encoding", "gzip")], "no gzip") }))).await;
+    let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
+    assert_eq!(error.message(), "the answer of 127.0.0.1 cannot be decoded");
+}
+
+#[tokio::test]
+async fn a_name_that_cannot_be_resolved_is_the_networks_fault() {
+    let lookup: Lookup = Box::new(|_| Box::pin(async { Err(std::io::Error::other("no such name")) }));
+    let outbound = Outbound::with_lookup(&loopback(), lookup).unwrap();
+    let error = outbound.send(request(Url::parse("http://missing.test/").unwrap())).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
+    assert_eq!(error.message(), "no connection to missing.test: its name cannot be resolved");
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_is_refused() {
+    let network = OutboundConfig { allow_networks: vec!["lan".into()], ..OutboundConfig::default() };
+    assert!(Outbound::new(&network).unwrap_err().to_string().contains("\"lan\" is not an address range"));
+    for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        let timeout = OutboundConfig { connect_timeout_seconds: seconds, ..OutboundConfig::default() };
+        assert!(Outbound::new(&timeout).unwrap_err().to_string().contains("connect_timeout_seconds"));
+    }
+}
+
+#[test]
+fn an_upstream_is_scheme_host_and_port() {
+    for (url, expected) in [
+        ("https://Example.com/a?b", "https://example.com:443"),
+        ("http://example.com", "http://example.com:80"),
+        ("http://[::1]:8080/", "http://[::1]:8080"),
+    ] {
+        assert_eq!(&*upstream_of(&Url::parse(url).unwrap()).0, expected);
+    }
+}
