@@ -22,6 +22,7 @@ pub mod sources;
 // Mechanisms.
 pub mod audit;
 pub mod auth;
+mod batch;
 pub mod config;
 pub mod json;
 pub mod metrics;

@@ -1,0 +1,179 @@
+//! Checking a trail: every line hangs on the one before it, and the last one known to the head is there.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::chain::{Chain, Hash, Link, MAX_LINE};
+use super::writer::head_path;
+
+/// A trail that is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verified {
+    pub lines: u64,
+    /// Whole lines, and bytes of one that is not yet whole, beyond the last state of the head: a writer at
+    /// work, or one that was killed.
+    pub lines_beyond_head: u64,
+    pub unfinished_bytes: u64,
+}
+
+/// What is wrong with a trail, and in which line.
+#[derive(Debug, Error)]
+pub enum AuditFault {
+    #[error("{path} cannot be used: {problem}", path = path.display())]
+    Unusable { path: PathBuf, problem: io::Error },
+    #[error("{path} is written by another process; one trail has one writer", path = path.display())]
+    InUse { path: PathBuf },
+    #[error("the audit thread cannot be started: {0}")]
+    Thread(io::Error),
+    #[error("line {line} is not a line of an audit trail")]
+    Malformed { line: u64 },
+    #[error("line {line} was changed: its content does not have the hash it states")]
+    Changed { line: u64 },
+    #[error("line {line} is missing, or lines were moved: line number {found} stands in its place")]
+    OutOfOrder { line: u64, found: u64 },
+    #[error("line {line} does not follow the line before it: one of the two was replaced")]
+    Replaced { line: u64 },
+    #[error("line {line} is cut off: the head knows {known} lines")]
+    CutOff { line: u64, known: u64 },
+    #[error("line {line} is not the one the head knows: the end of the trail was replaced")]
+    NotTheHead { line: u64 },
+    #[error("{path}, which says where the trail ends, is missing or damaged", path = path.display())]
+    NoHead { path: PathBuf },
+    #[error(
+        "the audit trail {path} was tampered with or damaged: {fault}. Find the extent with `sekisho audit verify`, \
+         keep the file and its .head aside as evidence, and start again: a new trail begins in their place",
+        path = path.display()
+    )]
+    Refused { path: PathBuf, fault: Box<Self> },
+}
+
+impl AuditFault {
+    /// The line, counted from 1, that is at fault.
+    pub fn line(&self) -> Option<u64> {
+        match self {
+            Self::Malformed { line }
+            | Self::Changed { line }
+            | Self::OutOfOrder { line, .. }
+            | Self::Replaced { line }
+            | Self::CutOff { line, .. }
+            | Self::NotTheHead { line } => Some(*line),
+            Self::Refused { fault, .. } => fault.line(),
+            Self::Unusable { .. } | Self::InUse { .. } | Self::Thread(_) | Self::NoHead { .. } => None,
+        }
+    }
+}
+
+/// Checks the chain from the first line to the head, and what lies beyond it. The trail may be in use.
+///
+/// # Errors
+/// The first fault.
+pub fn verify(file: &Path) -> Result<Verified, AuditFault> {
+    let unusable = |problem| AuditFault::Unusable { path: file.to_owned(), problem };
+    // The head first: lines written meanwhile lie beyond it.
+    let head = read_head(file)?;
+    let mut lines = Lines::new(BufReader::new(File::open(file).map_err(unusable)?));
+    let mut chain = Chain::EMPTY;
+    loop {
+        if head.is_some_and(|head| chain.lines == head.lines && chain.hash != head.hash) {
+            return Err(AuditFault::NotTheHead { line: chain.lines });
+        }
+        match lines.next().map_err(unusable)? {
+            Next::Line(line) => chain.follow(line)?,
+            Next::End { unfinished_bytes } => return ended(file, chain, head, unfinished_bytes),
+        }
+    }
+}
+
+fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) -> Result<Verified, AuditFault> {
+    let known = match head {
+        Some(head) => head.lines,
+        // The head is there before the first line.
+        None if chain.lines + unfinished_bytes > 0 => return Err(AuditFault::NoHead { path: head_path(file) }),
+        None => 0,
+    };
+    if chain.lines < known {
+        return Err(AuditFault::CutOff { line: chain.lines + 1, known });
+    }
+    Ok(Verified { lines: chain.lines, lines_beyond_head: chain.lines - known, unfinished_bytes })
+}
+
+impl Chain {
+    /// Goes on to `line`, if that is the next one.
+    pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditFault> {
+        let number = self.lines + 1;
+        let link = Link::read(line).ok_or(AuditFault::Malformed { line: number })?;
+        if link.stated != link.actual {
+            return Err(AuditFault::Changed { line: number });
+        }
+        if link.seq != number {
+            return Err(AuditFault::OutOfOrder { line: number, found: link.seq });
+        }
+        if link.prev != self.hash {
+            return Err(AuditFault::Replaced { line: number });
+        }
+        *self = Self { lines: number, bytes: self.bytes + line.len() as u64 + 1, hash: link.stated };
+        Ok(())
+    }
+
+    /// Whether `line` is the last one this chain knows.
+    pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditFault> {
+        let number = self.lines;
+        let link = Link::read(line).ok_or(AuditFault::Malformed { line: number })?;
+        if link.stated != link.actual {
+            return Err(AuditFault::Changed { line: number });
+        }
+        if self.hash != Hash::NONE && link.stated == self.hash && link.seq == number {
+            Ok(())
+        } else {
+            Err(AuditFault::NotTheHead { line: number })
+        }
+    }
+}
+
+/// The head beside `file`; `None` when there is none.
+pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditFault> {
+    let path = head_path(file);
+    match std::fs::read(&path) {
+        Ok(text) => match serde_json::from_slice(&text) {
+            Ok(head) => Ok(Some(head)),
+            Err(_) => Err(AuditFault::NoHead { path }),
+        },
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(problem) => Err(AuditFault::Unusable { path, problem }),
+    }
+}
+
+/// Line after line, in bounded memory.
+pub(super) struct Lines<R> {
+    from: R,
+    line: Vec<u8>,
+}
+
+pub(super) enum Next<'a> {
+    /// Without its newline.
+    Line(&'a [u8]),
+    End {
+        /// What stands behind the last newline.
+        unfinished_bytes: u64,
+    },
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(from: R) -> Self {
+        Self { from, line: Vec::new() }
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
+        self.line.clear();
+        let read = self.from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut self.line)?;
+        Ok(match self.line.split_last() {
+            Some((b'\n', line)) => Next::Line(line),
+            // Too long: no line of ours, and found to be none.
+            _ if read == MAX_LINE => Next::Line(&self.line),
+            _ => Next::End { unfinished_bytes: read as u64 },
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! Many threads put things in, one takes them out in batches: a wake-up for each batch, not one for
+//! each thing, and a lock held only as long as it takes to push.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What waits to be taken by the one thread that writes it down.
+#[derive(Debug)]
+pub(crate) struct Batch<T> {
+    waiting: Mutex<Waiting<T>>,
+    changed: Condvar,
+    /// This many do not wait for more.
+    plenty: usize,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    items: Vec<T>,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Open,
+    /// Nobody waits for more; what still comes is taken.
+    Closing,
+    /// Nobody takes any more.
+    Ended,
+}
+
+impl<T> Batch<T> {
+    pub(crate) fn new(plenty: usize) -> Self {
+        let waiting = Waiting { items: Vec::new(), state: State::Open };
+        Self { waiting: Mutex::new(waiting), changed: Condvar::new(), plenty: plenty.max(1) }
+    }
+
+    /// Lets `add` push onto what waits; `false`, without calling it, once nobody takes any more.
+    /// `add` runs under a lock: it must not log.
+    #[must_use]
+    pub(crate) fn put(&self, add: impl FnOnce(&mut Vec<T>)) -> bool {
+        let mut waiting = self.lock();
+        if waiting.state == State::Ended {
+            return false;
+        }
+        let before = waiting.items.len();
+        add(&mut waiting.items);
+        let after = waiting.items.len();
+        drop(waiting);
+        let first = before == 0 && after > 0;
+        let enough = before < self.plenty && after >= self.plenty;
+        if first || enough {
+            self.changed.notify_one();
+        }
+        true
+    }
+
+    /// Waits for the first item, then up to `gather` for more, and moves all into `taken` (empty, and
+    /// kept by the caller so that its memory is used again). `false` once closed and empty.
+    pub(crate) fn take(&self, gather: Duration, taken: &mut Vec<T>) -> bool {
+        let mut waiting = self
+            .changed
+            .wait_while(self.lock(), |waiting| waiting.items.is_empty() && waiting.state == State::Open)
+            .unwrap_or_else(PoisonError::into_inner);
+        if !gather.is_zero() {
+            let fewer = |waiting: &mut Waiting<T>| waiting.items.len() < self.plenty && waiting.state == State::Open;
+            let waited = self.changed.wait_timeout_while(waiting, gather, fewer);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        std::mem::swap(&mut waiting.items, taken);
+        !taken.is_empty() || waiting.state == State::Open
+    }
+
+    /// Taking waits for nothing from here on. What is put in later can still be taken.
+    pub(crate) fn close(&self) {
+        self.set(State::Closing);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.lock().state != State::Open
+    }
+
+    /// Nobody takes any more.
+    pub(crate) fn end(&self) {
+        self.set(State::Ended);
+    }
+
+    fn set(&self, state: State) {
+        self.lock().state = state;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn what_many_put_in_comes_out_once_and_in_each_ones_order() {
+        let batch = Arc::new(Batch::new(64));
+        let givers: Vec<_> = (0..4_u32)
+            .map(|giver| {
+                let batch = Arc::clone(&batch);
+                thread::spawn(move || (0..1_000).for_each(|n| assert!(batch.put(|items| items.push((giver, n))))))
+            })
+            .collect();
+        let taker = {
+            let batch = Arc::clone(&batch);
+            thread::spawn(move || {
+                let (mut all, mut taken) = (Vec::new(), Vec::new());
+                while batch.take(Duration::from_millis(1), &mut taken) {
+                    all.append(&mut taken);
+                }
+                all
+            })
+        };
+        givers.into_iter().for_each(|giver| giver.join().unwrap());
+        batch.close();
+        let all = taker.join().unwrap();
+        for giver in 0..4 {
+            let of_one: Vec<_> = all.iter().filter(|(by, _)| *by == giver).map(|(_, n)| *n).collect();
+            assert_eq!(of_one, (0..1_000).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn plenty_does_not_wait_for_more() {
+        let batch = Batch::new(2);
+        assert!(batch.put(|items| items.extend([1, 2])));
+        let mut taken = Vec::new();
+        assert!(batch.take(LONG, &mut taken));
+        assert_eq!(taken, [1, 2]);
+    }
+
+    #[test]
+    fn closing_ends_the_wait_and_loses_nothing() {
+        let batch = Batch::new(100);
+        assert!(batch.put(|items| items.push(1)));
+        batch.close();
+        let mut taken = Vec::new();
+        assert!(batch.take(LONG, &mut taken));
+        assert_eq!(taken, [1]);
+        taken.clear();
+        assert!(!batch.take(LONG, &mut taken));
+        assert!(batch.put(|items| items.push(2)), "closing still takes what comes late");
+        batch.end();
+        assert!(!batch.put(|items| items.push(3)));
+    }
+}
