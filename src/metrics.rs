@@ -1,49 +1,191 @@
-//! Metrics.
-use crate::breaker::BreakerState;
-use crate::record::CallRecord;
+//! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
+//!
+//! All families stand in [`families`], each named once with its help as its doc comment. Every one of them
+//! is exported from the start. Labels are bounded: tools that are registered, breakers that live, closed
+//! lists of words; a name that names no tool counts as `unknown`.
+
+mod families;
+mod tool;
+
 use std::sync::Arc;
 
-#[derive(Debug)]
-pub struct Metrics;
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 
-/// The metrics of one tool, looked up once when it is registered.
+use self::families::Families;
+use crate::breaker::BreakerState;
+use crate::call::Stage;
+use crate::error::ErrorCode;
+use crate::record::CallRecord;
+
+pub use self::tool::ToolMetrics;
+
+/// All metrics of one process.
 #[derive(Debug)]
-pub struct ToolMetrics;
+pub struct Metrics {
+    registry: Registry,
+    families: Families,
+    /// Where calls count that name no tool there is.
+    unknown: ToolMetrics,
+    /// Looked up once: counted on every call.
+    stages: [prometheus::Histogram; Stage::ALL.len()],
+    allowed: IntCounter,
+}
 
 /// The gauge and counter of one breaker.
 #[derive(Debug, Clone)]
-pub struct BreakerMetrics;
+pub struct BreakerMetrics {
+    state: IntGauge,
+    failures: IntCounter,
+}
 
 /// A call in flight, counted until dropped.
 #[derive(Debug)]
-pub struct InFlight;
+#[must_use]
+pub struct InFlight(IntGauge);
+
+/// The label `tool_name` of calls that name no tool there is.
+const UNKNOWN: &str = "unknown";
 
 impl Metrics {
-    pub fn new(_namespace: &str) -> Result<Self, String> {
-        Ok(Self)
+    /// # Errors
+    /// `namespace` cannot start a metric's name (letters, digits and underscores can).
+    pub fn new(namespace: &str) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let families = Families::register(namespace, &registry)?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+        families.build_info.with_label_values(&version).set(1);
+        families.configuration_last_reload_successful.set(1);
+        families.policy_last_reload_successful.set(1);
+        for decision in [DENY, REQUIRE_APPROVAL] {
+            families.policy_decisions.with_label_values(&[decision]);
+        }
+        for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
+            families.budget_refusals.with_label_values(&[code.as_str()]);
+        }
+        for result in [true, false].map(reload_result) {
+            families.configuration_reloads.with_label_values(&[result]);
+            families.policy_reloads.with_label_values(&[result]);
+        }
+        Ok(Self {
+            unknown: ToolMetrics::new(&families, UNKNOWN),
+            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
+            allowed: families.policy_decisions.with_label_values(&[ALLOW]),
+            registry,
+            families,
+        })
     }
-    pub fn for_tool(&self, _name: &str) -> Arc<ToolMetrics> {
-        Arc::new(ToolMetrics)
+
+    /// The metrics of a registered tool; the same ones when it is registered again.
+    pub fn for_tool(&self, name: &str) -> Arc<ToolMetrics> {
+        Arc::new(ToolMetrics::new(&self.families, name))
     }
-    pub fn for_breaker(&self, _base_url: &str) -> BreakerMetrics {
-        BreakerMetrics
+
+    /// The metrics of the breaker of an upstream, until it is forgotten.
+    pub fn for_breaker(&self, base_url: &str) -> BreakerMetrics {
+        BreakerMetrics {
+            state: self.families.breaker_state.with_label_values(&[base_url]),
+            failures: self.families.breaker_failures.with_label_values(&[base_url]),
+        }
     }
-    pub fn forget_breaker(&self, _base_url: &str) {}
+
+    pub fn forget_breaker(&self, base_url: &str) {
+        // Fails only for a breaker that has no metrics.
+        let _ = self.families.breaker_state.remove_label_values(&[base_url]);
+        let _ = self.families.breaker_failures.remove_label_values(&[base_url]);
+    }
+
     pub fn enter(&self) -> InFlight {
-        InFlight
+        self.families.calls_in_flight.inc();
+        InFlight(self.families.calls_in_flight.clone())
     }
-    /// Counts one ended call; `tool` is `None` where the name named no tool (label `unknown`).
-    pub fn record(&self, _tool: Option<&ToolMetrics>, _record: &CallRecord<'_>) {}
-    pub fn configuration_reloaded(&self, _accepted: bool) {}
-    pub fn policy_reloaded(&self, _accepted: bool) {}
-    pub fn idempotent_replay(&self) {}
+
+    /// Counts one ended call; `tool` is `None` where the name named no tool.
+    pub fn record(&self, tool: Option<&ToolMetrics>, record: &CallRecord<'_>) {
+        for (stage, took) in record.stages {
+            self.stages[*stage as usize].observe(took.as_secs_f64());
+        }
+        if record.stages.iter().any(|(stage, _)| *stage == Stage::Policy) {
+            self.count_decision(record);
+        }
+        if let Some(error) = record.error
+            && error.stage() == Some(Stage::Budget)
+        {
+            self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
+        }
+        tool.unwrap_or(&self.unknown).record(record);
+    }
+
+    pub fn configuration_reloaded(&self, accepted: bool) {
+        self.families.configuration_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.configuration_last_reload_successful.set(accepted.into());
+    }
+
+    pub fn policy_reloaded(&self, accepted: bool) {
+        self.families.policy_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.policy_last_reload_successful.set(accepted.into());
+    }
+
+    /// A stored reply was given again instead of running the call again.
+    pub fn idempotent_replay(&self) {
+        self.families.idempotent_replays.inc();
+    }
+
     /// The text exposition format, version 0.0.4.
     pub fn render(&self) -> String {
-        String::new()
+        let gathered = self.registry.gather();
+        let mut text = Vec::new();
+        if let Err(problem) = TextEncoder::new().encode(&gathered, &mut text) {
+            tracing::error!(%problem, "the metrics cannot be rendered");
+        }
+        let mut text = String::from_utf8(text).unwrap_or_default();
+        // A family without children yet (no breaker so far) is left out by the encoder: nobody would
+        // see that it exists.
+        for family in self.families.without_samples(&gathered) {
+            text.push_str(&family);
+        }
+        text
+    }
+
+    fn count_decision(&self, record: &CallRecord<'_>) {
+        match record.error {
+            Some(error) if error.stage() == Some(Stage::Policy) => {
+                let decision = if error.code() == ErrorCode::ApprovalRequired { REQUIRE_APPROVAL } else { DENY };
+                self.families.policy_decisions.with_label_values(&[decision]).inc();
+            }
+            _ => self.allowed.inc(),
+        }
     }
 }
 
 impl BreakerMetrics {
-    pub fn set_state(&self, _state: BreakerState) {}
-    pub fn failed(&self) {}
+    pub fn set_state(&self, state: BreakerState) {
+        self.state.set(match state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        });
+    }
+
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
 }
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+const ALLOW: &str = "allow";
+const DENY: &str = "deny";
+const REQUIRE_APPROVAL: &str = "require_approval";
+
+fn reload_result(accepted: bool) -> &'static str {
+    if accepted { "accepted" } else { "rejected" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
 use crate::call::{CallId, Caller, Stage, Via};
-use crate::error::ErrorCode;
+use crate::error::{CallError, ErrorCode};
 use crate::record::{CallRecord, Status};
 
 /// Longest text taken over from a caller, in bytes: a line stays a line, whatever was sent.
@@ -63,8 +63,8 @@ impl Entry {
             session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
             tool: shortened(record.tool.unwrap_or(&call.tool)).into(),
             status: record.status,
-            code: record.error.map(|error| error.code()),
-            stage: record.error.and_then(|error| error.stage()),
+            code: record.error.map(CallError::code),
+            stage: record.error.and_then(CallError::stage),
             arguments_digest: record.arguments_digest,
             policy_version: record.policy_version.map(Into::into),
             cost_usd: record.cost_usd,

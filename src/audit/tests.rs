@@ -104,7 +104,7 @@ const TAMPERINGS: &[Tampering] = &[
     ("cut off the tail", |lines| lines.truncate(3), Some(4)),
     ("cut off all", Vec::clear, Some(1)),
     ("cut in a line", |lines| lines[4].truncate(100), Some(5)),
-    ("cut off the last newline", |lines| lines[4].truncate(lines[4].len() - 1), Some(5)),
+    ("cut off the last newline", |lines| lines[4] = lines[4].trim_end().into(), Some(5)),
 ];
 
 /// The line with another caller and a hash that fits, as one who knows the form would write it.

@@ -1,0 +1,129 @@
+//! Every metric there is: its name, its labels, and as its doc comment the help that is exported.
+
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+macro_rules! families {
+    ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $name:literal { $($label:ident),* } $(in $buckets:ident)?,)+) => {
+        /// All families of one registry.
+        #[derive(Debug)]
+        pub(super) struct Families {
+            $($(#[doc = $help])+ pub(super) $field: $kind,)+
+        }
+
+        impl Families {
+            pub(super) fn register(namespace: &str, registry: &Registry) -> prometheus::Result<Self> {
+                $(
+                    let opts = Opts::new($name, concat!($($help),+).trim()).namespace(namespace);
+                    let buckets = [$($buckets.as_slice(),)? &[]][0];
+                    let $field = <$kind as Family>::make(opts, buckets, &[$(stringify!($label)),*])?;
+                    registry.register(Box::new($field.clone()))?;
+                )+
+                Ok(Self { $($field),+ })
+            }
+
+            fn all(&self) -> Vec<(&'static str, &dyn Collector)> {
+                vec![$((<$kind as Family>::TYPE, &self.$field as &dyn Collector)),+]
+            }
+        }
+
+        /// The names of all families, as documented: without the namespace.
+        #[cfg(test)]
+        pub(super) const NAMES: &[&str] = &[$($name),+];
+    };
+}
+
+families! {
+    /// Tool calls that have ended, by how they ended: success, error, refused or cancelled.
+    tool_executions: IntCounterVec = "tool_executions_total" { tool_name, status },
+    /// Seconds from arrival to end of the calls that were executed.
+    tool_duration: HistogramVec = "tool_execution_duration_seconds" { tool_name } in CALL_SECONDS,
+    /// Calls that were refused or failed, by error code.
+    tool_errors: IntCounterVec = "tool_errors_total" { tool_name, error_type },
+    /// What executed calls cost, in US dollars each.
+    tool_cost: HistogramVec = "tool_cost_usd" { tool_name } in DOLLARS,
+    /// Calls whose caller hung up.
+    tool_cancellations: IntCounterVec = "tool_cancellations_total" { tool_name },
+    /// Outputs that did not fit the tool's output schema and were passed on all the same.
+    tool_output_misfits: IntCounterVec = "tool_output_misfits_total" { tool_name },
+    /// State of the circuit breaker of an upstream: 0 closed, 1 half-open, 2 open.
+    breaker_state: IntGaugeVec = "circuit_breaker_state" { base_url },
+    /// Failures a circuit breaker counted. What it refused while open is not among them.
+    breaker_failures: IntCounterVec = "circuit_breaker_failures_total" { base_url },
+    /// Calls refused by a rate limit.
+    rate_limit_exceeded: IntCounterVec = "rate_limit_exceeded_total" { tool_name },
+    /// Calls left in the bucket of the caller who called last.
+    rate_limit_tokens: IntGaugeVec = "rate_limit_tokens_available" { tool_name },
+    /// Seconds that calls spent in each stage of the pipeline.
+    stage_duration: HistogramVec = "stage_duration_seconds" { stage } in STAGE_SECONDS,
+    /// Calls under way now.
+    calls_in_flight: IntGauge = "calls_in_flight" {},
+    /// Decisions of the policy stage: allow, deny or require_approval.
+    policy_decisions: IntCounterVec = "policy_decisions_total" { decision },
+    /// Calls refused by a budget, by error code.
+    budget_refusals: IntCounterVec = "budget_refusals_total" { error_type },
+    /// Times the configuration was read again, by whether it was accepted.
+    configuration_reloads: IntCounterVec = "configuration_reloads_total" { result },
+    /// Whether the configuration read last is the one in force (1) or was rejected (0).
+    configuration_last_reload_successful: IntGauge = "configuration_last_reload_successful" {},
+    /// Times the policies were read again, by whether they were accepted.
+    policy_reloads: IntCounterVec = "policy_reloads_total" { result },
+    /// Whether the policies read last are those in force (1) or were rejected (0).
+    policy_last_reload_successful: IntGauge = "policy_last_reload_successful" {},
+    /// Stored replies given again for an idempotency key.
+    idempotent_replays: IntCounter = "idempotent_replays_total" {},
+    /// Always 1; its labels say what runs.
+    build_info: IntGaugeVec = "build_info" { version, os, arch },
+}
+
+/// From an instant tool to the longest timeouts.
+const CALL_SECONDS: [f64; 15] =
+    [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
+
+/// Most stages take microseconds; waiting and executing take longer.
+const STAGE_SECONDS: [f64; 12] =
+    [0.000_001, 0.000_002_5, 0.000_005, 0.000_01, 0.000_025, 0.000_1, 0.001, 0.01, 0.1, 1.0, 10.0, 30.0];
+
+/// Up to the default budget of a request (E60) and twice that.
+const DOLLARS: [f64; 9] = [0.0, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
+
+impl Families {
+    /// `# HELP` and `# TYPE` of every family that `gathered` does not show.
+    pub(super) fn without_samples<'a>(&'a self, gathered: &'a [MetricFamily]) -> impl Iterator<Item = String> + 'a {
+        let is_shown = |description: &Desc| gathered.iter().any(|family| family.name() == description.fq_name);
+        self.all().into_iter().flat_map(move |(kind, family)| {
+            family.desc().into_iter().filter(move |description| !is_shown(description)).map(move |description| {
+                let Desc { fq_name, help, .. } = description;
+                format!("# HELP {fq_name} {help}\n# TYPE {fq_name} {kind}\n")
+            })
+        })
+    }
+}
+
+/// The kinds of metric, made alike.
+trait Family: Collector + Clone + Sized {
+    const TYPE: &'static str;
+
+    fn make(opts: Opts, buckets: &[f64], labels: &[&str]) -> prometheus::Result<Self>;
+}
+
+macro_rules! family {
+    ($kind:ty, $type:literal, |$opts:ident, $buckets:ident, $labels:ident| $make:expr) => {
+        impl Family for $kind {
+            const TYPE: &'static str = $type;
+
+            fn make($opts: Opts, $buckets: &[f64], $labels: &[&str]) -> prometheus::Result<Self> {
+                $make
+            }
+        }
+    };
+}
+
+family!(IntCounter, "counter", |opts, _buckets, _labels| Self::with_opts(opts));
+family!(IntCounterVec, "counter", |opts, _buckets, labels| Self::new(opts, labels));
+family!(IntGauge, "gauge", |opts, _buckets, _labels| Self::with_opts(opts));
+family!(IntGaugeVec, "gauge", |opts, _buckets, labels| Self::new(opts, labels));
+family!(HistogramVec, "histogram", |opts, buckets, labels| {
+    Self::new(HistogramOpts::from(opts).buckets(buckets.to_vec()), labels)
+});

@@ -1,0 +1,194 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+
+use super::*;
+use crate::call::{CallContext, Caller, RateState, Via};
+use crate::error::CallError;
+use crate::record::Status;
+
+const ALL_STAGES: [(Stage, Duration); 8] = {
+    let mut stages = [(Stage::Find, Duration::from_micros(3)); 8];
+    let mut at = 0;
+    while at < 8 {
+        stages[at].0 = Stage::ALL[at];
+        at += 1;
+    }
+    stages
+};
+
+fn call() -> CallContext {
+    CallContext::new("calculator", Arc::new(Caller::anonymous()), Via::Rest)
+}
+
+fn success(call: &CallContext) -> CallRecord<'_> {
+    CallRecord {
+        call,
+        tool: Some("calculator"),
+        category: Some("math"),
+        status: Status::Success,
+        error: None,
+        duration: Duration::from_millis(2),
+        stages: &ALL_STAGES,
+        cost_usd: Decimal::new(1, 3),
+        tokens: 7,
+        attempts: 1,
+        rate: Some(RateState { limit: 60, remaining: 59, reset_seconds: 1 }),
+        arguments_digest: [0; 32],
+        policy_version: None,
+        output_misfit: false,
+    }
+}
+
+/// The value of a sample as it is exported.
+fn value(metrics: &Metrics, sample: &str) -> Option<f64> {
+    metrics.render().lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[test]
+fn every_family_is_exported_with_help_and_type_from_the_start() {
+    let text = Metrics::new("shannon").unwrap().render();
+    let named = |keyword: &str| -> BTreeSet<String> {
+        let ours = text.lines().filter_map(|line| line.strip_prefix(keyword)?.strip_prefix("shannon_"));
+        ours.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let documented: BTreeSet<_> = families::NAMES.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(named("# HELP "), documented);
+    assert_eq!(named("# TYPE "), documented);
+    assert!(text.lines().any(|line| line.starts_with("process_resident_memory_bytes ")), "{text}");
+}
+
+/// What happens, and the sample it moves to 1.
+type Move = (fn(&Metrics, &ToolMetrics), &'static str);
+
+const MOVES: &[Move] = &[
+    (|m, t| m.record(Some(t), &success(&call())), "tool_executions_total{status=\"success\",tool_name=\"calculator\"}"),
+    (|m, t| m.record(Some(t), &success(&call())), "tool_execution_duration_seconds_count{tool_name=\"calculator\"}"),
+    (|m, t| m.record(Some(t), &success(&call())), "tool_cost_usd_bucket{tool_name=\"calculator\",le=\"0.001\"}"),
+    (|m, t| m.record(Some(t), &success(&call())), "stage_duration_seconds_count{stage=\"breaker\"}"),
+    (|m, t| m.record(Some(t), &success(&call())), "policy_decisions_total{decision=\"allow\"}"),
+    (|m, t| refuse(m, t, ErrorCode::Denied, Stage::Policy), "policy_decisions_total{decision=\"deny\"}"),
+    (
+        |m, t| refuse(m, t, ErrorCode::ApprovalRequired, Stage::Policy),
+        "policy_decisions_total{decision=\"require_approval\"}",
+    ),
+    (
+        |m, t| refuse(m, t, ErrorCode::Denied, Stage::Policy),
+        "tool_errors_total{error_type=\"denied\",tool_name=\"calculator\"}",
+    ),
+    (|m, t| refuse(m, t, ErrorCode::RateLimited, Stage::Limits), "rate_limit_exceeded_total{tool_name=\"calculator\"}"),
+    (
+        |m, t| refuse(m, t, ErrorCode::TokenLimitExceeded, Stage::Budget),
+        "budget_refusals_total{error_type=\"token_limit_exceeded\"}",
+    ),
+    (
+        |m, t| m.record(Some(t), &CallRecord { status: Status::Cancelled, ..success(&call()) }),
+        "tool_cancellations_total{tool_name=\"calculator\"}",
+    ),
+    (
+        |m, t| m.record(Some(t), &CallRecord { output_misfit: true, ..success(&call()) }),
+        "tool_output_misfits_total{tool_name=\"calculator\"}",
+    ),
+    (
+        |m, t| {
+            let rate = Some(RateState { limit: 60, remaining: 1, reset_seconds: 60 });
+            m.record(Some(t), &CallRecord { rate, ..success(&call()) });
+        },
+        "rate_limit_tokens_available{tool_name=\"calculator\"}",
+    ),
+    (
+        |m, _| m.for_breaker("https://a").set_state(BreakerState::HalfOpen),
+        "circuit_breaker_state{base_url=\"https://a\"}",
+    ),
+    (|m, _| m.for_breaker("https://a").failed(), "circuit_breaker_failures_total{base_url=\"https://a\"}"),
+    (|m, _| std::mem::forget(m.enter()), "calls_in_flight"),
+    (|m, _| m.configuration_reloaded(false), "configuration_reloads_total{result=\"rejected\"}"),
+    (|m, _| m.configuration_reloaded(true), "configuration_last_reload_successful"),
+    (|m, _| m.policy_reloaded(false), "policy_reloads_total{result=\"rejected\"}"),
+    (|m, _| m.policy_reloaded(true), "policy_last_reload_successful"),
+    (|m, _| m.idempotent_replay(), "idempotent_replays_total"),
+    (|_, _| {}, "build_info"),
+];
+
+fn refuse(metrics: &Metrics, tool: &ToolMetrics, code: ErrorCode, stage: Stage) {
+    let error = CallError::new(code, "no").at_stage(stage);
+    let stages = &ALL_STAGES[..=stage as usize];
+    metrics
+        .record(Some(tool), &CallRecord { status: Status::Refused, error: Some(&error), stages, ..success(&call()) });
+}
+
+#[test]
+fn every_family_is_moved_by_what_it_counts() {
+    for (happen, sample) in MOVES.iter().filter(|(_, sample)| *sample != "build_info") {
+        let metrics = Metrics::new("ns").unwrap();
+        let tool = metrics.for_tool("calculator");
+        happen(&metrics, &tool);
+        assert_eq!(value(&metrics, &format!("ns_{sample}")), Some(1.0), "{sample}\n{}", metrics.render());
+    }
+    assert!(Metrics::new("ns").unwrap().render().contains("\nns_build_info{arch="));
+    for name in families::NAMES {
+        assert!(MOVES.iter().any(|(_, sample)| sample.starts_with(name)), "nothing moves {name}");
+    }
+}
+
+#[test]
+fn a_rejected_reload_is_seen_until_one_is_accepted() {
+    let metrics = Metrics::new("ns").unwrap();
+    let gauge = || value(&metrics, "ns_policy_last_reload_successful");
+    assert_eq!(gauge(), Some(1.0));
+    metrics.policy_reloaded(false);
+    assert_eq!(gauge(), Some(0.0));
+    metrics.policy_reloaded(true);
+    assert_eq!(gauge(), Some(1.0));
+}
+
+#[test]
+fn a_name_that_names_no_tool_never_becomes_a_label() {
+    let metrics = Metrics::new("ns").unwrap();
+    let call = CallContext::new("no_such_tool", Arc::new(Caller::anonymous()), Via::Rest);
+    let error = CallError::new(ErrorCode::UnknownTool, "no").at_stage(Stage::Find);
+    let stages = &ALL_STAGES[..1];
+    let record = CallRecord { tool: None, status: Status::Refused, error: Some(&error), stages, ..success(&call) };
+    metrics.record(None, &record);
+    assert!(!metrics.render().contains("no_such_tool"));
+    assert_eq!(value(&metrics, "ns_tool_executions_total{status=\"refused\",tool_name=\"unknown\"}"), Some(1.0));
+    let executed = value(&metrics, "ns_tool_execution_duration_seconds_count{tool_name=\"unknown\"}");
+    assert_eq!(executed, Some(0.0), "a refusal is no execution");
+}
+
+#[test]
+fn a_tool_registered_again_counts_on() {
+    let metrics = Metrics::new("ns").unwrap();
+    for _ in 0..2 {
+        metrics.record(Some(&metrics.for_tool("calculator")), &success(&call()));
+    }
+    assert_eq!(value(&metrics, "ns_tool_executions_total{status=\"success\",tool_name=\"calculator\"}"), Some(2.0));
+}
+
+#[test]
+fn a_forgotten_breaker_leaves_no_labels_behind() {
+    let metrics = Metrics::new("ns").unwrap();
+    let breaker = metrics.for_breaker("https://api.example.com");
+    breaker.set_state(BreakerState::Open);
+    assert_eq!(value(&metrics, "ns_circuit_breaker_state{base_url=\"https://api.example.com\"}"), Some(2.0));
+    metrics.forget_breaker("https://api.example.com");
+    assert!(!metrics.render().contains("api.example.com"));
+}
+
+#[test]
+fn a_call_is_in_flight_until_its_guard_is_dropped() {
+    let metrics = Metrics::new("ns").unwrap();
+    let guards = [metrics.enter(), metrics.enter()];
+    assert_eq!(value(&metrics, "ns_calls_in_flight"), Some(2.0));
+    drop(guards);
+    assert_eq!(value(&metrics, "ns_calls_in_flight"), Some(0.0));
+}
+
+#[test]
+fn a_namespace_that_can_start_no_name_is_refused() {
+    for namespace in ["with space", "a-b", "1st", "{"] {
+        Metrics::new(namespace).expect_err(namespace);
+    }
+}
