@@ -211,8 +211,10 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
     let Some(error) = error else { return Some(Outcome::Alive) };
     match (error.blame(), error.code()) {
         (Blame::Upstream | Blame::Network, _) => Some(Outcome::Failed),
-        (Blame::Call, ErrorCode::UpstreamError | ErrorCode::ToolError) => Some(Outcome::Alive),
-        (Blame::Call, ErrorCode::OutputTooLarge | ErrorCode::InvalidOutput) => Some(Outcome::Alive),
+        (
+            Blame::Call,
+            ErrorCode::UpstreamError | ErrorCode::ToolError | ErrorCode::OutputTooLarge | ErrorCode::InvalidOutput,
+        ) => Some(Outcome::Alive),
         // Refused on our side: a forbidden address, no connection free, a fault of ours.
         (Blame::Call, _) => None,
     }

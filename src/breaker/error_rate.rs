@@ -19,7 +19,7 @@ pub(super) struct ErrorRate {
     pause: Duration,
     slice: Duration,
     started: Instant,
-    counts: [Counts; SLICES],
+    counts: [Counts; SLICES as usize],
     /// Slices since the start, up to the one being counted.
     current: u64,
 }
@@ -30,7 +30,7 @@ struct Counts {
     failures: u64,
 }
 
-const SLICES: usize = 10;
+const SLICES: u32 = 10;
 
 /// For a window of zero seconds: short, but time still passes.
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
@@ -42,9 +42,9 @@ impl ErrorRate {
             threshold: rules.error_threshold,
             min_requests: rules.min_requests.into(),
             pause,
-            slice: (Duration::from_secs(rules.window_seconds) / SLICES as u32).max(SHORTEST_SLICE),
+            slice: (Duration::from_secs(rules.window_seconds) / SLICES).max(SHORTEST_SLICE),
             started: Instant::now(),
-            counts: [Counts::default(); SLICES],
+            counts: [Counts::default(); SLICES as usize],
             current: 0,
         }
     }
@@ -59,7 +59,7 @@ impl ErrorRate {
     fn drop_old_slices(&mut self) {
         let nanos = self.started.elapsed().as_nanos() / self.slice.as_nanos();
         let now = u64::try_from(nanos).unwrap_or(u64::MAX);
-        let passed = now.saturating_sub(self.current).min(SLICES as u64);
+        let passed = now.saturating_sub(self.current).min(SLICES.into());
         for slice in 0..passed {
             self.counts[place(now - slice)] = Counts::default();
         }
@@ -88,13 +88,13 @@ impl FailurePolicy for ErrorRate {
     }
 
     fn revived(&mut self) {
-        self.counts = [Counts::default(); SLICES];
+        self.counts = [Counts::default(); SLICES as usize];
     }
 }
 
 fn place(slice: u64) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "smaller than SLICES")]
-    let place = (slice % SLICES as u64) as usize;
+    let place = (slice % u64::from(SLICES)) as usize;
     place
 }
 
