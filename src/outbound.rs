@@ -12,6 +12,8 @@ mod resolver;
 mod slots;
 mod status;
 #[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
 mod tests;
 
 use std::net::SocketAddr;

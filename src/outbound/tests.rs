@@ -16,6 +16,7 @@ use futures_util::stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::test_server::serve;
 use super::*;
 use crate::error::{Blame, ErrorCode};
 
@@ -38,25 +39,6 @@ fn outbound_resolving(config: &OutboundConfig, addresses: &'static [&'static str
         Box::pin(async move { Ok(vec![address]) })
     });
     Outbound::with_lookup(config, lookup).unwrap()
-}
-
-async fn serve(router: Router) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum_serve(listener, router).await });
-    address
-}
-
-async fn axum_serve(listener: TcpListener, router: Router) {
-    loop {
-        let (socket, _) = listener.accept().await.unwrap();
-        let service = hyper_util::service::TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(hyper_util::rt::TokioIo::new(socket), service)
-                .await;
-        });
-    }
 }
 
 fn url(address: SocketAddr, path: &str) -> Url {
