@@ -1,15 +1,167 @@
-//! JSON from outside: duplicate keys and deep nesting refused; canonical form (RFC 8785) for hashing.
-use serde_json::Value;
+//! JSON from outside, read strictly: what two parsers could read differently is refused.
+//!
+//! An object that names a key twice is refused, so that a policy never sees one value and the tool
+//! another. So are bytes after the value, invalid UTF-8, lone surrogates, numbers no `f64` holds, and
+//! nesting beyond [`MAX_DEPTH`].
+
+mod canonical;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+use thiserror::Error;
+
+pub use self::canonical::digest;
+
+/// Deepest nesting of arrays and objects that is read (the bound of `serde_json`).
+pub const MAX_DEPTH: usize = 127;
+
 /// Where and why a text is not acceptable JSON.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message} (line {line}, column {column})")]
 pub struct InvalidJson {
     pub message: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// In bytes, counted from 1; 0 when the fault is the line break before.
+    pub column: usize,
 }
-pub fn parse(_bytes: &[u8]) -> Result<Value, InvalidJson> {
-    todo!()
+
+/// Parses one JSON value.
+///
+/// # Errors
+/// [`InvalidJson`] with the place, for everything this module refuses.
+pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
+    parse_as::<Strict>(bytes).map(|Strict(value)| value)
 }
-/// SHA-256 of the canonical form.
-pub fn digest(_arguments: &crate::call::Arguments) -> [u8; 32] {
-    [0; 32]
+
+/// Parses a body of a known form in one pass. Its free-form fields should be [`Strict`]; `serde`'s
+/// derive refuses duplicate fields of structs by itself.
+///
+/// # Errors
+/// As [`parse`], and where the text does not have the form of `T`.
+pub fn parse_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidJson> {
+    serde_json::from_slice(bytes).map_err(InvalidJson::from)
+}
+
+/// Any JSON value, no object in it naming a key twice: for fields of structs that are deserialized.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Strict(pub Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Place::Root.deserialize(deserializer).map(Self)
+    }
+}
+
+impl From<serde_json::Error> for InvalidJson {
+    fn from(error: serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let mut message = error.to_string();
+        if let Some(bare) = message.strip_suffix(&format!(" at line {line} column {column}")) {
+            message.truncate(bare.len());
+        }
+        if message == "recursion limit exceeded" {
+            message = format!("nested more than {MAX_DEPTH} levels deep; send it flatter");
+        }
+        Self { message, line, column }
+    }
+}
+
+/// Where the reader stands: a list on the stack that costs nothing until a fault has to be told.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Root,
+    Key(&'a Place<'a>, &'a str),
+    Index(&'a Place<'a>, usize),
+}
+
+/// The place as a JSON Pointer (RFC 6901).
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Key(parent, key) => write!(formatter, "{parent}/{}", key.replace('~', "~0").replace('/', "~1")),
+            Self::Index(parent, index) => write!(formatter, "{parent}/{index}"),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Place<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Place<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(Place::Index(&self, items.len()))? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let mut members = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            match members.entry(key) {
+                Entry::Vacant(slot) => {
+                    let value = access.next_value_seed(Place::Key(&self, slot.key()))?;
+                    slot.insert(value);
+                }
+                Entry::Occupied(slot) => return Err(de::Error::custom(repeated(slot.key(), self))),
+            }
+        }
+        Ok(Value::Object(members))
+    }
+}
+
+#[cold]
+fn repeated(key: &str, object: Place<'_>) -> String {
+    let key: String = key.chars().take(100).collect();
+    let object: String = object.to_string().chars().take(300).collect();
+    let object = if object.is_empty() { String::new() } else { format!(" in {object:?}") };
+    // Ends in words of ours: `serde_json` takes an "at line N column N" at the end for its own.
+    format!("the key {key:?} stands there twice{object}; give each key once")
 }
