@@ -1,8 +1,13 @@
 //! Name → tool: an immutable snapshot, swapped whole, so that a call sees one state of the world.
 
+mod bounds;
+mod coerce;
+mod misfit;
 mod name;
 mod schema;
 mod search;
+#[cfg(test)]
+mod tests;
 mod tool;
 
 use std::collections::HashMap;
@@ -11,8 +16,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use thiserror::Error;
 
+pub use self::coerce::Coercion;
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
-pub use self::schema::{Coercion, InputSchema, InvalidSchema, OutputSchema, ValidArguments};
+pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments};
 pub use self::search::SearchIndex;
 pub use self::tool::{Accepted, Metadata, Tool};
 
@@ -132,15 +138,15 @@ impl Snapshot {
 
     /// `unknown_tool`, with the names nearest to the one asked for.
     pub fn unknown(&self, name: &str) -> CallError {
+        let shown: String = name.chars().take(64).collect();
         let mut near: Vec<_> = self
             .tools
             .iter()
-            .map(|tool| (strsim::jaro_winkler(tool.name(), name), tool.name()))
+            .map(|tool| (strsim::jaro_winkler(tool.name(), &shown), tool.name()))
             .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
         let alternatives = near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect();
-        let shown: String = name.chars().take(64).collect();
         CallError::new(
             ErrorCode::UnknownTool,
             format!("there is no tool {shown:?}; GET /tools/list names those there are"),

@@ -1,20 +1,140 @@
-//! Tool names.
+//! Tool names: what model APIs accept, and how a tool from elsewhere gets a name that never changes.
+
+use std::fmt::{self, Write};
+
+use sha2::{Digest, Sha256};
 use thiserror::Error;
-#[derive(Debug, Error)]
+
+/// Model APIs accept no longer names.
+const LONGEST: usize = 64;
+/// Between the name of a server or collection and the tool's own.
+const SEPARATOR: &str = "__";
+/// `_` and eight hex digits.
+const SUFFIX: usize = 9;
+
+/// Why a name cannot be a tool's.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct InvalidToolName(pub String);
-/// Matches `^[A-Za-z0-9_-]{1,64}$`.
+
+/// A name that matches `^[A-Za-z0-9_-]{1,64}$`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ToolName(String);
+
 impl ToolName {
+    /// # Errors
+    /// [`InvalidToolName`], which says what is wrong with the name.
     pub fn parse(name: &str) -> Result<Self, InvalidToolName> {
-        Ok(Self(name.to_owned()))
+        let problem = match name.chars().find(|character| !is_allowed(*character)) {
+            Some(character) => format!("a tool's name may hold A–Z, a–z, 0–9, _ and -, not {character:?}"),
+            None if name.is_empty() => "a tool's name must not be empty".to_owned(),
+            None if name.len() > LONGEST => {
+                format!("a tool's name may have {LONGEST} characters, this one has {}", name.len())
+            }
+            None => return Ok(Self(name.to_owned())),
+        };
+        Err(InvalidToolName(problem))
     }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
-/// `prefix__name`, characters outside the alphabet replaced, cut with a hash suffix when too long.
+
+impl fmt::Display for ToolName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// `prefix__name`: the name of a tool that comes from a server or document called `prefix`.
+///
+/// Depends on the two alone, so it never changes when another server appears. Characters outside
+/// the alphabet become `_`. Where that, the length of 64, or a `__` in the prefix could make two tools
+/// look the same, the name ends in `_` and eight hex digits of the original's SHA-256.
 pub fn qualified_name(prefix: &str, name: &str) -> ToolName {
-    ToolName(format!("{prefix}__{name}"))
+    let original = format!("{prefix}{SEPARATOR}{name}");
+    let mut qualified: String =
+        original.chars().map(|character| if is_allowed(character) { character } else { '_' }).collect();
+    // The first `__` ends the prefix, unless the prefix has one itself.
+    let is_ambiguous = prefix.contains(SEPARATOR) || prefix.ends_with('_');
+    if is_ambiguous || qualified != original || qualified.len() > LONGEST {
+        qualified.truncate(LONGEST - SUFFIX);
+        let digest = Sha256::new().chain_update(prefix).chain_update([0x1f]).chain_update(name).finalize();
+        qualified.push('_');
+        for byte in &digest[..4] {
+            // Writing to a string cannot fail.
+            let _ = write!(qualified, "{byte:02x}");
+        }
+    }
+    ToolName(qualified)
+}
+
+fn is_allowed(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '_' | '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_model_apis_accept() {
+        for name in ["a", "web_search", "GitHub__get-issue", &"x".repeat(64)] {
+            assert_eq!(ToolName::parse(name).unwrap().as_str(), name);
+        }
+        let cases = [
+            ("", "must not be empty"),
+            (&"x".repeat(65), "may have 64 characters, this one has 65"),
+            ("a b", "not ' '"),
+            ("naïve", "not 'ï'"),
+            ("a\n", r"not '\n'"),
+            ("../etc", "not '.'"),
+        ];
+        for (name, expected) in cases {
+            let InvalidToolName(problem) = ToolName::parse(name).unwrap_err();
+            assert!(problem.contains(expected), "{problem}");
+        }
+    }
+
+    #[test]
+    fn qualified_names_stay_readable() {
+        let cases = [
+            (("github", "get_issue"), "github__get_issue"),
+            (("github", "get/issue"), "github__get_issue_727b84cf"),
+            (("a", "b__c"), "a__b__c"),
+            (("a__b", "c"), "a__b__c_5b409dbb"),
+            (("検索", "find"), "____find_a1aef4da"),
+        ];
+        for ((prefix, name), expected) in cases {
+            assert_eq!(qualified_name(prefix, name).as_str(), expected);
+        }
+        let long = qualified_name("github", &"x".repeat(100));
+        assert_eq!(long.as_str().len(), 64);
+        assert_ne!(long, qualified_name("github", &"x".repeat(101)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_qualified_name_is_always_a_name(prefix in ".{0,40}", name in ".{0,90}") {
+            let qualified = qualified_name(&prefix, &name);
+            prop_assert_eq!(&qualified, &qualified_name(&prefix, &name));
+            prop_assert!(ToolName::parse(qualified.as_str()).is_ok());
+        }
+
+        #[test]
+        fn different_tools_have_different_names(pairs in prop::collection::hash_set(("[ab_./]{0,4}", "[ab_./]{0,4}"), 2..60)) {
+            let mut seen = HashMap::new();
+            for (prefix, name) in pairs {
+                let qualified = qualified_name(&prefix, &name);
+                if let Some(other) = seen.insert(qualified.clone(), (prefix.clone(), name.clone())) {
+                    prop_assert!(false, "{:?} and {:?} are both {}", other, (prefix, name), qualified.as_str());
+                }
+            }
+        }
+    }
 }

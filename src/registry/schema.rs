@@ -1,21 +1,48 @@
-//! Schemas.
-use crate::call::Arguments;
-use crate::error::{CallError, Detail};
+//! What fits a tool: the compiled schemas of its arguments and its output (JSON Schema 2020-12).
+//!
+//! Schemas come from outside too, so nothing here fetches what a `$ref` names, a schema is bounded
+//! before it is compiled ([`bounds`](super::bounds)), and a pattern that backtracks for ever fails.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
 use thiserror::Error;
 
-#[derive(Debug, Error)]
+use super::bounds::{self, Bounds};
+use super::coerce::{self, Coercion};
+use super::misfit::{self, Misfit};
+use crate::call::Arguments;
+use crate::error::{CallError, Detail, ErrorCode};
+use crate::json;
+
+/// Steps a pattern with look-around or back-references may take back on one text.
+const BACKTRACK_LIMIT: usize = 20_000;
+
+/// Bytes one compiled pattern may take.
+const PATTERN_SIZE_LIMIT: usize = 1 << 20;
+
+/// Why a schema cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct InvalidSchema(pub String);
 
 /// The compiled schema of a tool's arguments.
 #[derive(Debug)]
 pub struct InputSchema {
-    document: Value,
+    schema: Schema,
+    hash: String,
+    tool: String,
+    coerce: bool,
 }
+
+/// The compiled schema of a tool's output.
 #[derive(Debug)]
 pub struct OutputSchema {
-    document: Value,
+    schema: Schema,
 }
 
 /// Arguments that fit the schema of the tool they are meant for. Made by [`InputSchema::validate`] alone.
@@ -25,47 +52,148 @@ pub struct ValidArguments {
     coercions: Vec<Coercion>,
 }
 
-/// One change made to the arguments so that they fit.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Coercion {
-    pub path: String,
-    pub rule: &'static str,
-    pub from: Value,
-    pub to: Value,
-}
-
 impl InputSchema {
-    /// `tool` is the tool's own name, for unwrapping arguments nested under it.
-    pub fn compile(_tool: &str, document: Value, _coerce: bool) -> Result<Self, InvalidSchema> {
-        Ok(Self { document })
+    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` allows
+    /// changes of form ([`Coercion`]). A root without `type` becomes `type: object`.
+    ///
+    /// # Errors
+    /// [`InvalidSchema`]: not a JSON Schema, its root admits no object, it points outside itself, or it
+    /// is too large to be applied cheaply.
+    pub fn compile(tool: &str, mut document: Value, coerce: bool) -> Result<Self, InvalidSchema> {
+        let Value::Object(root) = &mut document else {
+            return Err(InvalidSchema("the schema of arguments must be an object with `type: object`".into()));
+        };
+        match root.get("type") {
+            None => {
+                root.insert("type".into(), "object".into());
+            }
+            Some(Value::String(kind)) if kind == "object" => {}
+            Some(other) => {
+                let message = format!("the schema of arguments must have `type: object`, not {}", misfit::brief(other));
+                return Err(InvalidSchema(message));
+            }
+        }
+        let hash = hex(json::digest(root));
+        Ok(Self { schema: Schema::compile(document)?, hash, tool: tool.to_owned(), coerce })
     }
+
     pub fn document(&self) -> &Value {
-        &self.document
+        &self.schema.document
     }
+
     /// SHA-256 (hex) of the canonical document.
     pub fn hash(&self) -> &str {
-        ""
+        &self.hash
     }
+
+    /// Checks the arguments and, where that is switched on, mends what is wrong only in form.
+    ///
+    /// # Errors
+    /// `invalid_arguments`, with at most [`misfit::MOST_TOLD`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
-        Ok(ValidArguments { arguments, coercions: Vec::new() })
+        let arguments = Value::Object(arguments);
+        let fits = self.schema.validator.is_valid(&arguments);
+        if fits && !(self.coerce && self.schema.bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
+            return Ok(ValidArguments::new(arguments, Vec::new()));
+        }
+        let mended = if self.coerce { coerce::mend(&self.schema.document, &self.tool, &arguments, fits) } else { None };
+        match mended {
+            Some((mended, coercions)) if self.schema.validator.is_valid(&mended) => {
+                Ok(ValidArguments::new(mended, coercions))
+            }
+            _ if fits => Ok(ValidArguments::new(arguments, Vec::new())),
+            Some((mended, _)) => Err(self.refusal(&mended)),
+            None => Err(self.refusal(&arguments)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, arguments: &Value) -> CallError {
+        let misfits = self.schema.misfits(arguments, "the arguments");
+        // The details name the values that do not fit; the message, which is logged, does not.
+        let first = misfits.first().map_or("they do not fit its schema", |misfit| misfit.demand.as_str());
+        let mut message = format!("the arguments do not fit {}: {first}", self.tool);
+        if misfits.len() > 1 {
+            let _ = write!(message, " (and {} more in `details`)", misfits.len() - 1);
+        }
+        CallError::new(ErrorCode::InvalidArguments, message)
+            .with_details(misfits.into_iter().map(Misfit::into_detail).collect())
     }
 }
+
 impl OutputSchema {
+    /// # Errors
+    /// As [`InputSchema::compile`], but the root may admit any type.
     pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
-        Ok(Self { document })
+        Ok(Self { schema: Schema::compile(document)? })
     }
+
     pub fn document(&self) -> &Value {
-        &self.document
+        &self.schema.document
     }
-    pub fn misfits(&self, _value: &Value) -> Vec<Detail> {
-        Vec::new()
+
+    /// Where the value does not fit; empty when it does.
+    pub fn misfits(&self, value: &Value) -> Vec<Detail> {
+        if self.schema.validator.is_valid(value) {
+            return Vec::new();
+        }
+        self.schema.misfits(value, "the output").into_iter().map(Misfit::into_detail).collect()
     }
 }
+
 impl ValidArguments {
+    fn new(arguments: Value, coercions: Vec<Coercion>) -> Self {
+        let arguments = match arguments {
+            Value::Object(members) => members,
+            _ => Arguments::new(),
+        };
+        Self { arguments, coercions }
+    }
+
     pub fn as_map(&self) -> &Arguments {
         &self.arguments
     }
+
+    /// What was changed so that the arguments fit.
     pub fn coercions(&self) -> &[Coercion] {
         &self.coercions
     }
+}
+
+#[derive(Debug)]
+struct Schema {
+    document: Value,
+    validator: Validator,
+    bounds: Bounds,
+}
+
+impl Schema {
+    fn compile(document: Value) -> Result<Self, InvalidSchema> {
+        let bounds = bounds::check(&document)?;
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
+        let validator = jsonschema::options()
+            .offline()
+            // Annotations, as in the default dialect of 2020-12; older dialects would assert them.
+            .should_validate_formats(false)
+            .with_pattern_options(patterns)
+            .build(&document)
+            .map_err(|error| {
+                let problem = misfit::shorten(&error.to_string(), 300);
+                InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
+            })?;
+        Ok(Self { document, validator, bounds })
+    }
+
+    /// What does not fit; never empty for a value that is not valid.
+    fn misfits(&self, value: &Value, subject: &'static str) -> Vec<Misfit> {
+        let effort = misfit::effort(value, self.bounds.fan_out);
+        misfit::explain(&self.validator, &self.document, value, subject, effort)
+    }
+}
+
+fn hex(bytes: [u8; 32]) -> String {
+    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }

@@ -1,14 +1,190 @@
-//! BM25 search over the registry.
-use super::Tool;
+//! Finding tools by what they do, offline: BM25 over names, descriptions and parameters.
+//!
+//! Ranking after Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
+//! (2009), with fields weighted as in its BM25F (§3.6): a word in the name tells more than one in a description.
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Tool;
+
+/// How soon repetition stops to count, and how much long texts are held back (both as usual).
+const K1: f64 = 1.2;
+const B: f64 = 0.75;
+
+const NAME_WEIGHT: f64 = 4.0;
+const PARAMETER_NAME_WEIGHT: f64 = 1.5;
+const TEXT_WEIGHT: f64 = 1.0;
+
+/// What a word counts that only begins like the one asked for: "calculator" for "calc" or "calculate".
+const ALIKE_WEIGHT: f64 = 0.4;
+/// Letters from which the beginning of a word says something.
+const SHORTEST_BEGINNING: usize = 3;
+/// Of a longer word, the beginning is what stands before an ending of so many letters ("-ion", "-ing")...
+const LONGEST_ENDING: usize = 3;
+/// ... but never less than this.
+const SHORTEST_STEM: usize = 5;
+/// Words looked up for one beginning.
+const MOST_COMPLETIONS: usize = 64;
+/// Words of a query that are looked at.
+const LONGEST_QUERY: usize = 32;
+
+/// The words of all tools, and how much each tells of each tool.
 #[derive(Debug, Default)]
-pub struct SearchIndex;
+pub struct SearchIndex {
+    postings: BTreeMap<String, Vec<Posting>>,
+    tools: usize,
+}
+
+#[derive(Debug)]
+struct Posting {
+    tool: usize,
+    /// The word's weighted frequency, saturated and held against the text's length: all of BM25
+    /// but the word's rarity.
+    weight: f64,
+}
+
 impl SearchIndex {
-    pub fn build(_tools: &[Arc<Tool>]) -> Self {
-        Self
+    pub fn build(tools: &[Arc<Tool>]) -> Self {
+        let texts: Vec<_> = tools.iter().map(|tool| frequencies(tool)).collect();
+        let length = |frequencies: &HashMap<String, f64>| frequencies.values().sum::<f64>();
+        let mean_length = texts.iter().map(length).sum::<f64>() / count(texts.len().max(1));
+        let mut postings = BTreeMap::<String, Vec<Posting>>::new();
+        for (tool, text) in texts.into_iter().enumerate() {
+            let norm = K1 * (1.0 - B + B * length(&text) / mean_length.max(1.0));
+            for (word, frequency) in text {
+                let weight = frequency * (K1 + 1.0) / (frequency + norm);
+                postings.entry(word).or_default().push(Posting { tool, weight });
+            }
+        }
+        Self { postings, tools: tools.len() }
     }
-    /// Positions in `tools` with their scores, best first.
-    pub fn search(&self, _query: &str, _at_most: usize) -> Vec<(usize, f64)> {
-        Vec::new()
+
+    /// Positions in `tools` with their scores, best first, equals in the order of the tools.
+    pub fn search(&self, query: &str, at_most: usize) -> Vec<(usize, f64)> {
+        let mut scores = HashMap::<usize, f64>::new();
+        let mut asked = words(query);
+        asked.sort_unstable();
+        asked.dedup();
+        for word in asked.iter().take(LONGEST_QUERY) {
+            // A tool that has a word in several forms is not better than one that has it once.
+            let mut best = HashMap::<usize, f64>::new();
+            for (postings, weight) in self.matches(word) {
+                let rarity = self.rarity(postings.len());
+                for posting in postings {
+                    let score = best.entry(posting.tool).or_default();
+                    *score = score.max(weight * rarity * posting.weight);
+                }
+            }
+            for (tool, score) in best {
+                *scores.entry(tool).or_default() += score;
+            }
+        }
+        let mut ranked: Vec<_> = scores.into_iter().collect();
+        ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        ranked.truncate(at_most);
+        ranked
     }
+
+    /// The word itself, words that begin with it or its stem, and words that it begins with.
+    fn matches<'s>(&'s self, word: &'s str) -> impl Iterator<Item = (&'s [Posting], f64)> {
+        let letters = word.chars().count();
+        let shortest = if word.chars().all(is_cjk) { 1 } else { SHORTEST_BEGINNING };
+        let stem = beginning(word, letters.saturating_sub(LONGEST_ENDING).max(SHORTEST_STEM));
+        let longer = self
+            .postings
+            .range(stem.to_owned()..)
+            .take_while(move |(other, _)| other.starts_with(stem))
+            .filter(move |(other, _)| *other != word && letters >= shortest)
+            .take(MOST_COMPLETIONS)
+            .map(|(_, postings)| postings);
+        let shorter = (SHORTEST_BEGINNING + 1..stem.chars().count())
+            .filter_map(move |letters| self.postings.get(beginning(word, letters)));
+        let alike = longer.chain(shorter).map(|postings| (postings.as_slice(), ALIKE_WEIGHT));
+        self.postings.get(word).map(|postings| (postings.as_slice(), 1.0)).into_iter().chain(alike)
+    }
+
+    /// The inverse document frequency, in the form that stays positive for words most tools have.
+    fn rarity(&self, having: usize) -> f64 {
+        let (all, having) = (count(self.tools), count(having));
+        (1.0 + (all - having + 0.5) / (having + 0.5)).ln()
+    }
+}
+
+fn beginning(word: &str, letters: usize) -> &str {
+    word.char_indices().nth(letters).map_or(word, |(end, _)| &word[..end])
+}
+
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+/// How often each word stands in what a tool says of itself, the fields weighted.
+fn frequencies(tool: &Tool) -> HashMap<String, f64> {
+    let mut frequencies = HashMap::new();
+    let mut add = |text: &str, weight: f64| {
+        for word in words(text) {
+            *frequencies.entry(word).or_default() += weight;
+        }
+    };
+    let metadata = &tool.metadata;
+    add(&metadata.name, NAME_WEIGHT);
+    // "websearch" should find `web_search` and `webSearch`.
+    let joined = metadata.name.replace(|character: char| !character.is_alphanumeric(), "").to_lowercase();
+    if joined != metadata.name {
+        add(&joined, TEXT_WEIGHT);
+    }
+    add(&metadata.description, TEXT_WEIGHT);
+    add(&metadata.category, TEXT_WEIGHT);
+    let parameters = tool.input.document().get("properties").and_then(Value::as_object);
+    for (name, schema) in parameters.into_iter().flatten() {
+        add(name, PARAMETER_NAME_WEIGHT);
+        add(schema.get("description").and_then(Value::as_str).unwrap_or_default(), TEXT_WEIGHT);
+    }
+    frequencies
+}
+
+/// The words of a text, in lower case: runs of letters and digits, `camelCase` taken apart, and
+/// of Chinese, Japanese and Korean, which set no spaces, each two characters that follow one another.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for run in text.split(|character: char| !character.is_alphanumeric()) {
+        let characters: Vec<char> = run.chars().collect();
+        for part in characters.chunk_by(|a, b| is_cjk(*a) == is_cjk(*b)) {
+            match part {
+                [] => {}
+                [first, ..] if !is_cjk(*first) => split_camel_case(part, &mut words),
+                [only] => words.push(only.to_string()),
+                several => words.extend(several.windows(2).map(|pair| pair.iter().collect::<String>())),
+            }
+        }
+    }
+    words
+}
+
+/// `getHTTPStatus` → `get`, `http`, `status`.
+fn split_camel_case(run: &[char], words: &mut Vec<String>) {
+    let mut start = 0;
+    for at in 1..=run.len() {
+        let ends = match (run[at - 1], run.get(at)) {
+            (_, None) => true,
+            (before, Some(here)) if here.is_uppercase() => {
+                !before.is_uppercase() || run.get(at + 1).is_some_and(|next| next.is_lowercase())
+            }
+            _ => false,
+        };
+        if ends {
+            words.push(run[start..at].iter().flat_map(|character| character.to_lowercase()).collect());
+            start = at;
+        }
+    }
+}
+
+/// Han, kana and hangul (Unicode blocks).
+fn is_cjk(character: char) -> bool {
+    matches!(u32::from(character),
+        0x1100..=0x11FF | 0x3005..=0x3007 | 0x3040..=0x30FF | 0x31F0..=0x31FF | 0x3400..=0x4DBF | 0x4E00..=0x9FFF
+        | 0xAC00..=0xD7AF | 0xF900..=0xFAFF | 0xFF66..=0xFF9F | 0x20000..=0x323AF)
 }

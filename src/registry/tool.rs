@@ -142,30 +142,34 @@ impl Tool {
     /// `output_too_large`, and `invalid_output` where the tool's output schema is enforced.
     /// Both are charged: the tool did its work.
     pub fn accept(&self, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
-        let rendered = output.text.unwrap_or_else(|| render(&output.value));
-        let size = rendered.len().max(approximate_size(&output.value));
+        match self.fit(output, hold.max_text_tokens()) {
+            Ok(Fitted { value, text, tokens, metadata, misfits }) => {
+                Ok(Accepted { value, text, tokens, metadata, misfits, charge: hold.charge(tokens) })
+            }
+            Err(error) => {
+                hold.charge(0);
+                Err(error)
+            }
+        }
+    }
+
+    fn fit(&self, output: ToolOutput, max_text_tokens: u64) -> Result<Fitted, CallError> {
+        let ToolOutput { value, text, tokens, metadata } = output;
+        // Counted before anything is rendered: what is too large is not copied first.
+        let size = approximate_size(&value).max(text.as_ref().map_or(0, String::len));
         if size > self.max_output_bytes() {
-            hold.charge(0);
             return Err(self.output_too_large(size));
         }
-        let misfits = self.misfits(&output.value);
+        let misfits = self.misfits(&value);
         if !misfits.is_empty() && self.metadata.output_check == OutputCheck::Enforce {
-            hold.charge(0);
             return Err(CallError::new(
                 ErrorCode::InvalidOutput,
                 "the tool's output does not fit its own output schema",
             )
             .with_details(misfits));
         }
-        let (text, tokens) = bound_text(rendered, output.tokens, hold.max_text_tokens());
-        Ok(Accepted {
-            value: output.value,
-            text,
-            tokens,
-            metadata: output.metadata,
-            misfits,
-            charge: hold.charge(tokens),
-        })
+        let (text, tokens) = bound_text(text.unwrap_or_else(|| render(&value)), tokens, max_text_tokens);
+        Ok(Fitted { value, text, tokens, metadata, misfits })
     }
 
     /// What one call may hold at once (E11).
@@ -218,6 +222,16 @@ pub struct Accepted {
     pub charge: Charge,
 }
 
+/// An output that passed, before it is charged.
+#[derive(Debug)]
+struct Fitted {
+    value: Value,
+    text: String,
+    tokens: u64,
+    metadata: Map<String, Value>,
+    misfits: Vec<Detail>,
+}
+
 /// Bytes of text that count as one token, unless the tool reports its own count.
 const BYTES_PER_TOKEN: u64 = 4;
 
@@ -229,11 +243,63 @@ fn render(value: &Value) -> String {
     }
 }
 
-fn approximate_size(_value: &Value) -> usize {
-    0
+/// The length of the value's JSON, escapes not counted.
+fn approximate_size(value: &Value) -> usize {
+    match value {
+        Value::Null => 4,
+        Value::Bool(truth) => 5 - usize::from(*truth),
+        Value::Number(number) => match (number.as_u64(), number.as_i64()) {
+            (Some(unsigned), _) => digits(unsigned),
+            (None, Some(signed)) => 1 + digits(signed.unsigned_abs()),
+            // Between `0.5` and seventeen digits.
+            (None, None) => 8,
+        },
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| approximate_size(item) + 1).sum::<usize>(),
+        Value::Object(members) => {
+            2 + members.iter().map(|(key, member)| key.len() + approximate_size(member) + 4).sum::<usize>()
+        }
+    }
 }
 
-fn bound_text(text: String, tokens: Option<u64>, _most: u64) -> (String, u64) {
-    let count = tokens.unwrap_or(text.len() as u64 / BYTES_PER_TOKEN);
-    (text, count)
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |power| power as usize + 1)
 }
+
+/// The text cut so that it counts at most `most` tokens, and what it counts: bytes / 4, rounded up,
+/// or what the tool reports, of a cut text the same share.
+fn bound_text(mut text: String, tokens: Option<u64>, most: u64) -> (String, u64) {
+    let bytes = text.len() as u64;
+    let count = tokens.unwrap_or(bytes.div_ceil(BYTES_PER_TOKEN));
+    if count <= most {
+        return (text, count);
+    }
+    // For a counted text `most * BYTES_PER_TOKEN`, but for what the rounding adds.
+    let allowed = match tokens {
+        Some(reported) => u64::try_from(u128::from(bytes) * u128::from(most) / u128::from(reported)).unwrap_or(bytes),
+        None => most.saturating_mul(BYTES_PER_TOKEN),
+    };
+    cut(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX));
+    let left = text.len() as u64;
+    let count = match tokens {
+        Some(reported) if bytes > 0 => u128::from(left) * u128::from(reported) / u128::from(bytes),
+        _ => u128::from(left.div_ceil(BYTES_PER_TOKEN)),
+    };
+    (text, u64::try_from(count).map_or(most, |count| count.min(most)))
+}
+
+/// Cuts a text to at most `allowed` bytes, a note of it included where there is room for one.
+fn cut(text: &mut String, allowed: usize) {
+    let total = text.len();
+    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown]");
+    match allowed.checked_sub(note(total).len()) {
+        Some(room) if room > 0 => {
+            text.truncate(text.floor_char_boundary(room));
+            text.push_str(&note(text.len()));
+        }
+        _ => text.truncate(text.floor_char_boundary(allowed)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,354 @@
+//! What does not fit a schema, told so that a model can mend it: where, which rule, what to do.
+
+use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
+use jsonschema::{JsonTypeSet, ValidationError, Validator};
+use serde_json::{Map, Value};
+
+use super::bounds::local;
+use crate::error::Detail;
+
+/// Misfits told of one value; whoever has more will hardly mend them one by one.
+pub(super) const MOST_TOLD: usize = 20;
+/// Characters of a value that a message repeats.
+const LONGEST_VALUE: usize = 100;
+/// Characters of a path; names of arguments can be as long as a caller likes.
+const LONGEST_PATH: usize = 400;
+/// Names and values listed as allowed.
+const MOST_LISTED: usize = 12;
+/// Jaro–Winkler likeness from which a name or value is taken for a slip of another.
+const LIKELY_MEANT: f64 = 0.8;
+/// Places in a value for which all its misfits are looked for.
+const MOST_NODES: u64 = 5_000;
+/// The same, times the alternatives of the schema for each level of nesting.
+const MOST_EFFORT: u64 = 50_000;
+
+/// One thing that does not fit.
+#[derive(Debug)]
+pub(super) struct Misfit {
+    path: String,
+    rule: String,
+    /// What is asked, without the value that was given: fit for a log.
+    pub(super) demand: String,
+    /// What was given, or meant.
+    remark: String,
+}
+
+impl Misfit {
+    pub(super) fn into_detail(self) -> Detail {
+        Detail { path: self.path, rule: self.rule, message: self.demand + &self.remark }
+    }
+}
+
+/// How much may be spent on telling what does not fit. `jsonschema` gathers every error of every
+/// alternative, level by level, before it gives out the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effort {
+    All,
+    First,
+    None,
+}
+
+pub(super) fn effort(value: &Value, fan_out: u64) -> Effort {
+    let (nodes, depth) = extent(value);
+    let branching = fan_out.saturating_pow(depth);
+    if nodes <= MOST_NODES && nodes.saturating_mul(branching) <= MOST_EFFORT {
+        Effort::All
+    } else if fan_out == 1 {
+        Effort::First
+    } else {
+        Effort::None
+    }
+}
+
+fn extent(value: &Value) -> (u64, u32) {
+    let over = |(nodes, depth): (u64, u32), inner: &Value| {
+        let (more, below) = extent(inner);
+        (nodes + more, depth.max(below + 1))
+    };
+    match value {
+        Value::Array(items) => items.iter().fold((1, 0), over),
+        Value::Object(members) => members.values().fold((1, 0), over),
+        _ => (1, 0),
+    }
+}
+
+/// Tells at most [`MOST_TOLD`] misfits of an invalid value. `subject` is what the value is called.
+pub(super) fn explain(
+    validator: &Validator,
+    document: &Value,
+    value: &Value,
+    subject: &'static str,
+    effort: Effort,
+) -> Vec<Misfit> {
+    let teller = Teller { document, subject };
+    let mut told = Vec::new();
+    match effort {
+        Effort::All => validator.iter_errors(value).take(MOST_TOLD).for_each(|error| teller.tell(&error, &mut told)),
+        Effort::First => validator.validate(value).err().iter().for_each(|error| teller.tell(error, &mut told)),
+        Effort::None => {}
+    }
+    if told.is_empty() {
+        let demand = format!("{subject} must fit the schema; too much was sent to say where it does not, send less");
+        told.push(Misfit { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
+    }
+    told.truncate(MOST_TOLD);
+    told
+}
+
+struct Teller<'s> {
+    document: &'s Value,
+    subject: &'static str,
+}
+
+impl Teller<'_> {
+    fn tell(&self, error: &ValidationError<'_>, told: &mut Vec<Misfit>) {
+        let path = error.instance_path().as_str();
+        match error.kind() {
+            Kind::Required { property } => told.push(self.missing(error, property.as_str().unwrap_or_default())),
+            Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
+                let known = self.declared_beside(error);
+                let each = unexpected.iter().take(MOST_TOLD);
+                told.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
+            }
+            kind => {
+                let (demand, remark) = self.sentence(error);
+                let rule = kind.keyword().to_owned();
+                told.push(Misfit { path: shorten(path, LONGEST_PATH), rule, demand, remark });
+            }
+        }
+    }
+
+    fn missing(&self, error: &ValidationError<'_>, name: &str) -> Misfit {
+        let path = join(error.instance_path().as_str(), name);
+        let wanted = self
+            .schema_around(error)
+            .and_then(|schema| schema.get("properties")?.get(name))
+            .and_then(|schema| self.describe(schema))
+            .map_or_else(String::new, |what| format!(" ({what})"));
+        let demand = format!("{} is missing: add it{wanted}", self.place(&path));
+        Misfit { path: shorten(&path, LONGEST_PATH), rule: "required".into(), demand, remark: String::new() }
+    }
+
+    fn unexpected(&self, parent: &str, rule: &str, name: &str, known: &[&str]) -> Misfit {
+        let place = self.place(parent);
+        let demand = match known {
+            [] => format!("{place} may have no further names"),
+            names => {
+                let names = list(names.iter().map(|name| format!("`{}`", shorten(name, 60))));
+                format!("{place} may have only the names {names}")
+            }
+        };
+        // The name itself comes from the caller: it belongs to the remark.
+        let given = shorten(name, 60);
+        let remark = match nearest(name, known.iter().copied()) {
+            Some(meant) => format!("; `{given}` is none of them, did you mean `{meant}`?"),
+            None => format!("; leave out `{given}`"),
+        };
+        Misfit { path: shorten(&join(parent, name), LONGEST_PATH), rule: rule.to_owned(), demand, remark }
+    }
+
+    /// What is asked, and what was given instead.
+    fn sentence(&self, error: &ValidationError<'_>) -> (String, String) {
+        let place = self.place(error.instance_path().as_str());
+        let got = || format!(", got {}", brief(error.instance()));
+        match error.kind() {
+            Kind::Type { kind } => (format!("{place} must be {}", types(kind)), got()),
+            Kind::Constant { expected_value } => (format!("{place} must be {}", brief(expected_value)), got()),
+            Kind::Enum { options } => self.one_of(&place, error.instance(), options),
+            Kind::Pattern { pattern } => (format!("{place} must match the pattern `{}`", shorten(pattern, 200)), got()),
+            Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
+                (format!("{place} could not be matched within bounds; send a shorter or simpler text"), String::new())
+            }
+            Kind::Format { format } => (format!("{place} must be a valid {format}"), got()),
+            Kind::MultipleOf { multiple_of } => (format!("{place} must be a multiple of {multiple_of}"), got()),
+            Kind::UniqueItems => (format!("{place} must not hold the same item twice"), String::new()),
+            Kind::Contains => (format!("{place} must hold more (or fewer) items of the kind asked for"), String::new()),
+            Kind::FalseSchema => (format!("{place} is not allowed: leave it out"), String::new()),
+            Kind::Not { .. } => (format!("{place} has a form that is not allowed"), got()),
+            Kind::PropertyNames { error: inner } => {
+                (format!("{place} has a name that is not allowed"), format!(": {}", brief(inner.instance())))
+            }
+            Kind::AnyOf { context } | Kind::OneOfNotValid { context } => self.no_form_fits(&place, error, context),
+            Kind::OneOfMultipleValid { .. } => (
+                format!("{place} fits several forms of which it may fit one: leave out what belongs to others"),
+                String::new(),
+            ),
+            kind => match bound(kind, error.instance()) {
+                Some((demand, Some(count))) => (format!("{place} must {demand}"), format!(", has {count}")),
+                Some((demand, None)) => (format!("{place} must {demand}"), got()),
+                None => (format!("{place} does not keep to `{}`", kind.keyword()), String::new()),
+            },
+        }
+    }
+
+    fn one_of(&self, place: &str, given: &Value, options: &Value) -> (String, String) {
+        let options = options.as_array().map_or(&[][..], Vec::as_slice);
+        let demand = format!("{place} must be one of {}", list(options.iter().map(brief)));
+        let meant = given.as_str().and_then(|given| nearest(given, options.iter().filter_map(Value::as_str)));
+        let remark = match meant {
+            Some(meant) => format!("; did you mean {}?", brief(&meant.into())),
+            None => format!(", got {}", brief(given)),
+        };
+        (demand, remark)
+    }
+
+    /// Of alternatives, the one the value seems to be meant for is told.
+    fn no_form_fits(
+        &self,
+        place: &str,
+        error: &ValidationError<'_>,
+        forms: &[Vec<ValidationError<'static>>],
+    ) -> (String, String) {
+        let here = error.instance_path();
+        let wrong_type = |inner: &&ValidationError<'static>| {
+            matches!(inner.kind(), Kind::Type { .. }) && inner.instance_path() == here
+        };
+        let asked: Vec<&TypeKind> = forms
+            .iter()
+            .filter_map(|form| match form.iter().find(wrong_type)?.kind() {
+                Kind::Type { kind } => Some(kind),
+                _ => None,
+            })
+            .collect();
+        if asked.len() == forms.len() {
+            let asked = asked.into_iter().map(types).collect::<Vec<_>>().join(" or ");
+            return (format!("{place} must be {asked}"), format!(", got {}", brief(error.instance())));
+        }
+        let demand = format!("{place} must fit one of {} forms", forms.len());
+        let nearest =
+            forms.iter().filter(|form| !form.iter().any(|inner| wrong_type(&inner))).min_by_key(|form| form.len());
+        let mut told = Vec::new();
+        if let Some(first) = nearest.and_then(|form| form.first()) {
+            self.tell(first, &mut told);
+        }
+        let remark = told
+            .into_iter()
+            .next()
+            .map_or_else(String::new, |misfit| format!("; of the nearest: {}{}", misfit.demand, misfit.remark));
+        (demand, shorten(&remark, 600))
+    }
+
+    /// The schema whose keyword failed.
+    fn schema_around(&self, error: &ValidationError<'_>) -> Option<&Map<String, Value>> {
+        let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
+        self.document.pointer(parent)?.as_object()
+    }
+
+    fn declared_beside(&self, error: &ValidationError<'_>) -> Vec<&str> {
+        let declared = self.schema_around(error).and_then(|schema| schema.get("properties")?.as_object());
+        declared.into_iter().flat_map(Map::keys).map(String::as_str).collect()
+    }
+
+    /// What a schema asks for, in a few words.
+    fn describe(&self, schema: &Value) -> Option<String> {
+        let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
+        let schema = referred.and_then(|fragment| local(self.document, fragment)).unwrap_or(schema);
+        if let Some(Value::Array(options)) = schema.get("enum") {
+            return Some(format!("one of {}", list(options.iter().map(brief))));
+        }
+        match schema.get("type")? {
+            Value::String(name) => Some(with_article(name)),
+            Value::Array(names) => {
+                Some(names.iter().filter_map(Value::as_str).map(with_article).collect::<Vec<_>>().join(" or "))
+            }
+            _ => None,
+        }
+    }
+
+    /// A path as one would say it: `` `items[0].name` ``.
+    fn place(&self, path: &str) -> String {
+        if path.is_empty() {
+            return self.subject.to_owned();
+        }
+        let mut said = String::new();
+        for step in path.split('/').skip(1) {
+            let step = step.replace("~1", "/").replace("~0", "~");
+            if !said.is_empty() && !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit()) {
+                said.push_str(&format!("[{step}]"));
+            } else {
+                said.push_str(if said.is_empty() { "" } else { "." });
+                said.push_str(&step);
+            }
+        }
+        format!("`{}`", shorten(&said, LONGEST_VALUE))
+    }
+}
+
+/// Bounds on numbers and sizes: what is asked, and the size found where it is one.
+fn bound(kind: &Kind, value: &Value) -> Option<(String, Option<usize>)> {
+    let characters = || value.as_str().map(|text| text.chars().count());
+    let items = || value.as_array().map(Vec::len);
+    let members = || value.as_object().map(Map::len);
+    Some(match kind {
+        Kind::Minimum { limit } => (format!("be at least {limit}"), None),
+        Kind::Maximum { limit } => (format!("be at most {limit}"), None),
+        Kind::ExclusiveMinimum { limit } => (format!("be more than {limit}"), None),
+        Kind::ExclusiveMaximum { limit } => (format!("be less than {limit}"), None),
+        Kind::MinLength { limit } => (format!("have at least {limit} characters"), characters()),
+        Kind::MaxLength { limit } => (format!("have at most {limit} characters"), characters()),
+        Kind::MinItems { limit } => (format!("have at least {limit} items"), items()),
+        Kind::MaxItems { limit } => (format!("have at most {limit} items"), items()),
+        Kind::AdditionalItems { limit } => (format!("have at most {limit} items"), items()),
+        Kind::MinProperties { limit } => (format!("have at least {limit} members"), members()),
+        Kind::MaxProperties { limit } => (format!("have at most {limit} members"), members()),
+        Kind::UnevaluatedItems { unexpected } => ("have no further items".into(), Some(unexpected.len())),
+        _ => return None,
+    })
+}
+
+fn types(kind: &TypeKind) -> String {
+    let set = match kind {
+        TypeKind::Single(only) => JsonTypeSet::from(*only),
+        TypeKind::Multiple(set) => *set,
+    };
+    set.iter().map(|kind| with_article(kind.as_str())).collect::<Vec<_>>().join(" or ")
+}
+
+fn with_article(kind: &str) -> String {
+    match kind {
+        "null" => "null".into(),
+        "boolean" => "true or false".into(),
+        "integer" | "array" | "object" => format!("an {kind}"),
+        other => format!("a {other}"),
+    }
+}
+
+/// A value in a few characters: long texts cut, arrays and objects only counted.
+pub(super) fn brief(value: &Value) -> String {
+    match value {
+        Value::String(text) => Value::String(shorten(text, LONGEST_VALUE)).to_string(),
+        Value::Array(items) => format!("an array of {}", items.len()),
+        Value::Object(members) => format!("an object of {}", members.len()),
+        other => other.to_string(),
+    }
+}
+
+pub(super) fn shorten(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn list(items: impl ExactSizeIterator<Item = String>) -> String {
+    let further = items.len().saturating_sub(MOST_LISTED);
+    let mut listed = items.take(MOST_LISTED).collect::<Vec<_>>().join(", ");
+    if further > 0 {
+        listed.push_str(&format!(" and {further} more"));
+    }
+    listed
+}
+
+/// The name most like the one given, if any is like it enough.
+fn nearest<'n>(given: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+    let given = shorten(given, LONGEST_VALUE).to_lowercase();
+    names
+        .map(|name| (strsim::jaro_winkler(&name.to_lowercase(), &given), name))
+        .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name)
+}
+
+fn join(parent: &str, name: &str) -> String {
+    format!("{parent}/{}", name.replace('~', "~0").replace('/', "~1"))
+}

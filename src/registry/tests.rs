@@ -1,0 +1,224 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::call::{Arguments, ToolOutput};
+use crate::sources::{Attempt, Execution, Executor};
+
+/// Answers with nothing.
+struct Silent;
+
+impl Executor for Silent {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(async { Ok(ToolOutput::default()) })
+    }
+}
+
+/// A tool that was never registered.
+pub(super) fn tool_with(metadata: Metadata, parameters: Value, output_schema: Option<Value>) -> Tool {
+    let input = InputSchema::compile(&metadata.name, parameters, true).unwrap();
+    let output = output_schema.map(|schema| OutputSchema::compile(schema).unwrap());
+    let metrics = Metrics::new("test").unwrap().for_tool(&metadata.name);
+    Tool::new(metadata, input, output, metrics, Arc::new(Silent))
+}
+
+fn definition(name: &str, source: &str) -> ToolDefinition {
+    let metadata = Metadata { name: name.into(), source: source.into(), ..Metadata::default() };
+    ToolDefinition { metadata, parameters: json!({}), output_schema: None, executor: Arc::new(Silent) }
+}
+
+fn build(definitions: Vec<ToolDefinition>, config: &ToolsConfig) -> Result<Snapshot, Vec<String>> {
+    Snapshot::build(definitions, Vec::new(), config, &Metrics::new("test").unwrap())
+        .map_err(|faults| faults.iter().map(ToString::to_string).collect())
+}
+
+fn override_of(tool: &str, changes: ToolOverride) -> ToolsConfig {
+    ToolsConfig { overrides: [(tool.to_owned(), changes)].into(), ..ToolsConfig::default() }
+}
+
+fn names(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.tools().iter().map(|tool| tool.name()).collect()
+}
+
+#[test]
+fn tools_stand_in_the_order_of_their_names() {
+    let snapshot = build(vec![definition("b", "one"), definition("a", "two")], &ToolsConfig::default()).unwrap();
+    assert_eq!(names(&snapshot), ["a", "b"]);
+    assert_eq!(snapshot.get("b").unwrap().metadata.source, "one");
+}
+
+#[test]
+fn a_clash_names_both_sources() {
+    let definitions = || vec![definition("find", "mcp:github"), definition("find", "openapi:jira")];
+    let faults = build(definitions(), &ToolsConfig::default()).unwrap_err();
+    let told =
+        r#"two tools are called "find": one from mcp:github, one from openapi:jira; rename one in `tools.overrides`"#;
+    assert_eq!(faults, [told]);
+    let renamed = override_of("search", ToolOverride { rename: Some("find".into()), ..ToolOverride::default() });
+    assert_eq!(build(vec![definition("find", "a"), definition("search", "b")], &renamed).unwrap_err().len(), 1);
+}
+
+#[test]
+fn every_fault_is_told_at_once() {
+    let mut bad_input = definition("bad_input", "mcp:x");
+    bad_input.parameters = json!({"type": "string"});
+    let mut bad_output = definition("bad_output", "mcp:x");
+    bad_output.output_schema = Some(json!({"$ref": "https://example.com/schema"}));
+    let faults =
+        build(vec![definition("bad name", "mcp:x"), bad_input, bad_output], &ToolsConfig::default()).unwrap_err();
+    assert_eq!(
+        faults,
+        [
+            r#"tool "bad name" from mcp:x: a tool's name may hold A–Z, a–z, 0–9, _ and -, not ' '"#,
+            r#"tool "bad_input" from mcp:x: the schema of arguments must have `type: object`, not "string""#,
+            r#"tool "bad_output" from mcp:x: its schema refers to "https://example.com/schema"; only what stands in the schema itself can be referred to, as `#/…`"#,
+        ]
+    );
+}
+
+#[test]
+fn overrides_change_what_they_name_and_nothing_else() {
+    let changes = ToolOverride {
+        rename: Some("sum".into()),
+        description: Some("Adds".into()),
+        rate_limit: Some(7),
+        timeout_seconds: Some(3),
+        roles: Some(vec!["clerk".into()]),
+        max_concurrent: Some(2),
+        ..ToolOverride::default()
+    };
+    let snapshot = build(vec![definition("calculator", "builtin")], &override_of("calculator", changes)).unwrap();
+    assert!(snapshot.get("calculator").is_none());
+    let expected = Metadata {
+        name: "sum".into(),
+        description: "Adds".into(),
+        rate_limit: 7,
+        timeout_seconds: 3,
+        roles: vec!["clerk".into()],
+        max_concurrent: Some(2),
+        ..Metadata::default()
+    };
+    assert_eq!(snapshot.get("sum").unwrap().metadata, expected);
+}
+
+/// Arguments nested under the name a caller knows are unwrapped.
+#[test]
+fn a_renamed_tool_goes_by_its_new_name() {
+    let mut tool = definition("calculator", "builtin");
+    tool.parameters = json!({"required": ["n"]});
+    let config = override_of("calculator", ToolOverride { rename: Some("sum".into()), ..ToolOverride::default() });
+    let snapshot = build(vec![tool], &config).unwrap();
+    let nested = |name: &str| Arguments::from_iter([(name.to_owned(), json!({"n": 1}))]);
+    let input = &snapshot.get("sum").unwrap().input;
+    assert!(input.validate(nested("sum")).is_ok());
+    assert!(input.validate(nested("calculator")).is_err());
+}
+
+#[test]
+fn a_hidden_tool_does_not_exist() {
+    let config = override_of("secret", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
+    let snapshot = build(vec![definition("secret", "builtin"), definition("other", "builtin")], &config).unwrap();
+    let registry = Registry::new(snapshot);
+    let error = registry.find("secret").unwrap_err();
+    assert_eq!(error.code(), ErrorCode::UnknownTool);
+    assert!(error.alternatives().is_empty());
+    assert!(registry.snapshot().search("secret", 10).is_empty());
+}
+
+#[test]
+fn an_unknown_tool_is_answered_with_the_nearest() {
+    let tools = ["calculator", "web_fetch", "web_search"].map(|name| definition(name, "builtin"));
+    let registry = Registry::new(build(tools.into(), &ToolsConfig::default()).unwrap());
+    assert_eq!(registry.find("calculater").unwrap_err().alternatives(), ["calculator"]);
+    assert_eq!(registry.find("web_serch").unwrap_err().alternatives()[0], "web_search");
+    let error = registry.find(&"x".repeat(1 << 20)).unwrap_err();
+    assert!(error.alternatives().is_empty() && error.message().len() < 200);
+}
+
+#[test]
+fn a_replaced_snapshot_counts_from_the_next_call() {
+    let registry = Registry::new(build(vec![definition("old", "builtin")], &ToolsConfig::default()).unwrap());
+    let held = registry.find("old").unwrap();
+    registry.replace(build(vec![definition("new", "builtin")], &ToolsConfig::default()).unwrap());
+    assert!(registry.find("old").is_err());
+    assert!(registry.find("new").is_ok());
+    assert_eq!(held.name(), "old", "a call under way keeps its tool");
+}
+
+/// Name, description, and parameters with their descriptions.
+fn searchable(tools: &[(&str, &str, Value)]) -> Snapshot {
+    let definitions = tools.iter().map(|(name, description, properties)| {
+        let mut definition = definition(name, "builtin");
+        definition.metadata.description = (*description).into();
+        definition.parameters = json!({"properties": properties});
+        definition
+    });
+    build(definitions.collect(), &ToolsConfig::default()).unwrap()
+}
+
+#[test]
+fn the_tool_that_answers_best_comes_first() {
+    let snapshot = searchable(&[
+        (
+            "calculator",
+            "Evaluates an arithmetic expression exactly",
+            json!({"expression": {"description": "what to work out"}}),
+        ),
+        ("file_read", "Reads a file of the workspace", json!({"path": {}})),
+        ("file_write", "Writes a file; mentions search, search and search", json!({"path": {}})),
+        (
+            "getHTTPStatus",
+            "Asks a server for its state",
+            json!({"targetUrl": {"description": "address of the server"}}),
+        ),
+        ("web_search", "Looks things up on the web", json!({"query": {}})),
+        ("kensaku", "日本語の文書を検索する", json!({})),
+        ("cafe", "Finds a Café nearby", json!({})),
+    ]);
+    let cases = [
+        ("calculator", "calculator"),
+        ("calc", "calculator"),
+        ("CALCULATE", "calculator"),
+        ("arithmetic expressions", "calculator"),
+        ("work out", "calculator"),
+        ("search", "web_search"),
+        ("websearch", "web_search"),
+        ("reading files", "file_read"),
+        ("http status", "getHTTPStatus"),
+        ("gethttpstatus", "getHTTPStatus"),
+        ("target", "getHTTPStatus"),
+        ("文書検索", "kensaku"),
+        ("検", "kensaku"),
+        ("CAFÉ", "cafe"),
+    ];
+    for (query, expected) in cases {
+        let found = snapshot.search(query, 3);
+        assert_eq!(found.first().map(|(tool, _)| tool.name()), Some(expected), "{query}");
+        assert!(found.is_sorted_by(|a, b| a.1 >= b.1) && found.len() <= 3);
+    }
+    for query in ["", " \u{0}…", "zebra", "🦀"] {
+        assert!(snapshot.search(query, 3).is_empty(), "{query}");
+    }
+    assert!(snapshot.search("search", 0).is_empty());
+}
+
+#[test]
+fn equals_stand_in_the_order_of_their_names() {
+    let snapshot = searchable(&[("b_x", "", json!({})), ("c_x", "", json!({})), ("a_x", "", json!({}))]);
+    let found: Vec<_> = snapshot.search("x", 10).into_iter().map(|(tool, _)| tool.name()).collect();
+    assert_eq!(found, ["a_x", "b_x", "c_x"]);
+}
+
+#[test]
+fn an_empty_registry_finds_nothing() {
+    assert!(Snapshot::default().search("anything", 5).is_empty());
+}
+
+proptest! {
+    #[test]
+    fn any_query_is_answered(query in "\\PC{0,60}") {
+        let snapshot = searchable(&[("web_search", "検索 Looks things up", json!({})), ("x", "ﬁ ǅ İ", json!({}))]);
+        let found = snapshot.search(&query, 10);
+        prop_assert!(found.iter().all(|(_, score)| score.is_finite() && *score > 0.0));
+    }
+}

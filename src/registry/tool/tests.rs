@@ -1,0 +1,111 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::registry::tests::tool_with;
+
+fn tool(metadata: Metadata, output_schema: Option<Value>) -> Tool {
+    tool_with(metadata, json!({}), output_schema)
+}
+
+#[test]
+fn sandboxed_is_what_the_executor_says() {
+    let claims = Metadata { sandboxed: true, ..Metadata::default() };
+    assert!(!tool(claims, None).metadata.sandboxed);
+}
+
+#[test]
+fn every_tool_has_an_id_of_its_own() {
+    assert_ne!(tool(Metadata::default(), None).id, tool(Metadata::default(), None).id);
+}
+
+#[test]
+fn an_output_becomes_text_within_its_tokens() {
+    let tool = tool(Metadata::default(), None);
+    let cases = [
+        (ToolOutput::from(json!("35")), "35", 1),
+        (ToolOutput::from(json!({"b": 1, "a": [true]})), r#"{"b":1,"a":[true]}"#, 5),
+        (ToolOutput::from(Value::Null), "", 0),
+        (ToolOutput { text: Some("short".into()), ..ToolOutput::from(json!([1, 2])) }, "short", 2),
+        (ToolOutput { tokens: Some(7), ..ToolOutput::from(json!("35")) }, "35", 7),
+    ];
+    for (output, text, tokens) in cases {
+        let fitted = tool.fit(output.clone(), 100).unwrap();
+        assert_eq!((fitted.text.as_str(), fitted.tokens), (text, tokens));
+        assert_eq!(fitted.value, output.value, "the value stays whole");
+    }
+}
+
+#[test]
+fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
+    let tool = tool(Metadata { max_output_bytes: 100, ..Metadata::default() }, None);
+    assert!(tool.fit(json!("x".repeat(90)).into(), 1_000).is_ok());
+    let long = ToolOutput { text: Some("x".repeat(101)), ..ToolOutput::default() };
+    for output in [json!("x".repeat(101)).into(), json!(vec![1; 60]).into(), long] {
+        let error = tool.fit(output, 1_000).unwrap_err();
+        assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+        assert!(error.message().contains("100 are allowed"), "{}", error.message());
+    }
+}
+
+/// Fault 6: `memory_limit_mb` is no label.
+#[test]
+fn the_memory_limit_bounds_the_output_too() {
+    let metadata = Metadata { memory_limit_mb: 1, max_output_bytes: 8 << 20, ..Metadata::default() };
+    let error = tool(metadata, None).fit(json!("x".repeat(2 << 20)).into(), 1_000).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::OutputTooLarge);
+}
+
+#[test]
+fn an_output_is_held_against_its_schema_as_the_tool_is_set() {
+    let with = |output_check| tool(Metadata { output_check, ..Metadata::default() }, Some(json!({"type": "integer"})));
+    let error = with(OutputCheck::Enforce).fit(json!("3").into(), 100).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidOutput);
+    assert_eq!(error.details()[0].message, "the output must be an integer, got \"3\"");
+    assert_eq!(with(OutputCheck::Report).fit(json!("3").into(), 100).unwrap().misfits.len(), 1);
+    assert!(with(OutputCheck::Off).fit(json!("3").into(), 100).unwrap().misfits.is_empty());
+    assert!(with(OutputCheck::Enforce).fit(json!(3).into(), 100).unwrap().misfits.is_empty());
+}
+
+#[test]
+fn a_text_over_its_tokens_is_cut_with_a_note() {
+    let (text, tokens) = bound_text("x".repeat(120_000), None, 2_000);
+    assert_eq!(text.len(), 7_998);
+    assert!(text.ends_with("x\n[cut: 7964 of 120000 bytes shown]"), "{}", &text[7_950..]);
+    assert_eq!(tokens, 2_000);
+    assert_eq!(bound_text("x".repeat(8_000), None, 2_000), ("x".repeat(8_000), 2_000));
+    assert_eq!(bound_text("abcde".into(), None, 1), ("abcd".into(), 1));
+    assert_eq!(bound_text("関所の門".into(), None, 1), ("関".into(), 1));
+    assert_eq!(bound_text("関所の門".into(), None, 0), (String::new(), 0));
+    let (text, tokens) = bound_text("x".repeat(1_000), Some(500), 100);
+    assert_eq!((text.len(), tokens), (199, 99), "two bytes a token, as the tool reported");
+    assert_eq!(bound_text("x".into(), Some(u64::MAX), 10), (String::new(), 0));
+    assert_eq!(bound_text(String::new(), Some(5), 1), (String::new(), 0));
+}
+
+#[test]
+fn sizes_are_those_of_the_json() {
+    for value in
+        [json!(null), json!(true), json!(false), json!(0), json!(-10), json!(u64::MAX), json!(i64::MIN), json!("ab")]
+    {
+        assert_eq!(approximate_size(&value), value.to_string().len(), "{value}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_bounded_text_never_counts_more_than_it_may(text in ".{0,200}", tokens in prop::option::of(0_u64..500), most in 0_u64..100) {
+        let given = text.clone();
+        let (bounded, count) = bound_text(text, tokens, most);
+        prop_assert!(count <= most);
+        prop_assert!(tokens.is_some() || bounded.len() as u64 <= most * BYTES_PER_TOKEN);
+        prop_assert!(tokens.is_some() || count == (bounded.len() as u64).div_ceil(BYTES_PER_TOKEN));
+        prop_assert!(bounded == given || bounded.len() < given.len() || bounded.contains("[cut: "));
+    }
+
+    #[test]
+    fn the_size_is_near_that_of_the_json(value in crate::json::tests::any_json()) {
+        let (approximate, exact) = (approximate_size(&value), value.to_string().len());
+        prop_assert!(approximate <= exact * 3 + 8 && exact <= approximate * 6, "{} {}", approximate, exact);
+    }
+}
