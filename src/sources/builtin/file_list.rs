@@ -1,0 +1,110 @@
+//! `file_list`: names what is in the session's workspace.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::read_arguments;
+use super::workspace::{FileTool, Kind, Reach, Workspace, WorkspacePath, Workspaces};
+use crate::call::{Arguments, ToolOutput};
+use crate::error::CallError;
+use crate::registry::Metadata;
+use crate::sources::ToolDefinition;
+
+/// Entries in one answer.
+const MAX_ENTRIES: usize = 1_000;
+
+pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
+    ToolDefinition {
+        metadata: Metadata {
+            name: "file_list".into(),
+            description: "Lists the files and folders in this session's private workspace, with sizes and times."
+                .into(),
+            category: "files".into(),
+            session_aware: true,
+            idempotent: true,
+            ..Metadata::default()
+        },
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "path": {
+                    "type": "string",
+                    "maxLength": 1024,
+                    "description": "Folder to list; default the whole workspace's top."
+                },
+                "recursive": {
+                    "type": "boolean",
+                    "default": false,
+                    "description": "Also what is in the folders inside."
+                }
+            },
+            "additionalProperties": false
+        }),
+        output_schema: Some(json!({
+            "type": "object",
+            "properties": {
+                "entries": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "path": {"type": "string"},
+                            "kind": {"enum": ["file", "folder", "other"]},
+                            "size": {"type": "integer", "minimum": 0},
+                            "modified": {"type": "string"}
+                        },
+                        "required": ["path", "kind", "size", "modified"],
+                        "additionalProperties": false
+                    }
+                },
+                "truncated": {"type": "boolean", "description": "Whether there are more entries than are listed."}
+            },
+            "required": ["entries", "truncated"],
+            "additionalProperties": false
+        })),
+        executor: Arc::new(FileTool { workspaces: workspaces.clone(), reach: Reach::Read, job: list }),
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked<'a> {
+    #[serde(borrow, default)]
+    path: &'a str,
+    #[serde(default)]
+    recursive: bool,
+}
+
+pub(super) fn list(
+    workspace: &Workspace,
+    arguments: &Arguments,
+    _max_output_bytes: usize,
+) -> Result<ToolOutput, CallError> {
+    let asked: Asked<'_> = read_arguments(arguments)?;
+    let path = match asked.path {
+        "" | "." => None,
+        path => Some(WorkspacePath::parse(path)?),
+    };
+    let (entries, truncated) = workspace.list(path.as_ref(), asked.recursive, MAX_ENTRIES)?;
+    let mut text = String::new();
+    for entry in &entries {
+        let line = match entry.kind {
+            Kind::File => writeln!(text, "{} ({} bytes)", entry.path, entry.size),
+            Kind::Folder => writeln!(text, "{}/", entry.path),
+            Kind::Other => writeln!(text, "{} (a link or special file)", entry.path),
+        };
+        line.map_err(CallError::internal)?;
+    }
+    if entries.is_empty() {
+        text.push_str("nothing there yet");
+    } else if truncated {
+        text.push_str("… and more; list a folder inside");
+    }
+    Ok(ToolOutput {
+        value: json!({"entries": entries, "truncated": truncated}),
+        text: Some(text),
+        ..ToolOutput::default()
+    })
+}

@@ -1,0 +1,111 @@
+//! `file_write`: puts text or bytes in a file of the session's workspace.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::read_arguments;
+use super::workspace::{FileTool, Reach, Workspace, WorkspacePath, Workspaces};
+use crate::call::{Arguments, ToolOutput};
+use crate::error::CallError;
+use crate::registry::Metadata;
+use crate::sources::ToolDefinition;
+
+pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
+    ToolDefinition {
+        metadata: Metadata {
+            name: "file_write".into(),
+            description:
+                "Writes a file in this session's private workspace: creates it, replaces it whole, or appends \
+                          to it. Missing folders are made. Nothing outside the workspace can be reached."
+                    .into(),
+            category: "files".into(),
+            dangerous: true,
+            session_aware: true,
+            ..Metadata::default()
+        },
+        parameters: json!({
+            "type": "object",
+            "properties": {
+                "path": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": 1024,
+                    "description": "Path in the workspace, e.g. \"notes/today.md\"; never absolute, no \"..\"."
+                },
+                "content": {"type": "string", "description": "What to write; may be empty."},
+                "encoding": {
+                    "enum": ["utf8", "base64"],
+                    "default": "utf8",
+                    "description": "How `content` stands for bytes: \"base64\" for anything that is not text."
+                },
+                "append": {
+                    "type": "boolean",
+                    "default": false,
+                    "description": "Add to the end of the file instead of replacing it."
+                }
+            },
+            "required": ["path", "content"],
+            "additionalProperties": false
+        }),
+        output_schema: Some(json!({
+            "type": "object",
+            "properties": {
+                "path": {"type": "string"},
+                "bytes_written": {"type": "integer", "minimum": 0},
+                "size": {"type": "integer", "minimum": 0, "description": "Bytes of the whole file now."}
+            },
+            "required": ["path", "bytes_written", "size"],
+            "additionalProperties": false
+        })),
+        executor: Arc::new(FileTool { workspaces: workspaces.clone(), reach: Reach::Write, job: write }),
+    }
+}
+
+#[derive(Deserialize)]
+struct Asked<'a> {
+    #[serde(borrow)]
+    path: &'a str,
+    #[serde(borrow)]
+    content: &'a str,
+    #[serde(default)]
+    encoding: Encoding,
+    #[serde(default)]
+    append: bool,
+}
+
+/// How a string stands for the bytes of a file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Encoding {
+    #[default]
+    Utf8,
+    Base64,
+}
+
+pub(super) fn write(
+    workspace: &Workspace,
+    arguments: &Arguments,
+    _max_output_bytes: usize,
+) -> Result<ToolOutput, CallError> {
+    let asked: Asked<'_> = read_arguments(arguments)?;
+    let path = WorkspacePath::parse(asked.path)?;
+    let content = match asked.encoding {
+        Encoding::Utf8 => Cow::Borrowed(asked.content.as_bytes()),
+        Encoding::Base64 => STANDARD
+            .decode(asked.content)
+            .map(Cow::Owned)
+            .map_err(|error| CallError::tool(format!("`content` is not base64 (RFC 4648, with padding): {error}")))?,
+    };
+    let size = workspace.write(&path, &content, asked.append)?;
+    let written = content.len();
+    Ok(ToolOutput {
+        value: json!({"path": path.to_string(), "bytes_written": written, "size": size}),
+        text: Some(format!("wrote {written} bytes to {path}, which has {size} bytes now")),
+        ..ToolOutput::default()
+    })
+}

@@ -1,0 +1,169 @@
+//! Threads for evaluators that are not ours: they recurse, they compute for as long as they are let,
+//! and some of their inner loops cannot be interrupted.
+//!
+//! Each run gets a thread of its own with room on the stack, a time limit that the evaluator is asked to
+//! keep, and a place among few: hostile input can hold those few, never the threads that serve calls.
+
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::call::Deadline;
+use crate::error::{CallError, ErrorCode};
+
+/// Enough for the deepest syntax tree that 4 KiB of text can spell. Touched pages alone take memory.
+const STACK_BYTES: usize = 256 << 20;
+
+/// How long past its limit a run may take to notice it. After that the caller is answered without it.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A bounded set of threads for one evaluator.
+#[derive(Debug)]
+pub(super) struct SideThreads {
+    places: Arc<Semaphore>,
+    limit: Duration,
+}
+
+/// Tells a run when to end: its time is up, or nobody waits for its answer.
+#[derive(Debug)]
+pub(super) struct Stop {
+    at: Instant,
+    caller: Weak<()>,
+}
+
+impl SideThreads {
+    /// As many places as the machine has cores; `limit` is the time one run may take.
+    pub(super) fn new(limit: Duration) -> Self {
+        let places = thread::available_parallelism().map_or(2, usize::from);
+        Self { places: Arc::new(Semaphore::new(places)), limit }
+    }
+
+    /// Runs `work` and waits for it. Dropping the future asks the run to stop.
+    ///
+    /// # Errors
+    /// Those of `work`; `overloaded` when no place gets free in time; `tool_error` when the run does not
+    /// end or breaks down.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        deadline: Deadline,
+        work: impl FnOnce(&Stop) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let patience = deadline.at_most(self.limit + GRACE).0;
+        let place = tokio::time::timeout_at(patience, Arc::clone(&self.places).acquire_owned()).await;
+        let Ok(Ok(place)) = place else { return Err(overloaded()) };
+        let waiting = Arc::new(());
+        let stop = Stop { at: Instant::now() + self.limit, caller: Arc::downgrade(&waiting) };
+        let (reply, answer) = oneshot::channel();
+        let run = move || {
+            let _place = place;
+            // Nobody to tell when the caller has gone.
+            let _ = reply.send(work(&stop));
+        };
+        thread::Builder::new()
+            .name("evaluator".into())
+            .stack_size(STACK_BYTES)
+            .spawn(run)
+            .map_err(|error| overloaded().caused_by(error))?;
+        let patience = deadline.at_most(self.limit + GRACE).0;
+        match tokio::time::timeout_at(patience, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(CallError::tool("the evaluator broke down on this input; write it in another way")),
+            Err(_) => Err(CallError::tool("the evaluation does not end; make it smaller")),
+        }
+    }
+}
+
+impl Stop {
+    pub(super) fn requested(&self) -> bool {
+        self.caller.strong_count() == 0 || self.time_is_up()
+    }
+
+    pub(super) fn time_is_up(&self) -> bool {
+        Instant::now() >= self.at
+    }
+}
+
+fn overloaded() -> CallError {
+    CallError::new(ErrorCode::Overloaded, "too many long evaluations are running; try again shortly")
+        .retry_after(Duration::from_secs(1))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A stop that does not come while the caller is kept.
+    pub(in super::super) fn never() -> (Arc<()>, Stop) {
+        let caller = Arc::new(());
+        let stop = Stop { at: Instant::now() + Duration::from_secs(3600), caller: Arc::downgrade(&caller) };
+        (caller, stop)
+    }
+
+    fn threads(places: usize) -> SideThreads {
+        SideThreads { places: Arc::new(Semaphore::new(places)), limit: Duration::from_millis(20) }
+    }
+
+    #[tokio::test]
+    async fn a_run_that_ends_in_time_answers() {
+        let answer = threads(1).run(Deadline::after(Duration::from_secs(5)), |_| Ok(7)).await;
+        assert_eq!(answer.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_run_is_told_when_its_time_is_up() {
+        let work = |stop: &Stop| {
+            while !stop.requested() {
+                thread::yield_now();
+            }
+            Ok(stop.time_is_up())
+        };
+        assert!(threads(1).run(Deadline::after(Duration::from_secs(5)), work).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_answer_and_gives_the_place_back() {
+        let threads = threads(1);
+        for _ in 0..3 {
+            let deadline = Deadline::after(Duration::from_secs(5));
+            let broken = threads.run::<()>(deadline, |_| panic!("as a library might")).await.unwrap_err();
+            assert_eq!(broken.code(), ErrorCode::ToolError);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_run_nobody_waits_for_is_stopped_and_holds_its_place_until_then() {
+        let threads = SideThreads { limit: Duration::from_secs(3600), ..threads(1) };
+        let (ended, end) = oneshot::channel();
+        let work = move |stop: &Stop| {
+            while !stop.requested() {
+                thread::yield_now();
+            }
+            let _ = ended.send(stop.time_is_up());
+            Ok(())
+        };
+        let hung_up = tokio::time::timeout(
+            Duration::from_millis(10),
+            threads.run(Deadline::after(Duration::from_secs(60)), work),
+        );
+        assert!(hung_up.await.is_err());
+        assert!(!end.await.unwrap(), "stopped for want of a caller, not by the clock");
+    }
+
+    #[tokio::test]
+    async fn a_stuck_run_is_answered_for_and_the_next_call_is_refused() {
+        let threads = SideThreads { limit: Duration::ZERO, ..threads(1) };
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let soon = || Deadline::after(Duration::from_millis(20));
+        let stuck = threads.run(soon(), move |_| {
+            let _ = held.recv();
+            Ok(())
+        });
+        assert_eq!(stuck.await.unwrap_err().message(), "the evaluation does not end; make it smaller");
+        let refused = threads.run(soon(), |_| Ok(())).await.unwrap_err();
+        assert_eq!(refused.code(), ErrorCode::Overloaded);
+        drop(release);
+        threads.run(Deadline::after(Duration::from_secs(5)), |_| Ok(())).await.unwrap();
+    }
+}

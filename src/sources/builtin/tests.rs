@@ -1,0 +1,102 @@
+//! What every built-in tool keeps to, and the way its tests run it: through its executor.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::config::WorkspaceConfig;
+use crate::sources::{Attempt, ToolDefinition};
+
+pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
+    let call = CallContext::new(tool.metadata.name.clone(), Arc::new(Caller::anonymous()), Via::Rest);
+    run_within(tool, &call, arguments).await
+}
+
+pub(super) async fn run_error(tool: &ToolDefinition, arguments: Value) -> CallError {
+    match run(tool, arguments).await {
+        Err(error) => error,
+        Ok(output) => panic!("expected an error, got {output:?}"),
+    }
+}
+
+async fn run_within(tool: &ToolDefinition, call: &CallContext, arguments: Value) -> Result<ToolOutput, CallError> {
+    let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+    let attempt = Attempt {
+        call,
+        deadline: Deadline::after(Duration::from_secs(30)),
+        memory_limit_bytes: 128 << 20,
+        max_output_bytes: 1 << 20,
+    };
+    let result = tool.executor.execute(attempt, &arguments).await;
+    if let (Ok(output), Some(schema)) = (&result, &tool.output_schema) {
+        let validator = jsonschema::validator_for(schema).unwrap();
+        assert!(validator.is_valid(&output.value), "{} breaks its own output schema", tool.metadata.name);
+    }
+    result
+}
+
+fn builtin() -> Builtin {
+    Builtin::new(Workspaces::new("/nonexistent".into(), &WorkspaceConfig::default()))
+}
+
+#[test]
+fn every_tool_describes_itself_fully() {
+    for tool in builtin().tools().tools {
+        let name = &tool.metadata.name;
+        assert!(tool.metadata.description.len() > 40, "{name}: a model needs more to go by");
+        assert_eq!((tool.metadata.source.as_str(), tool.metadata.version.as_str()), ("builtin", "1.0.0"), "{name}");
+        assert_eq!(tool.parameters["type"], "object", "{name}");
+        assert_eq!(tool.parameters["additionalProperties"], false, "{name}");
+        for (property, schema) in tool.parameters["properties"].as_object().unwrap() {
+            assert!(schema["description"].is_string(), "{name}.{property} has no description");
+        }
+        jsonschema::meta::validate(&tool.parameters).unwrap();
+        jsonschema::meta::validate(tool.output_schema.as_ref().unwrap()).unwrap();
+        assert!(tool.metadata.timeout_seconds <= 30, "{name}");
+    }
+}
+
+#[test]
+fn what_a_policy_goes_by_is_said_of_each_tool() {
+    let facts: Vec<_> = builtin()
+        .tools()
+        .tools
+        .iter()
+        .map(|tool| {
+            let metadata = &tool.metadata;
+            let flags = [
+                ("dangerous", metadata.dangerous),
+                ("idempotent", metadata.idempotent),
+                ("session_aware", metadata.session_aware),
+            ];
+            let flags: Vec<_> = flags.iter().filter(|(_, held)| *held).map(|(flag, _)| *flag).collect();
+            format!("{} [{}] {}/min {}", metadata.name, metadata.category, metadata.rate_limit, flags.join(" "))
+        })
+        .collect();
+    insta::assert_yaml_snapshot!(facts, @r#"
+    - "calculator [math] 2000/min idempotent"
+    - "current_time [data] 600/min idempotent"
+    - "file_list [files] 60/min idempotent session_aware"
+    - "file_read [files] 60/min idempotent session_aware"
+    - "file_write [files] 60/min dangerous session_aware"
+    - "json_query [data] 600/min idempotent"
+    "#);
+}
+
+#[tokio::test]
+async fn file_tools_ask_for_a_session() {
+    for (tool, arguments) in [
+        ("file_read", json!({"path": "a.txt"})),
+        ("file_write", json!({"path": "a.txt", "content": ""})),
+        ("file_list", json!({})),
+    ] {
+        let tools = builtin().tools().tools;
+        let tool = tools.iter().find(|offered| offered.metadata.name == tool).unwrap();
+        let error = run_error(tool, arguments).await;
+        assert_eq!(error.code(), ErrorCode::InvalidRequest);
+        assert!(error.message().contains("send a session_id"), "{}", error.message());
+    }
+}

@@ -1,0 +1,177 @@
+//! Workspaces: one folder of files for each session of each caller.
+//!
+//! A folder's name is a hash over tenant, caller and session, so that a guessed session id opens nothing.
+//! Inside, every step of a path is opened without following links and from a folder handle
+//! (capability-based: `..` and absolute paths have no meaning), and only regular files are opened.
+
+mod file_tool;
+mod folder;
+mod listing;
+mod path;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use cap_fs_ext::DirExt;
+use cap_std::ambient_authority;
+use cap_std::fs::{Dir, DirBuilder, DirBuilderExt};
+use dashmap::DashMap;
+
+pub(super) use self::file_tool::{FileTool, Reach};
+pub(super) use self::folder::{Part, Workspace};
+pub(super) use self::listing::Kind;
+pub(super) use self::path::WorkspacePath;
+
+use crate::config::WorkspaceConfig;
+use crate::error::CallError;
+
+/// All workspaces. One for the whole process (clones share it): the count of what each one holds lives here.
+#[derive(Debug, Clone)]
+pub struct Workspaces(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    directory: PathBuf,
+    limits: WorkspaceConfig,
+    /// Of the workspaces used by this process. The lock of a workspace is held while it is written to.
+    in_use: DashMap<String, Arc<Mutex<Option<Usage>>>>,
+}
+
+/// What a workspace holds; not known until it is counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Usage {
+    bytes: u64,
+    /// Files and folders.
+    entries: u64,
+}
+
+impl Workspaces {
+    /// `directory` is made when the first file is written.
+    pub fn new(directory: PathBuf, limits: &WorkspaceConfig) -> Self {
+        Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new() }))
+    }
+
+    /// Deletes a workspace with everything in it; one that does not exist is deleted already.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is none, and what the file system says.
+    pub async fn remove(&self, name: &str) -> io::Result<()> {
+        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+        in_background(move || inner.remove(&name)).await?
+    }
+
+    /// Deletes the workspaces that this process has not used and nobody has written to for `age`:
+    /// those of sessions forgotten in an earlier life. Returns how many.
+    ///
+    /// # Errors
+    /// What the file system says. What was deleted until then stays deleted.
+    pub async fn remove_older_than(&self, age: Duration) -> io::Result<usize> {
+        let inner = Arc::clone(&self.0);
+        in_background(move || inner.remove_older_than(age)).await?
+    }
+
+    /// Does `job` in the workspace of that name, on a thread where waiting for a disk holds up nobody.
+    async fn work<T: Send + 'static>(
+        &self,
+        name: &str,
+        reach: Reach,
+        job: impl FnOnce(&Workspace) -> Result<T, CallError> + Send + 'static,
+    ) -> Result<T, CallError> {
+        let (inner, name) = (Arc::clone(&self.0), name.to_owned());
+        let work = move || job(&inner.open(&name, reach).map_err(CallError::internal)?);
+        in_background(work).await.map_err(CallError::internal)?
+    }
+}
+
+impl Inner {
+    fn open(&self, name: &str, reach: Reach) -> io::Result<Workspace> {
+        check_name(name)?;
+        let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
+        let root = match (self.base().and_then(|base| base.open_dir_nofollow(name)), reach) {
+            (Ok(root), _) => Some(root),
+            (Err(error), Reach::Read) if error.kind() == io::ErrorKind::NotFound => None,
+            (Err(error), Reach::Write) if error.kind() == io::ErrorKind::NotFound => Some(self.make(name)?),
+            (Err(error), _) => return Err(error),
+        };
+        Ok(Workspace::new(root, self.limits.clone(), usage))
+    }
+
+    fn base(&self) -> io::Result<Dir> {
+        Dir::open_ambient_dir(&self.directory, ambient_authority())
+    }
+
+    fn make(&self, name: &str) -> io::Result<Dir> {
+        std::fs::create_dir_all(&self.directory)?;
+        let base = self.base()?;
+        match base.create_dir_with(name, DirBuilder::new().mode(PRIVATE)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        base.open_dir_nofollow(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        check_name(name)?;
+        let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
+        let removed = {
+            let mut usage = lock(&usage);
+            *usage = None;
+            self.base().and_then(|base| base.remove_dir_all(name))
+        };
+        drop(usage);
+        // Whoever waits for the lock keeps it: two locks for one folder would be none.
+        self.in_use.remove_if(name, |_, usage| Arc::strong_count(usage) == 1);
+        match removed {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn remove_older_than(&self, age: Duration) -> io::Result<usize> {
+        let base = match self.base() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            other => other?,
+        };
+        let now = SystemTime::now();
+        let mut removed = 0;
+        for entry in base.entries()? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| check_name(name).is_ok()) else { continue };
+            // Every write passes through the folder itself, so that its own time is that of the last one.
+            let written = entry.metadata()?.modified()?.into_std();
+            let idle = now.duration_since(written).unwrap_or_default();
+            if idle >= age && !self.in_use.contains_key(name) {
+                self.remove(name)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// For the service's own user alone.
+const PRIVATE: u32 = 0o700;
+
+/// A workspace's name is a SHA-256 in lower-case hex, as [`Session::workspace_name`] gives it.
+///
+/// [`Session::workspace_name`]: crate::session::Session::workspace_name
+fn check_name(name: &str) -> io::Result<()> {
+    if name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "a workspace's name is 64 hexadecimal digits"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)
+}
+
+#[cfg(test)]
+pub(super) mod tests;
