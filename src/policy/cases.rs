@@ -1,0 +1,186 @@
+//! Cases beside the policies, `cases/*.yaml`: an input and what the set must decide about it.
+//!
+//! ```yaml
+//! - name: a dangerous tool is closed to a caller without the role operator
+//!   input: {tool: deploy, metadata: {dangerous: true}}   # the rest is an example call
+//!   expect: {deny: "deploy is dangerous: the caller needs the role operator"}
+//! ```
+//! `expect` is `allow`, `deny` or `require_approval`; the latter two with the reason, or the list of all
+//! reasons. The roles of a tool's configuration are not part of it: cases are about the policies.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use regorus::Value;
+use rust_decimal::Decimal;
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use super::load::{self, PolicyFault};
+use super::reads::Reads;
+use super::set::{PolicySet, Verdict};
+use super::{input, load_set};
+use crate::call::{Arguments, CallContext, Caller, Via};
+use crate::config::PolicyConfig;
+use crate::registry::Metadata;
+
+/// How one case went.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaseResult {
+    pub file: String,
+    pub name: String,
+    /// What was decided instead of what was expected; `None` when the case holds.
+    pub problem: Option<String>,
+}
+
+/// Runs the cases in the folder `cases` beside the configured policies. The default policies' own
+/// cases are part of this crate's tests, so for them there is nothing to run.
+///
+/// # Errors
+/// What is wrong with the policies, or with a file of cases.
+pub fn run(config: &PolicyConfig) -> Result<Vec<CaseResult>, Vec<PolicyFault>> {
+    let set = load_set(config)?;
+    let Some(directory) = &config.directory else { return Ok(Vec::new()) };
+    let mut results = Vec::new();
+    for path in case_files(&directory.join(load::CASES)).map_err(|fault| vec![fault])? {
+        for case in read(&path).map_err(|fault| vec![fault])? {
+            let problem = case.problem(&set);
+            results.push(CaseResult { file: path.display().to_string(), name: case.name, problem });
+        }
+    }
+    Ok(results)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    name: String,
+    #[serde(default)]
+    input: Json,
+    expect: Expectation,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Expectation {
+    Allow,
+    Deny(Reasons),
+    RequireApproval(Reasons),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Reasons {
+    One(String),
+    All(BTreeSet<String>),
+}
+
+impl Case {
+    fn problem(&self, set: &PolicySet) -> Option<String> {
+        let decided = example().and_then(|mut input| {
+            fill_in(&mut input, &self.input, "input")?;
+            set.evaluate(input::converted(&input, 1)?)
+        });
+        match decided {
+            Ok(verdict) if self.expect.is_met_by(&verdict) => None,
+            Ok(verdict) => Some(described(&verdict)),
+            Err(failure) => Some(failure),
+        }
+    }
+}
+
+impl Expectation {
+    fn is_met_by(&self, verdict: &Verdict) -> bool {
+        match self {
+            Self::Allow => verdict.denials.is_empty() && verdict.approvals.is_empty(),
+            Self::Deny(reasons) => reasons.are(&verdict.denials),
+            Self::RequireApproval(reasons) => verdict.denials.is_empty() && reasons.are(&verdict.approvals),
+        }
+    }
+}
+
+impl Reasons {
+    fn are(&self, given: &[String]) -> bool {
+        match self {
+            Self::One(reason) => given.contains(reason),
+            Self::All(reasons) => !reasons.is_empty() && reasons.iter().eq(given),
+        }
+    }
+}
+
+fn described(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict { denials, .. } if !denials.is_empty() => format!("denied: {}", denials.join("; ")),
+        Verdict { approvals, .. } if !approvals.is_empty() => format!("approval required: {}", approvals.join("; ")),
+        _ => "allowed".to_owned(),
+    }
+}
+
+fn case_files(directory: &Path) -> Result<Vec<PathBuf>, PolicyFault> {
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let unreadable = |error: std::io::Error| {
+        PolicyFault::new(directory.display().to_string(), None, format!("cannot be read: {error}"))
+    };
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
+    let is_yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+    let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path()).filter(is_yaml).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn read(path: &Path) -> Result<Vec<Case>, PolicyFault> {
+    let name = path.display().to_string();
+    let text =
+        fs::read_to_string(path).map_err(|error| PolicyFault::new(&name, None, format!("cannot be read: {error}")))?;
+    // Otherwise a tool called `y` would be a boolean.
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
+        let line = error.location().and_then(|location| u32::try_from(location.line()).ok());
+        PolicyFault::new(&name, line, error.to_string())
+    })
+}
+
+/// The input of an ordinary call, made by the same code as a real one so that no field is missing.
+fn example() -> Result<Json, String> {
+    let metadata = Metadata { name: "example".into(), ..Metadata::default() };
+    let caller = Arc::new(Caller::new("alice", "default", Vec::new()));
+    let call = CallContext::new("example", caller.clone(), Via::Rest);
+    let input = input::complete(&input::subject(&metadata, &caller), &call, &Arguments::new(), Reads::ALL)?;
+    let input = input.to_json_str().map_err(|error| error.to_string())?;
+    serde_json::from_str(&input).map_err(|error| error.to_string())
+}
+
+/// Writes what a case says over the example.
+///
+/// # Errors
+/// A name that the contract does not have: the case would not test what it says.
+fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> {
+    let Json::Object(given) = given else {
+        return if given.is_null() { Ok(()) } else { Err(format!("`{place}` must be a mapping")) };
+    };
+    let Json::Object(fields) = example else { return Err(format!("`{place}` has no fields")) };
+    for (name, value) in given {
+        let place = format!("{place}.{name}");
+        let field = fields.get_mut(name).ok_or_else(|| format!("the policy input has no `{place}`"))?;
+        match (place.as_str(), &mut *field) {
+            ("input.arguments", _) => *field = value.clone(),
+            ("input.session", Json::Null) => {
+                *field = example_session()?;
+                fill_in(field, value, &place)?;
+            }
+            (_, Json::Object(_)) => fill_in(field, value, &place)?,
+            _ => *field = value.clone(),
+        }
+    }
+    Ok(())
+}
+
+fn example_session() -> Result<Json, String> {
+    let session: Value = input::session("session-1", &[], 0, Decimal::ZERO);
+    let text = session.to_json_str().map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,173 @@
+//! What a policy sees as `input`. A contract: names here are names in other people's rules.
+//!
+//! ```json
+//! {"tool": "file_write",
+//!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": []},
+//!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
+//!  "session": {"id", "labels": [], "calls", "cost_usd"},
+//!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "dry_run"}}
+//! ```
+//! `session` is null for a call without one. Money is a number, in USD.
+
+use std::collections::BTreeMap;
+
+use regorus::Value;
+use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
+use serde_json::Value as Json;
+
+use super::reads::Reads;
+use crate::call::{Arguments, CallContext, Caller};
+use crate::registry::Metadata;
+use crate::session::Session;
+
+/// The half of the input that does not change from call to call.
+pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
+    object([
+        ("tool", text(&metadata.name)),
+        (
+            "metadata",
+            object([
+                ("category", text(&metadata.category)),
+                ("version", text(&metadata.version)),
+                ("source", text(&metadata.source)),
+                ("dangerous", Value::Bool(metadata.dangerous)),
+                ("requires_auth", Value::Bool(metadata.requires_auth)),
+                ("sandboxed", Value::Bool(metadata.sandboxed)),
+                ("cost_per_use", usd(metadata.cost_per_use)),
+                ("labels", texts(&metadata.labels)),
+            ]),
+        ),
+        (
+            "user",
+            object([
+                ("id", text(&caller.id)),
+                ("tenant", text(&caller.tenant)),
+                ("roles", texts(&caller.roles)),
+                ("anonymous", Value::Bool(caller.anonymous)),
+            ]),
+        ),
+    ])
+}
+
+/// Adds what this call brings, as far as any rule reads it.
+///
+/// # Errors
+/// Arguments nested too deep to be converted.
+pub(super) fn complete(
+    subject: &Value,
+    call: &CallContext,
+    arguments: &Arguments,
+    reads: Reads,
+) -> Result<Value, String> {
+    let mut input = subject.clone();
+    if let Ok(fields) = input.as_object_mut() {
+        if reads.arguments {
+            fields.insert("arguments".into(), converted_object(arguments, 1)?);
+        }
+        if reads.session {
+            fields.insert("session".into(), call.session.as_deref().map_or(Value::Null, of_session));
+        }
+        if reads.call {
+            fields.insert("call".into(), of_call(call));
+        }
+    }
+    Ok(input)
+}
+
+/// The `session` part, from its four facts.
+pub(super) fn session(id: &str, labels: &[String], calls: u64, cost_usd: Decimal) -> Value {
+    object([("id", text(id)), ("labels", texts(labels)), ("calls", calls.into()), ("cost_usd", usd(cost_usd))])
+}
+
+/// The first name on a path into the input that the contract does not have, with what leads to it.
+pub(super) fn unknown_field(path: &[String]) -> Option<String> {
+    let [field, rest @ ..] = path else { return None };
+    let Some((_, names)) = FIELDS.iter().find(|(name, _)| name == field) else { return Some(field.clone()) };
+    let inner = rest.first()?;
+    (!names.is_empty() && !names.contains(&&**inner)).then(|| format!("{field}.{inner}"))
+}
+
+/// The contract, two levels deep; the arguments' names are the tool's.
+const FIELDS: [(&str, &[&str]); 6] = [
+    ("tool", &[]),
+    (
+        "metadata",
+        &["category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels"],
+    ),
+    ("arguments", &[]),
+    ("user", &["id", "tenant", "roles", "anonymous"]),
+    ("session", &["id", "labels", "calls", "cost_usd"]),
+    ("call", &["id", "via", "depth", "dry_run"]),
+];
+
+/// # Errors
+/// Nested deeper than [`DEEPEST`].
+pub(super) fn converted(value: &Json, depth: usize) -> Result<Value, String> {
+    Ok(match value {
+        Json::Null => Value::Null,
+        Json::Bool(truth) => Value::Bool(*truth),
+        Json::Number(number) => converted_number(number),
+        Json::String(string) => text(string),
+        Json::Array(items) => {
+            check(depth)?;
+            items.iter().map(|item| converted(item, depth + 1)).collect::<Result<Vec<_>, _>>()?.into()
+        }
+        Json::Object(fields) => converted_object(fields, depth)?,
+    })
+}
+
+/// Deeper arguments are refused: neither conversion nor a recursive builtin may exhaust the stack.
+/// What `serde_json` lets through has at most 128 levels.
+const DEEPEST: usize = 128;
+
+fn check(depth: usize) -> Result<(), String> {
+    if depth > DEEPEST { Err(format!("the arguments are nested deeper than {DEEPEST} levels")) } else { Ok(()) }
+}
+
+fn converted_object(fields: &Arguments, depth: usize) -> Result<Value, String> {
+    check(depth)?;
+    let fields = fields.iter().map(|(name, value)| Ok((text(name), converted(value, depth + 1)?)));
+    Ok(fields.collect::<Result<BTreeMap<_, _>, String>>()?.into())
+}
+
+fn converted_number(number: &serde_json::Number) -> Value {
+    if let Some(integer) = number.as_i64() {
+        integer.into()
+    } else if let Some(integer) = number.as_u64() {
+        integer.into()
+    } else {
+        // Never absent: without arbitrary precision every other number is a float.
+        number.as_f64().map_or(Value::Undefined, Value::from)
+    }
+}
+
+fn of_session(of: &Session) -> Value {
+    session(&of.id, &of.labels(), of.calls(), of.cost_usd())
+}
+
+fn of_call(call: &CallContext) -> Value {
+    object([
+        ("id", call.id.to_string().into()),
+        ("via", text(call.via.as_str())),
+        ("depth", call.depth.into()),
+        ("dry_run", Value::Bool(call.dry_run)),
+    ])
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    BTreeMap::from(fields.map(|(name, value)| (text(name), value))).into()
+}
+
+fn text(value: &str) -> Value {
+    Value::from(value)
+}
+
+fn texts(values: &[String]) -> Value {
+    values.iter().map(|value| text(value)).collect::<Vec<_>>().into()
+}
+
+/// A price a policy can compare. An amount beyond `f64` would count as the largest there is.
+fn usd(amount: Decimal) -> Value {
+    Value::from(amount.to_f64().unwrap_or(f64::MAX))
+}

@@ -1,0 +1,134 @@
+//! From `.rego` files to a policy set, or to everything that is wrong with them.
+//!
+//! A set that cannot do what its authors meant is broken, not empty: no `deny` rule, a file that no
+//! rule can reach, a call of an unknown function, a field the input does not have.
+
+mod check;
+mod depth;
+mod files;
+mod module;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use regorus::{Engine, Source};
+use sha2::{Digest, Sha256};
+
+use super::cache::Cache;
+use super::reads::{self, Reads};
+use super::set::PolicySet;
+
+pub(super) use self::files::CASES;
+use self::files::SourceFile;
+use self::module::Module;
+
+/// One thing that makes a policy set broken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyFault {
+    /// Path of the file, or of the folder where the fault is of the set as a whole.
+    pub file: String,
+    /// Counted from 1.
+    pub line: Option<u32>,
+    pub message: String,
+}
+
+impl fmt::Display for PolicyFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(formatter, "{}:{line}: {}", self.file, self.message),
+            None => write!(formatter, "{}: {}", self.file, self.message),
+        }
+    }
+}
+
+impl std::error::Error for PolicyFault {}
+
+impl PolicyFault {
+    pub(super) fn new(file: impl Into<String>, line: Option<u32>, message: impl Into<String>) -> Self {
+        Self { file: file.into(), line, message: message.into() }
+    }
+
+    /// From an error of regorus, which begins with the place (`--> file:line:column`), shows the line,
+    /// and ends with what is wrong.
+    pub(super) fn from_regorus(file: &str, error: &impl fmt::Display) -> Self {
+        let text = error.to_string();
+        let place = text.split_once("--> ").and_then(|(_, rest)| {
+            let mut parts = rest.lines().next()?.rsplitn(3, ':');
+            let _column = parts.next()?;
+            let line = parts.next()?.parse().ok()?;
+            Some((parts.next()?.to_owned(), line))
+        });
+        let what = text.split_once("\nerror: ").map_or(text.as_str(), |(_, what)| what);
+        let what = what.lines().next().unwrap_or_default().trim();
+        match place {
+            Some((file, line)) => Self::new(file, Some(line), what),
+            None => Self::new(file, None, what),
+        }
+    }
+}
+
+/// Compiles the set of `directory`, or the default set.
+///
+/// # Errors
+/// All faults of the first step that finds any: reading, parsing, checking, compiling.
+pub(super) fn load(directory: Option<&Path>, timeout: Duration) -> Result<PolicySet, Vec<PolicyFault>> {
+    let set_name = directory.map_or_else(|| "default policies".to_owned(), |path| path.display().to_string());
+    compile(&set_name, &files::read(directory)?, timeout)
+}
+
+fn compile(set_name: &str, files: &[SourceFile], timeout: Duration) -> Result<PolicySet, Vec<PolicyFault>> {
+    let mut engine = parse(files)?;
+    let modules = Module::all_of(&mut engine).map_err(|fault| vec![fault])?;
+    let faults = check::faults(set_name, &modules);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let asks_approval = check::has_approval_rule(&modules);
+    check::compile(&mut engine, set_name, asks_approval).map_err(|fault| vec![fault])?;
+    Ok(PolicySet {
+        engine,
+        version: version(files),
+        reads: modules.iter().fold(Reads::default(), |reads, module| reads.or(module.reads)),
+        asks_approval,
+        timeout,
+        cache: Cache::default(),
+    })
+}
+
+fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyFault>> {
+    let mut engine = Engine::new();
+    // Both syntaxes: a file in the new one says so with `import rego.v1`.
+    engine.set_rego_v0(true);
+    engine.set_strict_builtin_errors(true);
+    // Otherwise `print` writes to standard error.
+    engine.set_gather_prints(true);
+    let mut faults = Vec::new();
+    for file in files {
+        if let Err(fault) = add(&mut engine, file) {
+            faults.push(fault);
+        }
+    }
+    if faults.is_empty() { Ok(engine) } else { Err(faults) }
+}
+
+fn add(engine: &mut Engine, file: &SourceFile) -> Result<(), PolicyFault> {
+    let of_regorus = |error| PolicyFault::from_regorus(&file.name, &error);
+    let source = Source::from_contents(file.name.clone(), file.text.clone()).map_err(of_regorus)?;
+    if let Some((line, problem)) = depth::too_deep(&reads::tokens(&source)?) {
+        return Err(PolicyFault::new(&file.name, Some(line), problem));
+    }
+    engine.add_policy(file.name.clone(), file.text.clone()).map(drop).map_err(of_regorus)
+}
+
+/// Over names and texts, each preceded by its length so that no two sets share an input.
+fn version(files: &[SourceFile]) -> Arc<str> {
+    let mut hash = Sha256::new();
+    for part in files.iter().flat_map(|file| [&file.short_name, &file.text]) {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let digest = hash.finalize();
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>().into()
+}

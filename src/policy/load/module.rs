@@ -1,0 +1,138 @@
+//! What the checks need to know of one file, from its syntax tree and its tokens.
+//!
+//! Both are what regorus offers as `unstable`: nothing else says on which line a rule stands.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use regorus::Engine;
+use regorus::unstable::{Expr, Import, Rule, RuleHead, Token};
+
+use super::PolicyFault;
+use crate::policy::reads::{self, Reads};
+
+/// What the checks need to know of one file.
+#[derive(Debug)]
+pub(super) struct Module {
+    pub(super) file: String,
+    pub(super) package: Vec<String>,
+    /// Where the package is declared.
+    pub(super) line: u32,
+    pub(super) rules: Vec<RuleName>,
+    /// What the file calls a package it imports, and the package.
+    imports: BTreeMap<String, Vec<String>>,
+    pub(super) tokens: Vec<Token>,
+    pub(super) reads: Reads,
+}
+
+#[derive(Debug)]
+pub(super) struct RuleName {
+    pub(super) name: String,
+    pub(super) line: u32,
+    pub(super) kind: Kind,
+    /// Where in the file it stands, in bytes.
+    pub(super) extent: Range<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Written as `name[reason]` or `name contains reason`.
+    Set,
+    Function,
+    Other,
+}
+
+/// `name(` somewhere in a file.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// In bytes.
+    pub(super) at: u32,
+    pub(super) line: u32,
+    /// As written.
+    pub(super) name: String,
+    /// Where the function is, should it be one of the set's own.
+    pub(super) path: Vec<String>,
+}
+
+impl Module {
+    pub(super) fn all_of(engine: &mut Engine) -> Result<Vec<Self>, PolicyFault> {
+        let packages = engine.get_policy_package_components().map_err(|error| PolicyFault::from_regorus("", &error))?;
+        let modules = engine.get_modules().iter().zip(packages);
+        modules
+            .map(|(module, package)| {
+                let span = &module.package.span;
+                let tokens = reads::tokens(&span.source)?;
+                Ok(Self {
+                    file: package.source_file,
+                    package: package.components,
+                    line: span.line,
+                    rules: module.policy.iter().map(|rule| RuleName::of(rule)).collect(),
+                    imports: module.imports.iter().filter_map(imported).collect(),
+                    reads: Reads::of(&tokens),
+                    tokens,
+                })
+            })
+            .collect()
+    }
+
+    pub(super) fn is_policy(&self) -> bool {
+        self.package == ["tools"]
+    }
+
+    pub(super) fn fault(&self, line: u32, message: impl Into<String>) -> PolicyFault {
+        PolicyFault::new(&self.file, Some(line), message)
+    }
+
+    pub(super) fn functions(&self) -> impl Iterator<Item = &RuleName> {
+        self.rules.iter().filter(|rule| rule.kind == Kind::Function)
+    }
+
+    /// Whether the path names a function of this file.
+    pub(super) fn has(&self, path: &[String]) -> bool {
+        let name = path.strip_prefix(&self.package[..]).and_then(<[String]>::first);
+        name.is_some_and(|name| self.functions().any(|function| function.name == *name))
+    }
+
+    pub(super) fn path_to(&self, name: &str) -> Vec<String> {
+        self.package.iter().cloned().chain([name.to_owned()]).collect()
+    }
+
+    /// Every call of a function in the file.
+    pub(super) fn calls(&self) -> impl Iterator<Item = Call> {
+        // A function's head looks like a call of it.
+        let is_head = |at: u32| self.functions().any(|function| function.extent.start == at);
+        reads::calls(&self.tokens).filter(move |(token, _)| !is_head(token.1.start)).map(|(token, name)| {
+            let path = match &name[..] {
+                [root, path @ ..] if root == "data" => path.to_vec(),
+                [alias, path @ ..] if self.imports.contains_key(alias) => [&self.imports[alias], path].concat(),
+                own => [&self.package, own].concat(),
+            };
+            Call { at: token.1.start, line: token.1.line, name: name.join("."), path }
+        })
+    }
+}
+
+fn imported(import: &Import) -> Option<(String, Vec<String>)> {
+    let path: Vec<_> = import.refr.span().text().strip_prefix("data.")?.split('.').map(str::to_owned).collect();
+    let alias = import.r#as.as_ref().map(|alias| alias.text().to_owned()).or_else(|| path.last().cloned())?;
+    Some((alias, path))
+}
+
+impl RuleName {
+    fn of(rule: &Rule) -> Self {
+        let (head, kind) = match rule {
+            Rule::Spec { head: RuleHead::Set { refr, .. }, .. } if matches!(**refr, Expr::Var { .. }) => {
+                (refr, Kind::Set)
+            }
+            Rule::Spec { head: RuleHead::Func { refr, .. }, .. } => (refr, Kind::Function),
+            Rule::Spec { head: RuleHead::Set { refr, .. } | RuleHead::Compr { refr, .. }, .. }
+            | Rule::Default { refr, .. } => (refr, Kind::Other),
+        };
+        let mut root = &**head;
+        while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = root {
+            root = refr;
+        }
+        let span = rule.span();
+        Self { name: root.span().text().to_owned(), line: span.line, kind, extent: span.start..span.end }
+    }
+}

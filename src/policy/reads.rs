@@ -1,0 +1,209 @@
+//! What the rules look at, found in their tokens. Errs on the safe side: what is not plainly one of the
+//! known forms counts as reading everything.
+
+use regorus::Source;
+use regorus::unstable::{Lexer, Token, TokenKind};
+
+use super::load::PolicyFault;
+
+/// The changing parts of the input that some rule may read. What nobody reads is not converted, and
+/// where nothing is read that changes from call to call, a decision holds for the next call too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Reads {
+    pub(super) arguments: bool,
+    pub(super) session: bool,
+    pub(super) call: bool,
+    /// A builtin that answers differently each time: the clock, chance, the network.
+    pub(super) changing_builtin: bool,
+}
+
+/// Packages of builtins that do not answer the same twice, and one such function.
+const CHANGING_BUILTINS: [&str; 6] = ["time", "rand", "uuid", "http", "opa", "lookup_ip_addr"];
+
+impl Reads {
+    pub(super) const ALL: Self = Self { arguments: true, session: true, call: true, changing_builtin: true };
+
+    pub(super) fn of(tokens: &[Token]) -> Self {
+        let mut reads = Self::default();
+        for (at, token) in tokens.iter().enumerate() {
+            match word(token) {
+                Some("input") => reads.add_field(path_after(tokens, at).first().map(String::as_str)),
+                Some(name) if CHANGING_BUILTINS.contains(&name) => reads.changing_builtin = true,
+                _ => {}
+            }
+        }
+        reads
+    }
+
+    pub(super) fn or(self, other: Self) -> Self {
+        Self {
+            arguments: self.arguments || other.arguments,
+            session: self.session || other.session,
+            call: self.call || other.call,
+            changing_builtin: self.changing_builtin || other.changing_builtin,
+        }
+    }
+
+    /// Nothing is read that can differ between two calls of one tool by one caller.
+    pub(super) fn only_tool_and_user(self) -> bool {
+        self == Self::default()
+    }
+
+    fn add_field(&mut self, field: Option<&str>) {
+        match field {
+            Some("tool" | "metadata" | "user") => {}
+            Some("arguments") => self.arguments = true,
+            Some("session") => self.session = true,
+            Some("call") => self.call = true,
+            // `input` as a whole, `input[name]`, or a field the contract does not have.
+            _ => *self = self.or(Self { changing_builtin: false, ..Self::ALL }),
+        }
+    }
+}
+
+/// A place in the input or in the data that a rule names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// `["tools", "deny"]` for `data.tools.deny`; as far as it is spelled out.
+    pub(super) path: Vec<String>,
+    pub(super) line: u32,
+}
+
+/// Every `data.…` or `input.…` in a file, without that first word.
+pub(super) fn references(tokens: &[Token], root: &str) -> Vec<Reference> {
+    tokens
+        .iter()
+        .enumerate()
+        .filter(|(at, token)| word(token) == Some(root) && !is_field(tokens, *at))
+        .map(|(at, token)| Reference { path: path_after(tokens, at), line: token.1.line })
+        .collect()
+}
+
+/// Every `name(`, `package.name(` in a file: the token it begins with, and the names.
+pub(super) fn calls(tokens: &[Token]) -> impl Iterator<Item = (&Token, Vec<String>)> {
+    tokens.iter().enumerate().filter_map(|(at, token)| {
+        let first = word(token).filter(|first| !is_field(tokens, at) && !KEYWORDS.contains(first))?;
+        let (path, rest) = split_path(tokens.get(at + 1..)?);
+        let is_call = rest.first().is_some_and(|next| next.1.text() == "(");
+        is_call.then(|| (token, [vec![first.to_owned()], path].concat()))
+    })
+}
+
+/// Words that a bracket may follow without a call. (`contains` is a function as well.)
+const KEYWORDS: [&str; 9] = ["as", "default", "else", "every", "if", "in", "not", "some", "with"];
+
+/// # Errors
+/// What regorus says about a text that is no Rego.
+pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyFault> {
+    let mut lexer = Lexer::new(source);
+    let mut tokens = Vec::new();
+    loop {
+        let token = lexer.next_token().map_err(|error| PolicyFault::from_regorus(source.get_path(), &error))?;
+        if token.0 == TokenKind::Eof {
+            return Ok(tokens);
+        }
+        tokens.push(token);
+    }
+}
+
+fn word(token: &Token) -> Option<&str> {
+    (token.0 == TokenKind::Ident).then(|| token.1.text())
+}
+
+fn is_field(tokens: &[Token], at: usize) -> bool {
+    at.checked_sub(1).and_then(|before| tokens.get(before)).is_some_and(is_dot)
+}
+
+fn is_dot(token: &Token) -> bool {
+    token.1.text() == "."
+}
+
+/// The names that follow the token at `at`, as in `.a["b"].c`.
+fn path_after(tokens: &[Token], at: usize) -> Vec<String> {
+    split_path(tokens.get(at + 1..).unwrap_or_default()).0
+}
+
+/// The names that `tokens` begin with, as in `.a["b"].c`, and what comes after them.
+fn split_path(mut tokens: &[Token]) -> (Vec<String>, &[Token]) {
+    let mut path = Vec::new();
+    loop {
+        match tokens {
+            [dot, name, after @ ..] if is_dot(dot) && name.0 == TokenKind::Ident => {
+                path.push(name.1.text().to_owned());
+                tokens = after;
+            }
+            [open, name, close, after @ ..]
+                if open.1.text() == "[" && name.0 == TokenKind::String && close.1.text() == "]" =>
+            {
+                path.push(name.1.text().to_owned());
+                tokens = after;
+            }
+            _ => return (path, tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reads(rego: &str) -> Reads {
+        let source = Source::from_contents("case.rego".into(), rego.into()).unwrap();
+        Reads::of(&tokens(&source).unwrap())
+    }
+
+    #[test]
+    fn rules_about_tool_metadata_and_user_alone_can_be_cached() {
+        for rego in [
+            "input.tool == \"x\"",
+            "input.metadata.labels[_] == \"pii\"; not is_admin(input.user)",
+            "import input.user as caller",
+            "input[\"tool\"] == \"x\"",
+            "# input.arguments in a comment\ninput.tool",
+            "msg := \"input.arguments in a string\"",
+            "msg := `time.now_ns() in a raw string`",
+            "input.user.roles[_] == data.tools.wanted",
+        ] {
+            assert!(reads(rego).only_tool_and_user(), "{rego}");
+        }
+    }
+
+    #[test]
+    fn whatever_may_change_from_call_to_call_switches_the_cache_off() {
+        for rego in [
+            "input.arguments.path",
+            "input . arguments",
+            "input[\"arguments\"]",
+            "input.session.cost_usd > 1",
+            "input.call.depth > 0",
+            "import input.call",
+            "walk(input, [path, value])",
+            "x := input",
+            "some field; input[field] == 1",
+            "input[\"argu\\u006dents\"]",
+            "import input as everything",
+            "f(input)",
+            "allow with input as {}",
+            "count(input) > 3",
+            "input[`arguments`]",
+            "input.unheard_of",
+            "time.now_ns() > 5",
+            "time[\"now_ns\"]()",
+            "rand.intn(\"x\", 2) == 0",
+            "uuid.rfc4122(\"x\")",
+            "opa.runtime().env",
+            "http.send({})",
+            "net.lookup_ip_addr(\"example.com\")",
+        ] {
+            assert!(!reads(rego).only_tool_and_user(), "{rego}");
+        }
+    }
+
+    #[test]
+    fn only_the_parts_that_are_read_are_converted() {
+        let session = reads("input.session.calls > 3; input.tool");
+        assert_eq!(session, Reads { session: true, ..Reads::default() });
+        let everything = reads("walk(input)");
+        assert_eq!(everything, Reads { changing_builtin: false, ..Reads::ALL });
+    }
+}

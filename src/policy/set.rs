@@ -1,0 +1,104 @@
+//! One compiled policy set: immutable, evaluated by many calls at once.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use regorus::utils::limits::ExecutionTimerConfig;
+use regorus::{Engine, Value};
+
+use super::cache::Cache;
+use super::reads::Reads;
+
+pub(super) struct PolicySet {
+    /// Prepared; cloned for each evaluation, which shares everything compiled.
+    pub(super) engine: Engine,
+    pub(super) version: Arc<str>,
+    pub(super) reads: Reads,
+    /// Whether there is a rule `require_approval` to ask.
+    pub(super) asks_approval: bool,
+    /// An evaluation that takes longer denies.
+    pub(super) timeout: Duration,
+    pub(super) cache: Cache,
+}
+
+/// What the rules said: reasons against the call, reasons to ask a human first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) denials: Vec<String>,
+    pub(super) approvals: Vec<String>,
+}
+
+pub(super) const DENY: &str = "data.tools.deny";
+pub(super) const REQUIRE_APPROVAL: &str = "data.tools.require_approval";
+
+/// Statements evaluated between two looks at the clock.
+const STATEMENTS_PER_CLOCK_READ: NonZeroU32 = NonZeroU32::new(32).unwrap();
+
+impl PolicySet {
+    /// Asks both rule sets about `input`.
+    ///
+    /// Uses the interpreter, not regorus' virtual machine: that one turns an error inside a rule's
+    /// body into "the rule does not apply", which for `deny` means "allowed".
+    ///
+    /// # Errors
+    /// Why there is no answer: a rule erred, took too long, or is no set of strings.
+    pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
+        let started = Instant::now();
+        let mut engine = self.engine.clone();
+        engine.set_input(input);
+        let denials = self.ask(&mut engine, DENY, started)?;
+        let approvals = if self.asks_approval { self.ask(&mut engine, REQUIRE_APPROVAL, started)? } else { Vec::new() };
+        // Builtins are not interrupted, so an evaluation may end late without the timer's noticing.
+        if started.elapsed() > self.timeout {
+            return Err(self.timed_out());
+        }
+        Ok(Verdict { denials, approvals })
+    }
+
+    fn ask(&self, engine: &mut Engine, rule: &str, started: Instant) -> Result<Vec<String>, String> {
+        let limit = self.timeout.checked_sub(started.elapsed()).ok_or_else(|| self.timed_out())?;
+        engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval: STATEMENTS_PER_CLOCK_READ });
+        let value = engine.eval_rule(rule.to_owned()).map_err(|error| format!("{rule}: {error}"))?;
+        reasons(&value).ok_or_else(|| format!("{rule} is {}, not a set of strings", described(&value)))
+    }
+
+    fn timed_out(&self) -> String {
+        format!("the evaluation took longer than {} ms", self.timeout.as_millis())
+    }
+}
+
+impl fmt::Debug for PolicySet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("PolicySet")
+            .field("version", &self.version)
+            .field("reads", &self.reads)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The strings of a set, in order; `None` when it is anything else.
+fn reasons(value: &Value) -> Option<Vec<String>> {
+    let Value::Set(set) = value else { return None };
+    set.iter_sorted()
+        .map(|reason| match reason {
+            Value::String(text) => Some(text.as_ref().to_owned()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn described(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Set(_) => "a set with something else in it",
+        Value::Object(_) => "an object",
+        Value::Undefined => "undefined",
+    }
+}

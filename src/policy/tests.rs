@@ -1,0 +1,128 @@
+//! The policy stage as a whole; what one part alone does is tested beside it.
+
+mod broken;
+mod decisions;
+mod fail_closed;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+use super::*;
+use crate::call::Via;
+use crate::config::ToolsConfig;
+use crate::metrics::Metrics;
+use crate::registry::{Metadata, Snapshot};
+use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+fn config_of(folder: &TempDir) -> PolicyConfig {
+    PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() }
+}
+
+/// A policy of one file with this body after `package tools`.
+fn policy(rules: &str) -> Policy {
+    try_policy(rules).unwrap()
+}
+
+fn try_policy(rules: &str) -> Result<Policy, Vec<PolicyFault>> {
+    Policy::load(&config_of(&folder(&[("tools.rego", &format!("package tools\n{rules}\n"))])))
+}
+
+fn shipped_policy() -> Policy {
+    Policy::load(&PolicyConfig::default()).unwrap()
+}
+
+fn tool(metadata: Metadata) -> Arc<Tool> {
+    struct Unused;
+    impl Executor for Unused {
+        fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+            unreachable!("a policy never runs a tool")
+        }
+    }
+    let name = metadata.name.clone();
+    let parameters = json!({"type": "object"});
+    let definition = ToolDefinition { metadata, parameters, output_schema: None, executor: Arc::new(Unused) };
+    let metrics = Metrics::new("test").unwrap();
+    let snapshot = Snapshot::build(vec![definition], Vec::new(), &ToolsConfig::default(), &metrics).unwrap();
+    snapshot.get(&name).unwrap().clone()
+}
+
+fn plain_tool(name: &str) -> Arc<Tool> {
+    tool(Metadata { name: name.into(), ..Metadata::default() })
+}
+
+fn call_by(roles: &[&str]) -> CallContext {
+    let roles = roles.iter().map(ToString::to_string).collect();
+    CallContext::new("any", Arc::new(Caller::new("alice", "acme", roles)), Via::Rest)
+}
+
+fn arguments(value: Json) -> Arguments {
+    let Json::Object(fields) = value else { panic!("arguments are an object, not {value}") };
+    fields
+}
+
+/// What a plain call with these arguments comes to.
+fn decide(policy: &Policy, given: Json) -> Decision {
+    policy.decide(&call_by(&[]), &plain_tool("calculator"), &arguments(given))
+}
+
+#[test]
+fn the_default_policies_decide_their_cases() {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("policies");
+    let results = cases::run(&PolicyConfig { directory: Some(directory), ..PolicyConfig::default() }).unwrap();
+    assert!(results.len() >= 10, "{results:?}");
+    let failed: Vec<_> = results.iter().filter(|result| result.problem.is_some()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+#[test]
+fn a_case_that_does_not_hold_says_what_was_decided() {
+    let rules =
+        "package tools\ndeny[\"never\"] { input.tool == \"x\" }\nrequire_approval[\"ask\"] { input.tool == \"y\" }\n";
+    let cases = r#"
+- {name: holds, input: {tool: x}, expect: {deny: never}}
+- {name: asks, input: {tool: y}, expect: {require_approval: ask}}
+- {name: wrong decision, input: {tool: x}, expect: allow}
+- {name: wrong reason, input: {tool: x}, expect: {deny: always}}
+- {name: incomplete list, input: {tool: x}, expect: {deny: [never, always]}}
+- {name: typing error, input: {user: {role: admin}}, expect: allow}
+- {name: with a session, input: {session: {cost_usd: 3}, arguments: {any: [1]}}, expect: allow}
+"#;
+    let results = cases::run(&config_of(&folder(&[("tools.rego", rules), ("cases/all.yaml", cases)]))).unwrap();
+    let problems: Vec<_> = results.iter().map(|result| (&*result.name, result.problem.as_deref())).collect();
+    assert_eq!(
+        problems,
+        [
+            ("holds", None),
+            ("asks", None),
+            ("wrong decision", Some("denied: never")),
+            ("wrong reason", Some("denied: never")),
+            ("incomplete list", Some("denied: never")),
+            ("typing error", Some("the policy input has no `input.user.role`")),
+            ("with a session", None),
+        ]
+    );
+}
+
+#[test]
+fn a_broken_file_of_cases_is_named() {
+    let files =
+        [("tools.rego", "package tools\ndeny[\"no\"] { false }"), ("cases/a.yaml", "- {name: x, expectation: allow}")];
+    let faults = cases::run(&config_of(&folder(&files))).unwrap_err();
+    assert!(faults[0].file.ends_with("cases/a.yaml"), "{faults:?}");
+    assert_eq!(faults[0].line, Some(1));
+}

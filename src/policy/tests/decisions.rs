@@ -1,0 +1,307 @@
+//! What is decided, told and remembered.
+
+use std::thread;
+
+use proptest::prelude::*;
+use rust_decimal::Decimal;
+
+use super::*;
+use crate::policy::reads::Reads;
+
+#[test]
+fn the_policy_input_is_a_contract() {
+    let metadata = Metadata {
+        name: "file_write".into(),
+        category: "files".into(),
+        dangerous: true,
+        cost_per_use: Decimal::new(1, 3),
+        labels: vec!["workspace".into()],
+        ..Metadata::default()
+    };
+    let caller = Arc::new(Caller::new("alice", "acme", vec!["operator".into()]));
+    let call = CallContext { depth: 1, dry_run: true, ..CallContext::new("file_write", caller.clone(), Via::Sandbox) };
+    let given = arguments(json!({"path": "a.txt", "lines": [1, -2.5, true, null]}));
+    let input = input::complete(&input::subject(&metadata, &caller), &call, &given, Reads::ALL).unwrap();
+    let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
+    insta::assert_json_snapshot!(input, {".call.id" => "[id]"}, @r#"
+    {
+      "arguments": {
+        "lines": [
+          1,
+          -2.5,
+          true,
+          null
+        ],
+        "path": "a.txt"
+      },
+      "call": {
+        "depth": 1,
+        "dry_run": true,
+        "id": "[id]",
+        "via": "sandbox"
+      },
+      "metadata": {
+        "category": "files",
+        "cost_per_use": 0.001,
+        "dangerous": true,
+        "labels": [
+          "workspace"
+        ],
+        "requires_auth": false,
+        "sandboxed": false,
+        "source": "builtin",
+        "version": "1.0.0"
+      },
+      "session": null,
+      "tool": "file_write",
+      "user": {
+        "anonymous": false,
+        "id": "alice",
+        "roles": [
+          "operator"
+        ],
+        "tenant": "acme"
+      }
+    }
+    "#);
+}
+
+#[test]
+fn the_session_in_the_policy_input_is_a_contract() {
+    let session = input::session("s-1", &["pii".into()], 3, Decimal::new(125, 2));
+    let session: Json = serde_json::from_str(&session.to_json_str().unwrap()).unwrap();
+    insta::assert_json_snapshot!(session, @r#"
+    {
+      "calls": 3,
+      "cost_usd": 1.25,
+      "id": "s-1",
+      "labels": [
+        "pii"
+      ]
+    }
+    "#);
+}
+
+#[test]
+fn parts_that_no_rule_reads_are_left_out() {
+    let caller = Arc::new(Caller::anonymous());
+    let call = CallContext::new("any", caller.clone(), Via::Rest);
+    let subject = input::subject(&Metadata::default(), &caller);
+    let input = input::complete(&subject, &call, &arguments(json!({"a": 1})), Reads::default()).unwrap();
+    assert_eq!(input, subject);
+}
+
+#[test]
+fn every_reason_is_told_in_message_and_details() {
+    let policy = shipped_policy();
+    let write = tool(Metadata { name: "file_write".into(), dangerous: true, ..Metadata::default() });
+    let valid = write.input.validate(Arguments::new()).unwrap();
+    let error = policy.authorize(&call_by(&[]), &write, valid).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Denied);
+    let reasons =
+        ["file_writeには管理者ロールが必要です", "file_write is dangerous: the caller needs the role operator"];
+    for reason in reasons {
+        assert!(error.message().contains(reason), "{error}");
+        assert!(error.details().iter().any(|detail| detail.message == reason && detail.rule == "deny"), "{error:?}");
+    }
+}
+
+#[test]
+fn a_call_without_reasons_gets_a_permit_with_its_arguments() {
+    let policy = shipped_policy();
+    let calculator = plain_tool("calculator");
+    for cached in [false, true] {
+        let given = arguments(json!({"expression": "1+1"}));
+        let valid = calculator.input.validate(given.clone()).unwrap();
+        let permit = policy.authorize(&call_by(&[]), &calculator, valid).unwrap();
+        assert_eq!(permit.arguments(), &given);
+        assert_eq!(permit.version(), &policy.version());
+        assert_eq!(permit.cached(), cached);
+    }
+}
+
+#[test]
+fn a_denial_goes_before_a_request_for_approval() {
+    let policy = policy(
+        "deny[\"no\"] { input.arguments.bad }\nrequire_approval[msg] { input.arguments.costly; msg := \"ask first\" }",
+    );
+    let calculator = plain_tool("calculator");
+    for (given, code) in [
+        (json!({"costly": true}), Some(ErrorCode::ApprovalRequired)),
+        (json!({"costly": true, "bad": true}), Some(ErrorCode::Denied)),
+        (json!({"costly": false}), None),
+    ] {
+        let valid = calculator.input.validate(arguments(given)).unwrap();
+        let result = policy.authorize(&call_by(&[]), &calculator, valid);
+        assert_eq!(result.as_ref().err().map(CallError::code), code);
+        if code == Some(ErrorCode::ApprovalRequired) {
+            let error = result.unwrap_err();
+            assert_eq!((error.message(), &*error.details()[0].rule), ("ask first", "require_approval"));
+        }
+    }
+}
+
+#[test]
+fn a_tool_with_roles_is_closed_to_callers_without_one_whatever_the_policies_say() {
+    let policy = policy("deny[\"no\"] { false }");
+    let tool = tool(Metadata { name: "t".into(), roles: vec!["ops".into(), "dev".into()], ..Metadata::default() });
+    for (roles, allowed) in [(&["dev"][..], true), (&["ops", "x"], true), (&["Dev"], false), (&[], false)] {
+        for _ in 0..2 {
+            let decision = policy.decide(&call_by(roles), &tool, &Arguments::new());
+            assert_eq!(decision.allowed, allowed, "{roles:?}");
+            if !allowed {
+                assert_eq!(decision.denials, ["t needs one of these roles: ops, dev"]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cached_decision_is_never_shared_between_callers_or_tools() {
+    let policy = shipped_policy();
+    let deploy = tool(Metadata { name: "deploy".into(), dangerous: true, ..Metadata::default() });
+    let also_deploy = tool(Metadata { name: "deploy".into(), dangerous: false, ..Metadata::default() });
+    for round in 0..3 {
+        for (roles, tool, allowed) in [
+            (&["operator"][..], &deploy, true),
+            (&[], &deploy, false),
+            (&["operators"], &deploy, false),
+            (&[], &also_deploy, true),
+        ] {
+            let decision = policy.decide(&call_by(roles), tool, &Arguments::new());
+            assert_eq!((decision.allowed, decision.cached), (allowed, round > 0), "{roles:?}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_without_credentials_never_gets_the_decision_of_a_namesake() {
+    let policy = policy("deny[\"sign in\"] { input.user.anonymous }");
+    let calculator = plain_tool("calculator");
+    let namesake = Arc::new(Caller::new("anonymous", "public", Vec::new()));
+    let signed_in = CallContext::new("calculator", namesake, Via::Rest);
+    let anonymous = CallContext::new("calculator", Arc::new(Caller::anonymous()), Via::Rest);
+    assert!(policy.decide(&signed_in, &calculator, &Arguments::new()).allowed);
+    assert!(!policy.decide(&anonymous, &calculator, &Arguments::new()).allowed);
+}
+
+#[test]
+fn policies_about_arguments_are_asked_every_time() {
+    let policy = policy("deny[\"too much\"] { input.arguments.amount > 10 }");
+    let calculator = plain_tool("calculator");
+    for (amount, allowed) in [(1, true), (11, false), (2, true), (12, false)] {
+        let decision = policy.decide(&call_by(&[]), &calculator, &arguments(json!({"amount": amount})));
+        assert_eq!((decision.allowed, decision.cached), (allowed, false));
+    }
+}
+
+#[test]
+fn the_cache_is_bounded() {
+    let policy = shipped_policy();
+    let calculator = plain_tool("calculator");
+    for index in 0..10_000 {
+        let caller = Arc::new(Caller::new(&format!("caller-{index}"), "acme", Vec::new()));
+        policy.decide(&CallContext::new("calculator", caller, Via::Rest), &calculator, &Arguments::new());
+    }
+    assert!(policy.current.load().cache.len() <= 4_096);
+}
+
+#[test]
+fn a_reload_changes_version_and_decisions_and_a_broken_one_changes_nothing() {
+    let folder = folder(&[("tools.rego", "package tools\ndeny[\"first\"] { input.tool }")]);
+    let policy = Policy::load(&config_of(&folder)).unwrap();
+    let first = policy.version();
+    assert_eq!(decide(&policy, json!({})).denials, ["first"]);
+
+    fs::write(folder.path().join("tools.rego"), "package tools\ndeny[\"broken\"] {").unwrap();
+    let faults = policy.reload(&config_of(&folder)).unwrap_err();
+    assert!(faults[0].file.ends_with("tools.rego") && faults[0].line.is_some(), "{faults:?}");
+    assert_eq!(policy.version(), first);
+    assert_eq!(decide(&policy, json!({})).denials, ["first"]);
+
+    fs::write(folder.path().join("tools.rego"), "package tools\ndeny[\"second\"] { input.tool }").unwrap();
+    policy.reload(&config_of(&folder)).unwrap();
+    assert_ne!(policy.version(), first);
+    assert_eq!(decide(&policy, json!({})).denials, ["second"]);
+}
+
+#[test]
+fn the_version_follows_the_content_not_the_place() {
+    let files = [("tools.rego", "package tools\ndeny[\"no\"] { false }")];
+    let versions: Vec<_> = (0..2).map(|_| Policy::load(&config_of(&folder(&files))).unwrap().version()).collect();
+    assert_eq!(versions[0], versions[1]);
+    assert_eq!(versions[0].len(), 16);
+}
+
+#[test]
+fn old_and_new_syntax_load_side_by_side() {
+    let folder = folder(&[
+        ("old.rego", "package tools\nimport data.limits\ndeny[msg] { limits.over(input.arguments.n); msg := \"old\" }"),
+        ("new.rego", "package tools\nimport rego.v1\ndeny contains \"new\" if input.arguments.n > 5"),
+        ("deeper/limits.rego", "package limits\nimport rego.v1\nover(n) if n > 3"),
+    ]);
+    let policy = Policy::load(&config_of(&folder)).unwrap();
+    for (n, denials) in [(1, &[][..]), (4, &["old"]), (6, &["new", "old"])] {
+        assert_eq!(decide(&policy, json!({"n": n})).denials, denials);
+    }
+}
+
+#[test]
+fn the_helpers_are_there_unless_a_folder_brings_its_own() {
+    let rule = ("tools.rego", "package tools\ndeny[\"no\"] { not is_admin(input.user) }");
+    let admin = call_by(&["admin"]);
+    let calculator = plain_tool("calculator");
+    let shipped = Policy::load(&config_of(&folder(&[rule]))).unwrap();
+    assert!(shipped.decide(&admin, &calculator, &Arguments::new()).allowed);
+    let own = ("lib.rego", "package tools\nis_admin(user) { user.id == \"root\" }");
+    let replaced = Policy::load(&config_of(&folder(&[rule, own]))).unwrap();
+    assert!(!replaced.decide(&admin, &calculator, &Arguments::new()).allowed);
+}
+
+#[test]
+fn many_calls_decide_at_once_and_each_gets_its_own_answer() {
+    let policy = policy("deny[msg] { input.arguments.n % 2 == 1; msg := sprintf(\"%d is odd\", [input.arguments.n]) }");
+    let calculator = plain_tool("calculator");
+    thread::scope(|scope| {
+        for thread in 0..8 {
+            let (policy, calculator) = (&policy, &calculator);
+            scope.spawn(move || {
+                for n in (0..200).map(|index| thread * 200 + index) {
+                    let decision = policy.decide(&call_by(&[]), calculator, &arguments(json!({"n": n})));
+                    let expected = if n % 2 == 1 { vec![format!("{n} is odd")] } else { Vec::new() };
+                    assert_eq!(decision.denials, expected);
+                }
+            });
+        }
+        for _ in 0..20 {
+            let rule = "deny[msg] { input.arguments.n % 2 == 1; msg := sprintf(\"%d is odd\", [input.arguments.n]) }";
+            policy.reload(&config_of(&folder(&[("tools.rego", &format!("package tools\n{rule}"))]))).unwrap();
+        }
+    });
+}
+
+fn any_json() -> impl Strategy<Value = Json> {
+    let leaf = prop_oneof![
+        Just(Json::Null),
+        any::<bool>().prop_map(Json::from),
+        any::<i64>().prop_map(Json::from),
+        any::<u64>().prop_map(Json::from),
+        any::<f64>().prop_filter("JSON has no such number", |number| number.is_finite()).prop_map(Json::from),
+        any::<String>().prop_map(Json::from),
+    ];
+    leaf.prop_recursive(6, 64, 8, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..8).prop_map(Json::from),
+            prop::collection::hash_map(any::<String>(), inner, 0..8)
+                .prop_map(|fields| Json::Object(fields.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_policy_sees_arguments_as_they_are(value in any_json()) {
+        let converted = input::converted(&value, 1).unwrap();
+        prop_assert_eq!(converted, regorus::Value::from(value));
+    }
+}
