@@ -14,9 +14,6 @@ mod rate;
 #[cfg(test)]
 mod tests;
 
-#[cfg(test)]
-pub(crate) use self::tests::in_paused_time;
-
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -27,6 +24,9 @@ use crate::call::{CallContext, Caller, RateState};
 use crate::config::LimitsConfig;
 use crate::error::CallError;
 use crate::registry::Tool;
+
+#[cfg(test)]
+pub(crate) use self::tests::in_paused_time;
 
 /// All limits of the gateway.
 #[derive(Debug)]

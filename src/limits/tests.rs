@@ -2,6 +2,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep};
@@ -306,6 +307,21 @@ async fn caps_change_while_calls_run() {
     assert!(admit(4).await.is_err());
     running.clear();
     assert_eq!(limits.in_flight(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_left_by_a_caller_that_hangs_up_counts_for_a_lowered_cap() {
+    let limits = limits(|config| config.max_queued = 1);
+    let call = call_by("a", "t");
+    let admit = async |cap| limits.admit(&call, &capped("any", cap)).await;
+    let (first, _second) = (admit(2).await.unwrap(), admit(2).await.unwrap());
+    let mut next = Box::pin(admit(2));
+    assert!((&mut next).now_or_never().is_none());
+    drop(first); // The slot is meant for `next` from now on.
+    assert!(admit(1).await.is_err(), "lowered, and the queue is full");
+    drop(next);
+    assert!(admit(1).now_or_never().is_none(), "the second call is as many as may run");
+    assert_eq!(limits.in_flight(), 1);
 }
 
 #[tokio::test(start_paused = true)]
