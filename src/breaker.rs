@@ -11,7 +11,6 @@ mod gate;
 #[cfg(test)]
 mod tests;
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -188,15 +187,13 @@ impl Trial {
         gate.still_permits(pass).map_err(|wait| circuit_open(upstream, wait))
     }
 
-    /// Awaits the work and records its outcome once, by the error's blame.
-    pub async fn watch<T>(self, work: impl Future<Output = Result<T, CallError>>) -> Result<T, CallError> {
-        let result = work.await;
+    /// Records how the call ended, once, by the error's blame.
+    pub fn record(self, error: Option<&CallError>) {
         if let Some(admitted) = self.0
-            && let Some(outcome) = outcome(result.as_ref().err())
+            && let Some(outcome) = outcome(error)
         {
             admitted.gate.record(&admitted.pass, outcome);
         }
-        result
     }
 }
 
