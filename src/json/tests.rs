@@ -124,6 +124,15 @@ fn the_digest_is_that_of_the_rfc_8785_form() {
     assert_eq!(digest_of(example), <[u8; 32]>::from(Sha256::digest(canonical)));
 }
 
+/// The order of UTF-16 code units (RFC 8785 §3.2.3): in UTF-8 the last two would change places.
+#[test]
+fn keys_stand_in_the_order_of_utf_16() {
+    use sha2::{Digest, Sha256};
+    let canonical = "{\"\\r\":1,\"1\":2,\"é\":3,\"€\":4,\"😀\":5,\"\u{fb33}\":6}";
+    let keys = json!({"\u{fb33}": 6, "😀": 5, "€": 4, "é": 3, "1": 2, "\r": 1});
+    assert_eq!(digest_of(keys), <[u8; 32]>::from(Sha256::digest(canonical)));
+}
+
 #[test]
 fn equal_values_share_a_digest_and_different_ones_do_not() {
     assert_eq!(digest_of(json!({"n": 1.0})), digest_of(json!({"n": 1})));

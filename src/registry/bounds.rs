@@ -1,7 +1,7 @@
 //! What a schema must keep to before it is compiled, so that applying it stays cheap however
 //! hostile its author: its size, its patterns, its references, and how widely it branches.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -32,7 +32,7 @@ pub(super) fn check(document: &Value) -> Result<Bounds, InvalidSchema> {
     let mut size = Size::default();
     size.add(document, 1)?;
     let mut survey = Survey::new(document);
-    survey.visit_all(document)?;
+    survey.visit_all()?;
     Ok(Bounds { fan_out: survey.widest, asks_integers: size.asks_integers })
 }
 
@@ -119,24 +119,30 @@ struct Survey<'s> {
 
 impl<'s> Survey<'s> {
     fn new(root: &'s Value) -> Self {
-        Self { root, anchors: HashMap::new(), known: HashMap::new(), widest: 1 }
+        let mut anchors = HashMap::new();
+        note_anchors(root, &mut anchors);
+        Self { root, anchors, known: HashMap::new(), widest: 1 }
     }
 
-    fn visit_all(&mut self, root: &'s Value) -> Result<(), InvalidSchema> {
-        let mut all = Vec::new();
-        let mut pending = vec![root];
+    /// Every schema that can come to apply, what is referred to included, wherever it stands.
+    fn visit_all(&mut self) -> Result<(), InvalidSchema> {
+        let mut seen = HashSet::new();
+        let mut pending = vec![self.root];
         while let Some(schema) = pending.pop() {
             let Value::Object(keywords) = schema else { continue };
+            if !seen.insert(std::ptr::from_ref(schema)) {
+                continue;
+            }
             if keywords.contains_key("$id") && !std::ptr::eq(schema, self.root) {
                 return refuse("its schema has an `$id` below its root; use `$defs` and `#/$defs/…`");
             }
-            for anchor in ["$anchor", "$dynamicAnchor"].iter().filter_map(|key| keywords.get(*key)?.as_str()) {
-                self.anchors.insert(anchor, schema);
-            }
+            self.fan_out(schema, 0)?;
             pending.extend(IN_PLACE.iter().chain(&INSIDE).flat_map(|keyword| subschemas(keywords, keyword)));
-            all.push(schema);
+            for reference in references(keywords) {
+                pending.push(self.resolve(reference)?);
+            }
         }
-        all.into_iter().try_for_each(|schema| self.fan_out(schema, 0).map(drop))
+        Ok(())
     }
 
     fn fan_out(&mut self, schema: &'s Value, steps: usize) -> Result<u64, InvalidSchema> {
@@ -154,13 +160,8 @@ impl<'s> Survey<'s> {
         for part in IN_PLACE.iter().flat_map(|keyword| subschemas(keywords, keyword)) {
             sum = sum.saturating_add(self.fan_out(part, steps + 1)?);
         }
-        for reference in REFERENCES.iter().filter_map(|keyword| keywords.get(*keyword)?.as_str()) {
-            let Some(target) = self.resolve(reference) else {
-                return refuse(format!(
-                    "its schema refers to {:?}; only what stands in the schema itself can be referred to, as `#/…`",
-                    shorten(reference, 100)
-                ));
-            };
+        for reference in references(keywords) {
+            let target = self.resolve(reference)?;
             sum = sum.saturating_add(self.fan_out(target, steps + 1)?);
         }
         let sum = sum.max(1);
@@ -172,11 +173,36 @@ impl<'s> Survey<'s> {
         Ok(sum)
     }
 
-    fn resolve(&self, reference: &str) -> Option<&'s Value> {
+    fn resolve(&self, reference: &str) -> Result<&'s Value, InvalidSchema> {
         let base = self.root.get("$id").and_then(Value::as_str).unwrap_or_default();
-        let fragment = reference.strip_prefix(base.trim_end_matches('#')).unwrap_or(reference).strip_prefix('#')?;
-        local(self.root, fragment).or_else(|| self.anchors.get(fragment).copied())
+        let relative = reference.strip_prefix(base.trim_end_matches('#')).unwrap_or(reference);
+        let target = relative
+            .strip_prefix('#')
+            .and_then(|fragment| local(self.root, fragment).or_else(|| self.anchors.get(fragment).copied()));
+        target.ok_or_else(|| {
+            let reference = shorten(reference, 100);
+            InvalidSchema(format!(
+                "its schema refers to {reference:?}; only what stands in the schema itself can be referred to, as `#/…`"
+            ))
+        })
     }
+}
+
+fn note_anchors<'s>(value: &'s Value, anchors: &mut HashMap<&'s str, &'s Value>) {
+    match value {
+        Value::Object(members) => {
+            for anchor in ["$anchor", "$dynamicAnchor"].iter().filter_map(|key| members.get(*key)?.as_str()) {
+                anchors.insert(anchor, value);
+            }
+            members.values().for_each(|member| note_anchors(member, anchors));
+        }
+        Value::Array(items) => items.iter().for_each(|item| note_anchors(item, anchors)),
+        _ => {}
+    }
+}
+
+fn references(keywords: &Map<String, Value>) -> impl Iterator<Item = &str> {
+    REFERENCES.iter().filter_map(|keyword| keywords.get(*keyword)?.as_str())
 }
 
 /// What a reference's fragment (what follows `#`) points at, unless it is an anchor.
@@ -235,6 +261,10 @@ mod tests {
             (json!({"items": {"$ref": "https://x.example/y.json"}}), "only what stands in the schema itself"),
             (json!({"items": {"$ref": "file:///etc/passwd"}}), "only what stands in the schema itself"),
             (json!({"$ref": "#/$defs/missing"}), "only what stands in the schema itself"),
+            (
+                json!({"$ref": "#/components/a", "components": {"a": {"items": {"$ref": "file:///etc/passwd"}}}}),
+                "only what stands in the schema itself",
+            ),
             (json!({"$ref": "#"}), "a circle"),
             (json!({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}, {}]}}}), "a circle"),
             (json!({"items": {"$id": "inner"}}), "`$id` below its root"),

@@ -20,7 +20,7 @@ const LIKELY_MEANT: f64 = 0.8;
 /// Places in a value for which all its misfits are looked for.
 const MOST_NODES: u64 = 5_000;
 /// The same, times the alternatives of the schema for each level of nesting.
-const MOST_EFFORT: u64 = 50_000;
+const MOST_EFFORT: u64 = 100_000;
 
 /// One thing that does not fit.
 #[derive(Debug)]
@@ -317,8 +317,8 @@ fn with_article(kind: &str) -> String {
 pub(super) fn brief(value: &Value) -> String {
     match value {
         Value::String(text) => Value::String(shorten(text, LONGEST_VALUE)).to_string(),
-        Value::Array(items) => format!("an array of {}", items.len()),
-        Value::Object(members) => format!("an object of {}", members.len()),
+        Value::Array(items) => format!("an array of {} items", items.len()),
+        Value::Object(members) => format!("an object of {} members", members.len()),
         other => other.to_string(),
     }
 }

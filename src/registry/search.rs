@@ -64,27 +64,29 @@ impl SearchIndex {
 
     /// Positions in `tools` with their scores, best first, equals in the order of the tools.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(usize, f64)> {
-        let mut scores = HashMap::<usize, f64>::new();
+        let mut scores = vec![0.0; self.tools];
+        let mut best = vec![0.0; self.tools];
         let mut asked = words(query);
         asked.sort_unstable();
         asked.dedup();
         for word in asked.iter().take(LONGEST_QUERY) {
             // A tool that has a word in several forms is not better than one that has it once.
-            let mut best = HashMap::<usize, f64>::new();
+            best.fill(0.0);
             for (postings, weight) in self.matches(word) {
                 let rarity = self.rarity(postings.len());
                 for posting in postings {
-                    let score = best.entry(posting.tool).or_default();
-                    *score = score.max(weight * rarity * posting.weight);
+                    best[posting.tool] = f64::max(best[posting.tool], weight * rarity * posting.weight);
                 }
             }
-            for (tool, score) in best {
-                *scores.entry(tool).or_default() += score;
-            }
+            scores.iter_mut().zip(&best).for_each(|(score, gained)| *score += gained);
         }
-        let mut ranked: Vec<_> = scores.into_iter().collect();
-        ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        ranked.truncate(at_most);
+        let mut ranked: Vec<_> = scores.into_iter().enumerate().filter(|(_, score)| *score > 0.0).collect();
+        let by_score = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        if at_most < ranked.len() {
+            ranked.select_nth_unstable_by(at_most, by_score);
+            ranked.truncate(at_most);
+        }
+        ranked.sort_unstable_by(by_score);
         ranked
     }
 

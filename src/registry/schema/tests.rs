@@ -76,7 +76,7 @@ fn a_refusal_says_where_and_what_to_do() {
         (json!({"expression": "1", "items": [{}]}), "/items/0/name required: `items[0].name` is missing: add it"),
         (
             json!({"expression": "1", "items": [{"name": 1, "a/b": []}]}),
-            "/items/0/a~1b type: `items[0].a/b` must be true or false, got an array of 0",
+            "/items/0/a~1b type: `items[0].a/b` must be true or false, got an array of 0 items",
         ),
         (json!({"expression": "1", "who": 3}), "/who anyOf: `who` must be a string or null, got 3"),
         (
@@ -274,8 +274,9 @@ fn arguments_nested_under_the_tools_own_name_are_unwrapped() {
     let own = json!({"properties": {"calculator": {"type": "object"}, "n": {}}, "required": ["n"]});
     assert!(coerced(&own, json!({"calculator": {"n": 3}})).is_none());
     let open = json!({"properties": {"n": {"type": "integer"}}});
-    let nested = json!({"calculator": {"n": 3}});
-    assert_eq!(coerced(&open, nested.clone()), Some((nested, Vec::new())), "it fits as it is");
+    for nested in [json!({"calculator": {"n": 3}}), json!({"calculator": {"n": 3.0}})] {
+        assert_eq!(coerced(&open, nested.clone()), Some((nested, Vec::new())), "it fits as it is");
+    }
 }
 
 #[test]
@@ -299,7 +300,7 @@ fn an_output_that_does_not_fit_is_told_alike() {
     assert!(schema.misfits(&json!([1, 2])).is_empty());
     let details = schema.misfits(&json!([1, "2"]));
     assert_eq!((details[0].path.as_str(), details[0].rule.as_str()), ("/1", "type"));
-    assert_eq!(schema.misfits(&json!({}))[0].message, "the output must be an array, got an object of 0");
+    assert_eq!(schema.misfits(&json!({}))[0].message, "the output must be an array, got an object of 0 members");
 }
 
 /// Arguments somewhere near the schema of the properties below.
