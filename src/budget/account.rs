@@ -20,16 +20,17 @@ impl Amount {
 
     /// The sum, ending at the largest value there is.
     pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            cost_usd: self.cost_usd.saturating_add(other.cost_usd),
-            tokens: self.tokens.saturating_add(other.tokens),
-        }
+        Self { cost_usd: add(self.cost_usd, other.cost_usd), tokens: self.tokens.saturating_add(other.tokens) }
     }
 
     /// The difference, ending at zero.
     pub(super) fn minus(self, other: Self) -> Self {
         Self {
-            cost_usd: self.cost_usd.saturating_sub(other.cost_usd).max(Decimal::ZERO),
+            cost_usd: if other.cost_usd.is_zero() {
+                self.cost_usd
+            } else {
+                self.cost_usd.saturating_sub(other.cost_usd).max(Decimal::ZERO)
+            },
             tokens: self.tokens.saturating_sub(other.tokens),
         }
     }
@@ -37,6 +38,11 @@ impl Amount {
     fn covers(self, other: Self) -> bool {
         self.cost_usd >= other.cost_usd && self.tokens >= other.tokens
     }
+}
+
+/// Most tools cost nothing: adding nothing is free.
+fn add(sum: Decimal, more: Decimal) -> Decimal {
+    if more.is_zero() { sum } else { sum.saturating_add(more) }
 }
 
 /// What counts against a scope's limits.
@@ -47,53 +53,61 @@ pub(super) struct Balance {
 }
 
 impl Balance {
-    pub(super) fn used(self) -> Amount {
-        self.spent.plus(self.held)
+    /// What is left of a limit of money.
+    pub(super) fn left_of_cost(&self, most: Decimal) -> Decimal {
+        most.saturating_sub(add(self.spent.cost_usd, self.held.cost_usd)).max(Decimal::ZERO)
+    }
+
+    /// What is left of a limit of tokens.
+    pub(super) fn left_of_tokens(&self, most: u64) -> u64 {
+        most.saturating_sub(self.spent.tokens.saturating_add(self.held.tokens))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Account {
     balance: Balance,
-    /// The part of `spent` that the store does not know of; only a day's account is ever saved.
-    unsaved: Amount,
+    /// The part of `spent` that the store knows of; only a day's account is ever saved.
+    saved: Amount,
+    /// When a call last took the account in hand or gave it back; kept for named scopes only.
     last_used: Instant,
 }
 
 impl Account {
     pub(super) fn new() -> Self {
-        Self { balance: Balance::default(), unsaved: Amount::ZERO, last_used: Instant::now() }
+        Self { balance: Balance::default(), saved: Amount::ZERO, last_used: Instant::now() }
     }
 
-    pub(super) fn balance(&self) -> Balance {
-        self.balance
+    pub(super) fn balance(&self) -> &Balance {
+        &self.balance
     }
 
     pub(super) fn last_used(&self) -> Instant {
         self.last_used
     }
 
-    pub(super) fn hold(&mut self, amount: Amount, now: Instant) {
-        self.balance.held = self.balance.held.plus(amount);
+    pub(super) fn touch(&mut self, now: Instant) {
         self.last_used = now;
+    }
+
+    pub(super) fn hold(&mut self, amount: Amount) {
+        self.balance.held = self.balance.held.plus(amount);
     }
 
     /// Ends a hold: `spent` of it is gone, the rest is free again.
-    pub(super) fn settle(&mut self, held: Amount, spent: Amount, now: Instant) {
+    pub(super) fn settle(&mut self, held: Amount, spent: Amount) {
         debug_assert!(self.balance.held.covers(held), "a hold of {held:?} is settled twice: {self:?}");
         self.balance.held = self.balance.held.minus(held);
         self.balance.spent = self.balance.spent.plus(spent);
-        self.unsaved = self.unsaved.plus(spent);
-        self.last_used = now;
     }
 
     pub(super) fn unsaved(&self) -> Amount {
-        self.unsaved
+        self.balance.spent.minus(self.saved)
     }
 
-    /// The store has taken in `saved` and now knows of `stored` in all, be it from this process or another.
-    pub(super) fn saved(&mut self, saved: Amount, stored: Amount) {
-        self.unsaved = self.unsaved.minus(saved);
-        self.balance.spent = stored.plus(self.unsaved);
+    /// The store has taken in `added` and now knows of `total` in all, be it from this process or another.
+    pub(super) fn saved(&mut self, added: Amount, total: Amount) {
+        self.balance.spent = total.plus(self.unsaved().minus(added));
+        self.saved = total;
     }
 }

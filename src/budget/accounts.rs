@@ -162,30 +162,40 @@ impl Accounts {
     /// Sets aside what is asked in every account, or nothing in any.
     pub(super) fn reserve(&self, limits: &Limits, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
-        let balances = locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| a.balance()));
+        let balances =
+            locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
         let (reserved, before) = limits.fit(&balances, asked)?;
-        let now = Instant::now();
         for account in locked.iter_mut().flatten() {
-            account.hold(reserved, now);
+            account.hold(reserved);
         }
+        touch(&mut locked);
         Ok((reserved, before))
     }
 
     /// Ends a reservation, `spent` of it being gone, and says where the accounts stand now.
     pub(super) fn settle(self, reserved: Amount, spent: Amount) -> PerScope<Balance> {
-        let now = Instant::now();
-        self.0.map(|account| match account {
+        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
+        touch(&mut locked);
+        locked.map(|account| match account {
             None => Balance { spent, held: Amount::ZERO },
-            Some(account) => {
-                let mut account = lock(&account);
-                account.settle(reserved, spent, now);
-                account.balance()
+            Some(mut account) => {
+                account.settle(reserved, spent);
+                *account.balance()
             }
         })
     }
 
     pub(super) fn balances(&self) -> PerScope<Balance> {
-        self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| lock(a).balance()))
+        self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| *lock(a).balance()))
+    }
+}
+
+/// Only named scopes are ever idle; a call without ids need not ask for the time.
+fn touch(locked: &mut PerScope<Option<MutexGuard<'_, Account>>>) {
+    let mut named = locked.iter_mut().take(Scope::NAMED.len()).flatten().peekable();
+    if named.peek().is_some() {
+        let now = Instant::now();
+        named.for_each(|account| account.touch(now));
     }
 }
 

@@ -126,16 +126,15 @@ impl Limits {
         };
         for scope in Scope::ALL {
             let at = scope as usize;
-            let used = balances[at].used();
             if let Some(limit) = &self.cost_usd[at] {
-                let left = limit.most.saturating_sub(used.cost_usd).max(Decimal::ZERO);
+                let left = balances[at].left_of_cost(limit.most);
                 if left < narrowest.left.cost_usd {
                     narrowest.left.cost_usd = left;
                     narrowest.by_cost = scope;
                 }
             }
             if let Some(limit) = &self.tokens[at] {
-                let left = limit.most.saturating_sub(used.tokens);
+                let left = balances[at].left_of_tokens(limit.most);
                 if left < narrowest.left.tokens {
                     narrowest.left.tokens = left;
                     narrowest.by_tokens = scope;

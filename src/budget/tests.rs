@@ -86,7 +86,7 @@ fn the_defaults_are_those_of_the_specification() {
     let cases = [
         (BudgetConfig { max_tokens_per_request: default.max_tokens_per_request, ..wide.clone() }, 10_000),
         (BudgetConfig { token_budget_per_agent: default.token_budget_per_agent, ..wide.clone() }, 5_000),
-        (BudgetConfig { token_budget_per_task: default.token_budget_per_task, ..wide.clone() }, 20_000),
+        (BudgetConfig { token_budget_per_task: default.token_budget_per_task, ..wide }, 20_000),
     ];
     for (config, tokens) in cases {
         let found = Budgets::new(&config).check_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 1)).unwrap();
