@@ -14,7 +14,7 @@ use crate::call::Deadline;
 use crate::error::{CallError, ErrorCode};
 
 /// Enough for the deepest syntax tree that 4 KiB of text can spell. Touched pages alone take memory.
-const STACK_BYTES: usize = 256 << 20;
+const STACK_BYTES: usize = 64 << 20;
 
 /// How long past its limit a run may take to notice it. After that the caller is answered without it.
 const GRACE: Duration = Duration::from_secs(1);

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::WorkspaceConfig;
+use crate::config::{SessionConfig, WorkspaceConfig};
+use crate::session::Sessions;
 use crate::sources::{Attempt, ToolDefinition};
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
@@ -84,6 +85,28 @@ fn what_a_policy_goes_by_is_said_of_each_tool() {
     - "file_write [files] 60/min dangerous session_aware"
     - "json_query [data] 600/min idempotent"
     "#);
+}
+
+/// Fault 11: a session id without an owner.
+#[tokio::test]
+async fn the_same_session_id_of_another_caller_or_tenant_opens_another_workspace() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let workspaces = Workspaces::new(directory.path().into(), &WorkspaceConfig::default());
+    let (write, read) = (file_write::definition(&workspaces), file_read::definition(&workspaces));
+    let sessions = Sessions::new(&SessionConfig::default());
+    let call_of = |caller: Caller| {
+        let session = sessions.open(&caller, "monday").unwrap();
+        CallContext { session: Some(session), ..CallContext::new("file_read", Arc::new(caller), Via::Rest) }
+    };
+    let ours = call_of(Caller::new("ada", "acme", Vec::new()));
+    run_within(&write, &ours, json!({"path": "plan.txt", "content": "ours"})).await.unwrap();
+    let again = run_within(&read, &ours, json!({"path": "plan.txt"})).await.unwrap();
+    assert_eq!(again.value["content"], "ours");
+    for other in [Caller::new("eve", "acme", Vec::new()), Caller::new("ada", "other", Vec::new()), Caller::anonymous()]
+    {
+        let refused = run_within(&read, &call_of(other), json!({"path": "plan.txt"})).await.unwrap_err();
+        assert!(refused.message().contains("there is no plan.txt"), "{refused}");
+    }
 }
 
 #[tokio::test]

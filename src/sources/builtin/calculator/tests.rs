@@ -170,6 +170,17 @@ fn small_arithmetic() -> impl Strategy<Value = (String, i64)> {
     })
 }
 
+/// Every form the quick way understands, without needless parentheses.
+fn plain_arithmetic() -> impl Strategy<Value = String> {
+    "[0-9]{1,3}|[0-9]{0,2}\\.[0-9]{1,2}".prop_recursive(4, 8, 2, |inner| {
+        prop_oneof![
+            4 => (inner.clone(), " ?[-+*/] ?", inner.clone()).prop_map(|(left, sign, right)| left + &sign + &right),
+            1 => inner.clone().prop_map(|inner| format!("({inner})")),
+            1 => inner.prop_map(|inner| format!("-{inner}")),
+        ]
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -180,11 +191,13 @@ proptest! {
     }
 
     #[test]
-    fn the_quick_way_and_fend_agree(expression in "[-(]{0,2}[0-9]{1,3}(\\.[0-9]{1,2})?( ?[-+*/] ?-?[0-9.]{1,4}\\)?){0,4}") {
-        if let Some(quick) = arithmetic::evaluate(&expression) {
-            let mut context = fend_core::Context::new();
-            let slow = fend_core::evaluate(&expression, &mut context).unwrap();
-            prop_assert_eq!(quick.to_string(), slow.get_main_result());
+    fn the_quick_way_and_fend_agree(expression in plain_arithmetic()) {
+        let mut context = fend_core::Context::new();
+        let slow = fend_core::evaluate(&expression, &mut context).map(|result| result.get_main_result().to_owned());
+        match arithmetic::evaluate(&expression) {
+            Some(quick) => prop_assert_eq!(Ok(quick.to_string()), slow),
+            // Left to fend for want of an exact decimal, not for want of understanding.
+            None => prop_assert!(slow.is_err() || expression.contains('/')),
         }
     }
 
