@@ -31,6 +31,7 @@ use crate::error::{CallError, ErrorCode};
 use crate::readiness::Readiness;
 use crate::record::CallRecord;
 
+pub(crate) use self::chain::shortened;
 pub use self::verify::{AuditFault, Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.

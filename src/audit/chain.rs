@@ -250,6 +250,7 @@ fn micros<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::O
     serializer.collect_str(&format_args!("{timestamp:.6}"))
 }
 
-fn shortened(text: &str) -> &str {
+/// `text`, or as much of it as is kept of what callers write.
+pub(crate) fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }
