@@ -1,4 +1,8 @@
-//! What an operator may decide: one YAML file, one struct a topic, every default beside its field.
+//! What an operator may decide: one YAML file, one struct a topic. Each topic's file has its defaults, the
+//! environment variables that override it, and what makes no sense in it, side by side.
+//!
+//! [`Config::load`] is the way in: file → tree (`document`) → variables filled in (`interpolate`) → typed
+//! (`reader`) → overrides → check. Nothing of a configuration with a fault is used.
 
 mod audit;
 mod auth;
@@ -14,19 +18,36 @@ mod session;
 mod telemetry;
 mod tools;
 
-use std::path::PathBuf;
+mod check;
+mod document;
+mod environment;
+mod fault;
+mod interpolate;
+mod overrides;
+mod reader;
+mod schema;
+mod watch;
+
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use self::check::{Finding, Findings};
+use self::document::Document;
+use self::overrides::Overrides;
 
 pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::BreakerConfig;
 pub use self::budget::BudgetConfig;
+pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
+pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
+pub use self::schema::json_schema;
 pub use self::secret::Secret;
 pub use self::server::ServerConfig;
 pub use self::session::SessionConfig;
@@ -34,13 +55,14 @@ pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
+pub use self::watch::Watcher;
 
 /// The whole configuration. `Config::default()` is what runs with no file at all.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Where the audit trail, the store and the workspaces stand, unless they say otherwise.
-    /// Default: `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho`.
+    /// Default: `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
     pub server: ServerConfig,
     pub auth: AuthConfig,
@@ -55,3 +77,126 @@ pub struct Config {
     pub audit: AuditConfig,
     pub telemetry: TelemetryConfig,
 }
+
+impl Config {
+    /// The file, if one is named, with the environment's overrides on top, checked.
+    /// Relative paths in it count from the working directory.
+    ///
+    /// # Errors
+    /// Everything found wrong: what does not fit its type first; what makes no sense only once all fits.
+    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigFault>> {
+        let document = file.map(Document::open).transpose().map_err(|fault| vec![fault])?;
+        Self::from_document(document, environment)
+    }
+
+    /// What makes no sense although every type is right, as it stands: for a configuration put together by hand.
+    pub fn check(&self) -> Vec<ConfigFault> {
+        let place = |finding: Finding| {
+            let setting = finding.setting.clone();
+            finding.into_fault(Place::Setting(setting))
+        };
+        self.findings().into_iter().map(place).collect()
+    }
+
+    /// Where everything that outlives the process stands.
+    pub fn state_directory(&self) -> PathBuf {
+        self.state_directory.clone().unwrap_or_else(|| "sekisho-state".into())
+    }
+
+    pub fn audit_file(&self) -> PathBuf {
+        self.audit.file.clone().unwrap_or_else(|| self.state_directory().join("audit.jsonl"))
+    }
+
+    pub fn store_file(&self) -> PathBuf {
+        self.state_directory().join("sekisho.db")
+    }
+
+    pub fn workspaces_directory(&self) -> PathBuf {
+        self.tools.workspace.directory.clone().unwrap_or_else(|| self.state_directory().join("workspaces"))
+    }
+
+    fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigFault>> {
+        let mut faults = Vec::new();
+        let (mut config, document) = match document {
+            None => (Self::default(), None),
+            Some(mut document) => {
+                faults.extend(interpolate::interpolate(&mut document, environment));
+                let config = reader::read(&document).unwrap_or_else(|misfits| {
+                    faults.extend(misfits);
+                    Self::default()
+                });
+                (config, Some(document))
+            }
+        };
+        let mut overrides = Overrides::new(environment);
+        config.override_from(&mut overrides);
+        faults.append(&mut overrides.faults);
+        if faults.is_empty() {
+            let placed = |finding| place(finding, &overrides, document.as_ref());
+            faults.extend(config.findings().into_iter().map(placed));
+        }
+        faults.sort_by(|one, other| one.place.cmp(&other.place));
+        if faults.is_empty() { Ok(config) } else { Err(faults) }
+    }
+
+    fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("SEKISHO_STATE_DIRECTORY", "state_directory", &mut self.state_directory);
+        if self.state_directory.is_none() {
+            self.state_directory = environment.default_state_directory();
+        }
+        self.server.override_from(environment);
+        self.tools.override_from(environment);
+        self.limits.override_from(environment);
+        self.budget.override_from(environment);
+        self.breaker.override_from(environment);
+        self.outbound.override_from(environment);
+        self.telemetry.override_from(environment);
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut findings = Findings::default();
+        self.check_exposure(&mut findings);
+        self.server.check(&mut findings);
+        self.auth.check(&mut findings);
+        self.tools.check(&mut findings);
+        self.limits.check(&mut findings);
+        self.policy.check(&mut findings);
+        self.budget.check(&mut findings);
+        self.breaker.check(&mut findings);
+        self.execution.check(&mut findings);
+        self.outbound.check(&mut findings);
+        self.session.check(&mut findings);
+        self.audit.check(&mut findings);
+        self.telemetry.check(&mut findings);
+        findings.found
+    }
+
+    /// Secure by default: what others can reach asks who they are, unless told in so many words not to.
+    fn check_exposure(&self, findings: &mut Findings) {
+        let open_on_purpose = self.auth.anonymous == AnonymousAccess::Always;
+        if !self.server.is_loopback() && !self.auth.has_credentials() && !open_on_purpose {
+            findings.add(
+                "server.listen",
+                format!("{} can be reached from other machines, and nobody has to say who they are", self.server.listen),
+                "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or let everybody in with `auth.anonymous: always`",
+            );
+        }
+    }
+}
+
+/// The variable that decided the setting, else its place in the file, else its name.
+fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigFault {
+    if let Some(variable) = overrides.origins.get(&finding.setting) {
+        return finding.into_fault(Place::Variable((*variable).to_owned()));
+    }
+    match document.and_then(|document| Some((document, document.find(&finding.setting)?))) {
+        Some((document, (node, is_exact))) => document.place(node, is_exact && !finding.secret, finding),
+        None => {
+            let setting = finding.setting.clone();
+            finding.into_fault(Place::Setting(setting))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+
 /// The audit trail: one hash-chained line for each call.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -17,6 +19,12 @@ pub struct AuditConfig {
 impl Default for AuditConfig {
     fn default() -> Self {
         Self { file: None, durability: Durability::Relaxed, max_queued: 65_536 }
+    }
+}
+
+impl AuditConfig {
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.above_zero("audit.max_queued", self.max_queued);
     }
 }
 

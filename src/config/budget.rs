@@ -2,12 +2,16 @@ use rust_decimal::Decimal;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+use super::overrides::Overrides;
+use super::schema::Money;
+
 /// What calls may cost. Money in USD, exact decimals; tokens are those of the tools' `text`.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
     /// `MAX_COST_PER_REQUEST` (E60).
-    #[schemars(with = "String")]
+    #[schemars(with = "Money")]
     pub max_cost_per_request: Decimal,
     /// `MAX_TOKENS_PER_REQUEST` (E61).
     pub max_tokens_per_request: u64,
@@ -16,9 +20,9 @@ pub struct BudgetConfig {
     /// `TOKEN_BUDGET_PER_TASK` (E63).
     pub token_budget_per_task: u64,
     /// Unlimited when left out.
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Money>")]
     pub max_cost_per_caller_per_day: Option<Decimal>,
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Money>")]
     pub max_cost_per_tenant_per_day: Option<Decimal>,
     pub max_tokens_per_caller_per_day: Option<u64>,
     pub max_tokens_per_tenant_per_day: Option<u64>,
@@ -39,5 +43,33 @@ impl Default for BudgetConfig {
             max_tokens_per_tenant_per_day: None,
             scope_idle_seconds: 3_600,
         }
+    }
+}
+
+impl BudgetConfig {
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("MAX_COST_PER_REQUEST", "budget.max_cost_per_request", &mut self.max_cost_per_request);
+        environment.apply("MAX_TOKENS_PER_REQUEST", "budget.max_tokens_per_request", &mut self.max_tokens_per_request);
+        environment.apply("TOKEN_BUDGET_PER_AGENT", "budget.token_budget_per_agent", &mut self.token_budget_per_agent);
+        environment.apply("TOKEN_BUDGET_PER_TASK", "budget.token_budget_per_task", &mut self.token_budget_per_task);
+    }
+
+    /// An amount of zero is fine: it lets the free tools through. Zero tokens would let nothing through.
+    pub(super) fn check(&self, findings: &mut Findings) {
+        for (setting, amount) in [
+            ("budget.max_cost_per_request", Some(self.max_cost_per_request)),
+            ("budget.max_cost_per_caller_per_day", self.max_cost_per_caller_per_day),
+            ("budget.max_cost_per_tenant_per_day", self.max_cost_per_tenant_per_day),
+        ] {
+            if amount.is_some_and(|amount| amount < Decimal::ZERO) {
+                findings.add(setting, "must not be below zero", "give an amount in USD, such as 0.50");
+            }
+        }
+        findings.above_zero("budget.max_tokens_per_request", self.max_tokens_per_request);
+        findings.above_zero("budget.token_budget_per_agent", self.token_budget_per_agent);
+        findings.above_zero("budget.token_budget_per_task", self.token_budget_per_task);
+        findings.above_zero_or_none("budget.max_tokens_per_caller_per_day", self.max_tokens_per_caller_per_day);
+        findings.above_zero_or_none("budget.max_tokens_per_tenant_per_day", self.max_tokens_per_tenant_per_day);
+        findings.seconds("budget.scope_idle_seconds", self.scope_idle_seconds);
     }
 }

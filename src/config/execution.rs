@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+
 /// How a permitted call is attempted, and attempted again (E68).
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -18,5 +20,21 @@ pub struct ExecutionConfig {
 impl Default for ExecutionConfig {
     fn default() -> Self {
         Self { max_attempts: 3, attempt_timeout_seconds: 10.0, backoff_base_seconds: 1.0, backoff_max_seconds: 10.0 }
+    }
+}
+
+impl ExecutionConfig {
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.above_zero("execution.max_attempts", self.max_attempts);
+        findings.duration("execution.attempt_timeout_seconds", self.attempt_timeout_seconds);
+        findings.duration("execution.backoff_base_seconds", self.backoff_base_seconds);
+        findings.duration("execution.backoff_max_seconds", self.backoff_max_seconds);
+        if self.backoff_max_seconds < self.backoff_base_seconds {
+            findings.add(
+                "execution.backoff_max_seconds",
+                "is shorter than `backoff_base_seconds`, the first wait",
+                "give at least as many seconds",
+            );
+        }
     }
 }

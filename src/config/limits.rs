@@ -1,10 +1,15 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+use super::overrides::Overrides;
+
 /// Rate and concurrency limits. Rates are calls a minute; zero is refused, leave a rate out for "no limit".
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
+    /// One tool of an MCP server, for each caller, unless its override says otherwise (`MCP_RATE_LIMIT_DEFAULT`, E46).
+    pub mcp_tool_rate_limit: u32,
     /// All calls of one caller together.
     pub caller_rate_limit: Option<u32>,
     /// All calls of one tenant together.
@@ -22,6 +27,7 @@ pub struct LimitsConfig {
 impl Default for LimitsConfig {
     fn default() -> Self {
         Self {
+            mcp_tool_rate_limit: 60,
             caller_rate_limit: None,
             tenant_rate_limit: None,
             max_concurrent: 1_024,
@@ -29,5 +35,21 @@ impl Default for LimitsConfig {
             max_queued: 1_024,
             parallelism: 5,
         }
+    }
+}
+
+impl LimitsConfig {
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("MCP_RATE_LIMIT_DEFAULT", "limits.mcp_tool_rate_limit", &mut self.mcp_tool_rate_limit);
+        environment.apply("TOOL_PARALLELISM", "limits.parallelism", &mut self.parallelism);
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.above_zero("limits.mcp_tool_rate_limit", self.mcp_tool_rate_limit);
+        findings.above_zero_or_none("limits.caller_rate_limit", self.caller_rate_limit);
+        findings.above_zero_or_none("limits.tenant_rate_limit", self.tenant_rate_limit);
+        findings.above_zero("limits.max_concurrent", self.max_concurrent);
+        findings.above_zero("limits.max_concurrent_per_tool", self.max_concurrent_per_tool);
+        findings.above_zero("limits.parallelism", self.parallelism);
     }
 }

@@ -1,5 +1,10 @@
+use std::net::IpAddr;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+use super::check::Findings;
+use super::overrides::Overrides;
 
 /// The one HTTP client behind every tool that reaches out.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -30,6 +35,61 @@ impl Default for OutboundConfig {
             allow_networks: Vec::new(),
             mcp_allowed_domains: Vec::new(),
             openapi_allowed_domains: Vec::new(),
+        }
+    }
+}
+
+impl OutboundConfig {
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("MCP_ALLOWED_DOMAINS", "outbound.mcp_allowed_domains", &mut self.mcp_allowed_domains);
+        environment.apply(
+            "OPENAPI_ALLOWED_DOMAINS",
+            "outbound.openapi_allowed_domains",
+            &mut self.openapi_allowed_domains,
+        );
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.above_zero("outbound.max_connections", self.max_connections);
+        findings.above_zero("outbound.max_connections_per_origin", self.max_connections_per_origin);
+        findings.at_most_a_year("outbound.dns_cache_seconds", self.dns_cache_seconds);
+        findings.duration("outbound.connect_timeout_seconds", self.connect_timeout_seconds);
+        for (index, network) in self.allow_networks.iter().enumerate() {
+            if !is_network(network) {
+                findings.add(
+                    format!("outbound.allow_networks[{index}]"),
+                    "is not an address range",
+                    "write it as CIDR, such as 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix",
+                );
+            }
+        }
+        findings.domains("outbound.mcp_allowed_domains", &self.mcp_allowed_domains, true);
+        findings.domains("outbound.openapi_allowed_domains", &self.openapi_allowed_domains, true);
+    }
+}
+
+/// CIDR notation. Bits behind the prefix are refused: `10.0.0.1/8` was most likely meant as one host.
+fn is_network(text: &str) -> bool {
+    let parsed = text.split_once('/').map(|(address, prefix)| (address.parse(), prefix.parse::<u32>()));
+    let Some((Ok(address), Ok(prefix))) = parsed else { return false };
+    match address {
+        IpAddr::V4(address) => prefix <= 32 && u32::MAX.checked_shr(prefix).unwrap_or(0) & address.to_bits() == 0,
+        IpAddr::V6(address) => prefix <= 128 && u128::MAX.checked_shr(prefix).unwrap_or(0) & address.to_bits() == 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_ranges_are_networks() {
+        for network in ["10.0.0.0/8", "0.0.0.0/0", "127.0.0.1/32", "fd00::/8", "::/0", "::1/128"] {
+            assert!(is_network(network), "{network}");
+        }
+        for other in ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "fd00::1/8", "::/129", "localhost/8", "10.0.0.0/-1", ""]
+        {
+            assert!(!is_network(other), "{other}");
         }
     }
 }

@@ -3,6 +3,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+
 /// Where the policies stand.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -16,5 +18,14 @@ pub struct PolicyConfig {
 impl Default for PolicyConfig {
     fn default() -> Self {
         Self { directory: None, timeout_ms: 50 }
+    }
+}
+
+impl PolicyConfig {
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.above_zero("policy.timeout_ms", self.timeout_ms);
+        if self.timeout_ms > 60_000 {
+            findings.add("policy.timeout_ms", "is longer than a minute", "give milliseconds; 50 is the default");
+        }
     }
 }

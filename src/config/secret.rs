@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// A value that must not be seen: `Debug` and the logs show `***`.
+// Not `serde(transparent)`: the reader knows by this type's name that the value must not be shown.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {

@@ -1,6 +1,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::check::Findings;
+
 /// What is kept for a caller between calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -18,5 +20,14 @@ pub struct SessionConfig {
 impl Default for SessionConfig {
     fn default() -> Self {
         Self { idle_seconds: 86_400, max_per_caller: 1_000, idempotency_seconds: 86_400, max_idempotency_keys: 10_000 }
+    }
+}
+
+impl SessionConfig {
+    pub(super) fn check(&self, findings: &mut Findings) {
+        findings.seconds("session.idle_seconds", self.idle_seconds);
+        findings.above_zero("session.max_per_caller", self.max_per_caller);
+        findings.seconds("session.idempotency_seconds", self.idempotency_seconds);
+        findings.above_zero("session.max_idempotency_keys", self.max_idempotency_keys);
     }
 }

@@ -1,5 +1,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+use super::check::Findings;
+use super::overrides::Overrides;
 
 /// Logs and metrics. Traces follow the standard `OTEL_*` variables.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -15,6 +19,32 @@ pub struct TelemetryConfig {
 impl Default for TelemetryConfig {
     fn default() -> Self {
         Self { log: "info".into(), log_format: LogFormat::Auto, metrics_namespace: "shannon".into() }
+    }
+}
+
+impl TelemetryConfig {
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("RUST_LOG", "telemetry.log", &mut self.log);
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        if EnvFilter::try_new(&self.log).is_err() {
+            findings.add(
+                "telemetry.log",
+                "does not say what to log",
+                "write it like RUST_LOG, such as `info,sekisho=debug`",
+            );
+        }
+        // A metric's name may start with a letter or `_`; colons are kept for recording rules.
+        let namespace = self.metrics_namespace.as_bytes();
+        let starts_well = namespace.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_');
+        if !starts_well || !namespace.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
+            findings.add(
+                "telemetry.metrics_namespace",
+                "cannot start a Prometheus metric's name",
+                "use letters, digits and `_`, not starting with a digit",
+            );
+        }
     }
 }
 

@@ -7,6 +7,9 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Secret;
+use super::check::Findings;
+use super::overrides::Overrides;
+use super::schema::Money;
 
 /// What tools there are and how each is told apart from its defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -33,6 +36,44 @@ impl Default for ToolsConfig {
     }
 }
 
+impl ToolsConfig {
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        for (variable, tool) in [
+            ("WEB_SEARCH_RATE_LIMIT", "web_search"),
+            ("CALCULATOR_RATE_LIMIT", "calculator"),
+            ("PYTHON_EXECUTOR_RATE_LIMIT", "python_executor"),
+        ] {
+            if environment.is_set(variable) {
+                let tool_override = self.overrides.entry(tool.to_owned()).or_default();
+                environment.apply(
+                    variable,
+                    &format!("tools.overrides.{tool}.rate_limit"),
+                    &mut tool_override.rate_limit,
+                );
+            }
+        }
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        for (tool, changes) in &self.overrides {
+            let setting = format!("tools.overrides.{tool}");
+            if !is_tool_name(tool) {
+                findings.add(&setting, "is not the name of a tool", TOOL_NAME_RULE);
+            }
+            changes.check(&setting, findings);
+        }
+        self.web_fetch.check(findings);
+        self.web_search.check(findings);
+        self.workspace.check(findings);
+    }
+}
+
+const TOOL_NAME_RULE: &str = "use 1 to 64 letters, digits, `_` and `-`: model APIs accept no more";
+
+fn is_tool_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
 /// Every field is optional: what is not said stays as the tool has it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -43,7 +84,7 @@ pub struct ToolOverride {
     /// Do not offer the tool at all: to callers it does not exist.
     pub hidden: Option<bool>,
     /// Price of one call in USD (E13).
-    #[schemars(with = "Option<String>")]
+    #[schemars(with = "Option<Money>")]
     pub cost_per_use: Option<Decimal>,
     /// Calls a minute for each caller (E12).
     pub rate_limit: Option<u32>,
@@ -64,6 +105,30 @@ pub struct ToolOverride {
     pub labels: Option<Vec<String>>,
     pub dangerous: Option<bool>,
     pub requires_auth: Option<bool>,
+}
+
+impl ToolOverride {
+    fn check(&self, tool: &str, findings: &mut Findings) {
+        let setting = |key: &str| format!("{tool}.{key}");
+        if self.rename.as_ref().is_some_and(|name| !is_tool_name(name)) {
+            findings.add(setting("rename"), "is not a valid name for a tool", TOOL_NAME_RULE);
+        }
+        if self.description.as_ref().is_some_and(|text| text.trim().is_empty()) {
+            findings.add(setting("description"), "is empty", "say what the tool does: a model chooses by it");
+        }
+        if self.cost_per_use.is_some_and(|cost| cost < Decimal::ZERO) {
+            findings.add(setting("cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+        }
+        findings.above_zero_or_none(&setting("rate_limit"), self.rate_limit);
+        findings.above_zero_or_none(&setting("timeout_seconds"), self.timeout_seconds);
+        findings.at_most_a_year(&setting("timeout_seconds"), self.timeout_seconds.unwrap_or_default().into());
+        findings.above_zero_or_none(&setting("memory_limit_mb"), self.memory_limit_mb);
+        findings.above_zero_or_none(&setting("max_concurrent"), self.max_concurrent);
+        findings.above_zero_or_none(&setting("max_text_tokens"), self.max_text_tokens);
+        findings.above_zero_or_none(&setting("max_output_bytes"), self.max_output_bytes);
+        findings.names(&setting("roles"), self.roles.as_deref().unwrap_or_default());
+        findings.names(&setting("labels"), self.labels.as_deref().unwrap_or_default());
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -95,6 +160,14 @@ impl Default for WebFetchConfig {
     }
 }
 
+impl WebFetchConfig {
+    fn check(&self, findings: &mut Findings) {
+        findings.above_zero("tools.web_fetch.max_bytes", self.max_bytes);
+        findings.above_zero("tools.web_fetch.max_depth", self.max_depth);
+        findings.domains("tools.web_fetch.allowed_domains", &self.allowed_domains, false);
+    }
+}
+
 /// `web_search` is offered once a provider is named here.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -104,6 +177,25 @@ pub struct WebSearchConfig {
     pub api_key: Option<Secret>,
     /// The provider's address; needed for `searxng`, otherwise the public one.
     pub base_url: Option<Url>,
+}
+
+impl WebSearchConfig {
+    /// A provider without the key it needs is no fault here: the tool is then not offered, and says why.
+    fn check(&self, findings: &mut Findings) {
+        match &self.base_url {
+            None if self.provider == Some(SearchProvider::Searxng) => findings.add(
+                "tools.web_search.base_url",
+                "is missing, and `searxng` has no public address",
+                "give the address of your instance, such as https://searx.example.com",
+            ),
+            Some(url) if !matches!(url.scheme(), "http" | "https") => findings.add(
+                "tools.web_search.base_url",
+                "is not an http or https address",
+                "write it like https://searx.example.com",
+            ),
+            _ => {}
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -132,5 +224,13 @@ pub struct WorkspaceConfig {
 impl Default for WorkspaceConfig {
     fn default() -> Self {
         Self { directory: None, quota_bytes: 64 << 20, max_files: 1_000, max_file_bytes: 8 << 20 }
+    }
+}
+
+impl WorkspaceConfig {
+    fn check(&self, findings: &mut Findings) {
+        findings.above_zero("tools.workspace.quota_bytes", self.quota_bytes);
+        findings.above_zero("tools.workspace.max_files", self.max_files);
+        findings.above_zero("tools.workspace.max_file_bytes", self.max_file_bytes);
     }
 }

@@ -1,0 +1,112 @@
+//! What each topic's check reports to, and the rules that several topics share.
+
+use super::fault::{ConfigFault, Place};
+
+/// The longest time that may be set, in seconds: a year. A longer one is a slip, and close to the
+/// end of what a clock can count.
+pub(super) const MAX_SECONDS: u64 = 366 * 86_400;
+
+/// Settings that are of the right type and yet make no sense.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) found: Vec<Finding>,
+}
+
+#[derive(Debug)]
+pub(super) struct Finding {
+    /// `topic.key[index]`, as in the file.
+    pub(super) setting: String,
+    message: String,
+    advice: String,
+    /// The value is a secret.
+    pub(super) secret: bool,
+}
+
+impl Finding {
+    /// The same as a fault that stands at `place`.
+    pub(super) fn into_fault(self, place: Place) -> ConfigFault {
+        let message = match &place {
+            Place::Setting(_) => self.message,
+            _ => format!("`{}`: {}", self.setting, self.message),
+        };
+        ConfigFault::new(place, message).advise(self.advice)
+    }
+}
+
+impl Findings {
+    pub(super) fn add(&mut self, setting: impl Into<String>, message: impl Into<String>, advice: impl Into<String>) {
+        self.found.push(Finding {
+            setting: setting.into(),
+            message: message.into(),
+            advice: advice.into(),
+            secret: false,
+        });
+    }
+
+    /// About a secret, which no excerpt may show.
+    pub(super) fn add_secret(&mut self, setting: impl Into<String>, message: &str, advice: &str) {
+        self.add(setting, message, advice);
+        if let Some(finding) = self.found.last_mut() {
+            finding.secret = true;
+        }
+    }
+
+    pub(super) fn above_zero(&mut self, setting: &str, value: impl TryInto<u64>) {
+        if value.try_into().is_ok_and(|value| value == 0) {
+            self.add(setting, "must be above zero", "give a number above zero");
+        }
+    }
+
+    /// Like [`above_zero`](Self::above_zero); left out means no limit.
+    pub(super) fn above_zero_or_none(&mut self, setting: &str, value: Option<impl TryInto<u64>>) {
+        if value.is_some_and(|value| value.try_into().is_ok_and(|value| value == 0)) {
+            self.add(setting, "must be above zero", "for no limit, leave the setting out");
+        }
+    }
+
+    pub(super) fn seconds(&mut self, setting: &str, value: u64) {
+        self.above_zero(setting, value);
+        self.at_most_a_year(setting, value);
+    }
+
+    pub(super) fn at_most_a_year(&mut self, setting: &str, value: u64) {
+        if value > MAX_SECONDS {
+            self.add(setting, "is longer than a year", "give fewer seconds");
+        }
+    }
+
+    /// Seconds with a fraction, above zero.
+    pub(super) fn duration(&mut self, setting: &str, seconds: f64) {
+        // Written so that not-a-number is refused too.
+        if !(seconds > 0.0 && seconds <= 86_400.0) {
+            self.add(setting, "must be above zero and at most a day", "give seconds, such as 2.5");
+        }
+    }
+
+    /// Names that stand in keys, logs and headers: not blank, no control characters.
+    pub(super) fn name(&mut self, setting: &str, value: &str) {
+        if value.trim().is_empty() {
+            self.add(setting, "is empty", "give it a name");
+        } else if value.chars().any(char::is_control) {
+            self.add(setting, "contains a control character", "use letters, digits and punctuation");
+        }
+    }
+
+    pub(super) fn names(&mut self, setting: &str, values: &[String]) {
+        for (index, value) in values.iter().enumerate() {
+            self.name(&format!("{setting}[{index}]"), value);
+        }
+    }
+
+    /// Hosts of an allowlist. `*` means every host, where that is allowed at all.
+    pub(super) fn domains(&mut self, setting: &str, domains: &[String], star_allowed: bool) {
+        for (index, domain) in domains.iter().enumerate() {
+            let setting = format!("{setting}[{index}]");
+            if domain == "*" && !star_allowed {
+                self.add(setting, "`*` is not a host", "leave the list empty to allow every public host");
+            } else if domain != "*" && (domain.contains('*') || url::Host::parse(domain).is_err()) {
+                self.add(setting, "is not a host name", "write `example.com`, without scheme, port or path");
+            }
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The environment: what the process was given, and underneath it a `.env` file (E78).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::fault::ConfigFault;
+
+/// Variables by name. Values may be secrets: `Debug` shows names only.
+#[derive(Clone, Default)]
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+}
+
+impl Environment {
+    /// The process's variables, and underneath them those of a `.env` file: the one beside the configuration
+    /// file, otherwise the one in the working directory. Where both say something, the process wins.
+    ///
+    /// # Errors
+    /// A `.env` file that cannot be read or does not parse.
+    pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigFault> {
+        // A value that is not Unicode keeps a U+FFFD, which no number, host or key of ours lets through.
+        let mut environment: Self = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+            .collect();
+        if let Some(file) = find_dotenv(configuration) {
+            environment.underlay(&file)?;
+        }
+        Ok(environment)
+    }
+
+    /// The value of a variable. An empty one counts as not set.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Sets a variable here, not in the process: an option of the command line wins this way.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.variables.insert(name.to_owned(), value.into());
+    }
+
+    fn underlay(&mut self, file: &Path) -> Result<(), ConfigFault> {
+        let text = fs::read_to_string(file).map_err(|error| ConfigFault::unreadable(file, &error))?;
+        for entry in dotenvy::from_read_iter(text.as_bytes()) {
+            let (name, value) = entry.map_err(|error| malformed(file, &text, &error))?;
+            self.variables.entry(name).or_insert(value);
+        }
+        Ok(())
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(variables: I) -> Self {
+        Self { variables: variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect() }
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_set().entries(self.variables.keys()).finish()
+    }
+}
+
+fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
+    let beside = configuration.and_then(Path::parent).map(|folder| folder.join(".env"));
+    beside.into_iter().chain([PathBuf::from(".env")]).find(|file| file.is_file())
+}
+
+/// Says where, and not what: the line most likely holds a secret.
+fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigFault {
+    let fault = match error {
+        dotenvy::Error::LineParse(line, _) => {
+            let start = line.lines().next().unwrap_or_default();
+            let number = text.lines().position(|candidate| candidate.contains(start));
+            ConfigFault::in_file(file, number.map_or(1, |index| index + 1), 1, "this line is not `NAME=value`")
+        }
+        _ => ConfigFault::of_file(file, "this file cannot be read as lines of `NAME=value`"),
+    };
+    fault.advise("put values with spaces, `#` or quotes in them in single quotes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_dotenv(text: &str) -> Result<Environment, ConfigFault> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(".env");
+        fs::write(&file, text).unwrap();
+        let mut environment = Environment::from_iter([("SET_BY_PROCESS", "process")]);
+        environment.underlay(&file).map(|()| environment)
+    }
+
+    #[test]
+    fn the_process_wins_over_the_file_underneath() {
+        let environment = with_dotenv("SET_BY_PROCESS=file\nWEATHER_API_KEY='a b'\n").unwrap();
+        assert_eq!(environment.get("SET_BY_PROCESS"), Some("process"));
+        assert_eq!(environment.get("WEATHER_API_KEY"), Some("a b"));
+        assert_eq!(environment.get("GITHUB_TOKEN"), None);
+    }
+
+    #[test]
+    fn the_file_beside_the_configuration_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".env"), "SEKISHO_TEST_BESIDE=yes").unwrap();
+        let environment = Environment::of_process(Some(&folder.path().join("sekisho.yaml"))).unwrap();
+        assert_eq!(environment.get("SEKISHO_TEST_BESIDE"), Some("yes"));
+        assert!(environment.get("PATH").is_some());
+    }
+
+    #[test]
+    fn a_malformed_line_is_named_but_not_shown() {
+        let fault = with_dotenv("A=1\nKEY=a b hunter2\n").unwrap_err().to_string();
+        assert!(fault.contains(".env:2:1: this line is not"), "{fault}");
+        assert!(!fault.contains("hunter2"), "{fault}");
+    }
+
+    #[test]
+    fn an_empty_variable_counts_as_not_set() {
+        assert_eq!(Environment::from_iter([("A", "")]).get("A"), None);
+    }
+
+    #[test]
+    fn debug_shows_names_only() {
+        assert_eq!(format!("{:?}", Environment::from_iter([("TOKEN", "hunter2")])), r#"{"TOKEN"}"#);
+    }
+}

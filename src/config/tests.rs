@@ -1,0 +1,161 @@
+//! What comes of a file and an environment; the faults, the checks and the published files have a file each.
+
+mod checks;
+mod faults;
+mod published;
+
+use rust_decimal::Decimal;
+
+use super::*;
+
+fn load(text: &str) -> Result<Config, Vec<ConfigFault>> {
+    load_with(text, &[])
+}
+
+fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigFault>> {
+    let environment = Environment::from_iter(variables.iter().copied());
+    let document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|fault| vec![fault])?;
+    Config::from_document(Some(document), &environment)
+}
+
+fn faults(text: &str) -> String {
+    faults_with(text, &[])
+}
+
+fn faults_with(text: &str, variables: &[(&str, &str)]) -> String {
+    match load_with(text, variables) {
+        Ok(_) => format!("no fault found in:\n{text}"),
+        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
+}
+
+#[test]
+fn without_a_file_and_without_variables_the_defaults_hold() {
+    let config = Config::load(None, &Environment::default()).unwrap();
+    assert_eq!(config, Config::default());
+    assert!(config.check().is_empty());
+    assert_eq!(load("").unwrap(), Config::default());
+    assert_eq!(load("# only a comment\n").unwrap(), Config::default());
+    assert_eq!(
+        load("server:\nauth:\n  api_keys:\n").unwrap(),
+        Config::default(),
+        "keys whose values are commented out"
+    );
+}
+
+#[test]
+fn variables_are_filled_in_also_for_numbers_and_booleans() {
+    let text = "
+state_directory: ${HOME_OF_STATE}/sekisho
+limits: {parallelism: '${PARALLELISM}', caller_rate_limit: '${RATE:-}'}
+budget:
+  max_cost_per_request: ${COST}
+breaker:
+  error_threshold: ${SHARE:-0.25}
+tools:
+  coerce_arguments: ${COERCE}
+  web_search:
+    api_key: ${KEY:-}
+audit:
+  durability: ${DURABILITY}
+telemetry:
+  log: info
+";
+    let variables = [
+        ("HOME_OF_STATE", "/srv"),
+        ("PARALLELISM", "7"),
+        ("COST", "0.10"),
+        ("COERCE", "false"),
+        ("DURABILITY", "strict"),
+    ];
+    let config = load_with(text, &variables).unwrap();
+    assert_eq!(config.state_directory(), Path::new("/srv/sekisho"));
+    assert_eq!(config.limits.parallelism, 7);
+    assert_eq!(config.limits.caller_rate_limit, None);
+    assert_eq!(config.budget.max_cost_per_request, Decimal::new(10, 2));
+    assert_eq!(config.breaker.error_threshold, 0.25);
+    assert!(!config.tools.coerce_arguments);
+    assert_eq!(config.tools.web_search.api_key, None, "an empty variable is no key, not an empty one");
+    assert_eq!(config.audit.durability, Durability::Strict);
+}
+
+#[test]
+fn a_variable_cannot_bring_yaml_along() {
+    let hostile = "/srv\nserver: {max_body_bytes: 1}";
+    let config = load_with("state_directory: ${STATE}\n", &[("STATE", hostile)]).unwrap();
+    assert_eq!(config, Config { state_directory: Some(hostile.into()), ..Config::default() });
+}
+
+#[test]
+fn every_variable_of_the_specification_overrides_the_file() {
+    let variables = [
+        ("MCP_RATE_LIMIT_DEFAULT", "61"),
+        ("WEB_SEARCH_RATE_LIMIT", "121"),
+        ("CALCULATOR_RATE_LIMIT", "2001"),
+        ("PYTHON_EXECUTOR_RATE_LIMIT", "62"),
+        ("MCP_CB_FAILURES", "6"),
+        ("MCP_CB_RECOVERY_SECONDS", "63"),
+        ("ENFORCE_CB_ERROR_THRESHOLD", "0.6"),
+        ("ENFORCE_CB_WINDOW_SECONDS", "31"),
+        ("ENFORCE_CB_MIN_REQUESTS", "21"),
+        ("MAX_COST_PER_REQUEST", "0.60"),
+        ("MAX_TOKENS_PER_REQUEST", "10001"),
+        ("TOKEN_BUDGET_PER_AGENT", "5001"),
+        ("TOKEN_BUDGET_PER_TASK", "20001"),
+        ("TOOL_PARALLELISM", " 8 "),
+        ("MCP_ALLOWED_DOMAINS", "a.example, b.example,"),
+        ("OPENAPI_ALLOWED_DOMAINS", "*"),
+        ("SEKISHO_LISTEN", "[::1]:9000"),
+        ("SEKISHO_STATE_DIRECTORY", "/srv/state"),
+        ("RUST_LOG", "debug"),
+    ];
+    let config = load_with("limits: {parallelism: 3}\nbreaker: {min_requests: 3}\n", &variables).unwrap();
+    assert_eq!(config.limits.mcp_tool_rate_limit, 61);
+    let rate = |tool: &str| config.tools.overrides[tool].rate_limit.unwrap();
+    assert_eq!([rate("web_search"), rate("calculator"), rate("python_executor")], [121, 2001, 62]);
+    assert_eq!(
+        config.breaker,
+        BreakerConfig {
+            consecutive_failures: 6,
+            recovery_seconds: 63,
+            error_threshold: 0.6,
+            window_seconds: 31,
+            min_requests: 21
+        }
+    );
+    assert_eq!(config.budget.max_cost_per_request, Decimal::new(60, 2));
+    assert_eq!(config.budget.max_tokens_per_request, 10_001);
+    assert_eq!(config.budget.token_budget_per_agent, 5_001);
+    assert_eq!(config.budget.token_budget_per_task, 20_001);
+    assert_eq!(config.limits.parallelism, 8);
+    assert_eq!(config.outbound.mcp_allowed_domains, ["a.example", "b.example"]);
+    assert_eq!(config.outbound.openapi_allowed_domains, ["*"]);
+    assert_eq!(config.server.listen.to_string(), "[::1]:9000");
+    assert_eq!(config.state_directory(), Path::new("/srv/state"));
+    assert_eq!(config.telemetry.log, "debug");
+}
+
+#[test]
+fn a_variable_keeps_what_the_file_says_beside_it() {
+    let text = "tools:\n  overrides:\n    calculator: {dangerous: true, rate_limit: 1}\n";
+    let config = load_with(text, &[("CALCULATOR_RATE_LIMIT", "5"), ("WEB_SEARCH_RATE_LIMIT", "")]).unwrap();
+    let calculator = &config.tools.overrides["calculator"];
+    assert_eq!((calculator.dangerous, calculator.rate_limit), (Some(true), Some(5)));
+    assert!(!config.tools.overrides.contains_key("web_search"));
+}
+
+#[test]
+fn state_stands_where_the_base_directory_specification_says() {
+    for (variables, expected) in [
+        (&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")][..], "/x/sekisho"),
+        (&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")], "/h/.local/state/sekisho"),
+        (&[("HOME", "/h")], "/h/.local/state/sekisho"),
+        (&[], "sekisho-state"),
+    ] {
+        let config = load_with("", variables).unwrap();
+        assert_eq!(config.state_directory(), Path::new(expected));
+        assert_eq!(config.audit_file(), Path::new(expected).join("audit.jsonl"));
+        assert_eq!(config.store_file(), Path::new(expected).join("sekisho.db"));
+        assert_eq!(config.workspaces_directory(), Path::new(expected).join("workspaces"));
+    }
+}

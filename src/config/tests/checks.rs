@@ -1,0 +1,160 @@
+//! What makes no sense is refused, too.
+
+use super::*;
+
+const A_HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+#[test]
+fn a_variable_that_makes_no_sense_is_named_instead_of_the_file() {
+    insta::assert_snapshot!(faults_with("limits: {parallelism: 3}", &[("TOOL_PARALLELISM", "0")]), @r#"
+    environment variable TOOL_PARALLELISM: `limits.parallelism`: must be above zero
+      give a number above zero
+    "#);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_where_it_stands() {
+    insta::assert_snapshot!(faults("
+breaker:
+  error_threshold: 1.5
+tools:
+  overrides:
+    calculator:
+      rename: not a name
+  web_search: {provider: searxng}
+outbound:
+  allow_networks: [10.0.0.1/8]
+"), @r#"
+    sekisho.yaml:3:20: `breaker.error_threshold`: must be above 0 and at most 1
+      3 |   error_threshold: 1.5
+        |                    ^
+      give a share, such as 0.5
+    sekisho.yaml:7:15: `tools.overrides.calculator.rename`: is not a valid name for a tool
+      7 |       rename: not a name
+        |               ^
+      use 1 to 64 letters, digits, `_` and `-`: model APIs accept no more
+    sekisho.yaml:8:15: `tools.web_search.base_url`: is missing, and `searxng` has no public address
+      8 |   web_search: …
+        |               ^
+      give the address of your instance, such as https://searx.example.com
+    sekisho.yaml:10:20: `outbound.allow_networks[0]`: is not an address range
+      10 |   allow_networks: …
+         |                    ^
+      write it as CIDR, such as 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix
+    "#);
+}
+
+#[test]
+fn every_rule_of_the_check_bites() {
+    for (text, setting) in [
+        ("server: {max_body_bytes: 0}", "server.max_body_bytes"),
+        ("server: {max_connections: 0}", "server.max_connections"),
+        ("server: {read_timeout_seconds: 0}", "server.read_timeout_seconds"),
+        ("server: {shutdown_grace_seconds: 99999999999}", "server.shutdown_grace_seconds"),
+        ("server: {metrics_listen: '127.0.0.1:8080'}", "server.metrics_listen"),
+        ("auth: {anonymous: never}", "auth.anonymous"),
+        ("auth: {api_keys: [{id: '', key: k}]}", "auth.api_keys[0].id"),
+        ("auth: {api_keys: [{id: \"a\\x1fb\", key: k}]}", "auth.api_keys[0].id"),
+        ("auth: {api_keys: [{id: anonymous, tenant: public, key: k}]}", "auth.api_keys[0].id"),
+        ("auth: {api_keys: [{id: a, tenant: \"\\t\", key: k}]}", "auth.api_keys[0].tenant"),
+        ("auth: {api_keys: [{id: a, roles: [x, ''], key: k}]}", "auth.api_keys[0].roles[1]"),
+        ("auth: {api_keys: [{id: a}]}", "auth.api_keys[0]"),
+        ("auth: {api_keys: [{id: a, key: 'a b'}]}", "auth.api_keys[0].key"),
+        ("auth: {api_keys: [{id: a, key: ''}]}", "auth.api_keys[0].key"),
+        ("auth: {api_keys: [{id: a, key_sha256: abc}]}", "auth.api_keys[0].key_sha256"),
+        ("auth: {api_keys: [{id: a, key: k}, {id: a, key: l}]}", "auth.api_keys[1].id"),
+        ("auth: {api_keys: [{id: a, key: test}, {id: b, key_sha256: HASH}]}", "auth.api_keys[1]"),
+        ("auth: {api_keys: [{id: a, key: k, key_sha256: HASH}]}", "auth.api_keys[0]"),
+        ("auth: {jwt: {issuer: i, audience: a}}", "auth.jwt"),
+        ("auth: {jwt: {issuer: i, audience: a, jwks_url: 'https://a', jwks_file: b}}", "auth.jwt"),
+        ("auth: {jwt: {issuer: i, audience: a, jwks_url: 'http://a.example'}}", "auth.jwt.jwks_url"),
+        ("auth: {jwt: {issuer: '', audience: a, jwks_file: b}}", "auth.jwt.issuer"),
+        ("auth: {jwt: {issuer: i, audience: ' ', jwks_file: b}}", "auth.jwt.audience"),
+        ("auth: {jwt: {issuer: i, audience: a, jwks_file: b, leeway_seconds: 301}}", "auth.jwt.leeway_seconds"),
+        ("tools: {overrides: {a b: {}}}", "tools.overrides.a b"),
+        ("tools: {overrides: {x: {rename: ''}}}", "tools.overrides.x.rename"),
+        ("tools: {overrides: {x: {description: ' '}}}", "tools.overrides.x.description"),
+        ("tools: {overrides: {x: {cost_per_use: -1}}}", "tools.overrides.x.cost_per_use"),
+        ("tools: {overrides: {x: {rate_limit: 0}}}", "tools.overrides.x.rate_limit"),
+        ("tools: {overrides: {x: {timeout_seconds: 0}}}", "tools.overrides.x.timeout_seconds"),
+        ("tools: {overrides: {x: {timeout_seconds: 4000000000}}}", "tools.overrides.x.timeout_seconds"),
+        ("tools: {overrides: {x: {memory_limit_mb: 0}}}", "tools.overrides.x.memory_limit_mb"),
+        ("tools: {overrides: {x: {max_concurrent: 0}}}", "tools.overrides.x.max_concurrent"),
+        ("tools: {overrides: {x: {max_text_tokens: 0}}}", "tools.overrides.x.max_text_tokens"),
+        ("tools: {overrides: {x: {max_output_bytes: 0}}}", "tools.overrides.x.max_output_bytes"),
+        ("tools: {overrides: {x: {roles: ['']}}}", "tools.overrides.x.roles[0]"),
+        ("tools: {web_fetch: {max_bytes: 0}}", "tools.web_fetch.max_bytes"),
+        ("tools: {web_fetch: {allowed_domains: ['*']}}", "tools.web_fetch.allowed_domains[0]"),
+        ("tools: {web_search: {provider: searxng}}", "tools.web_search.base_url"),
+        ("tools: {web_search: {base_url: 'file:///etc/passwd'}}", "tools.web_search.base_url"),
+        ("tools: {workspace: {quota_bytes: 0}}", "tools.workspace.quota_bytes"),
+        ("limits: {mcp_tool_rate_limit: 0}", "limits.mcp_tool_rate_limit"),
+        ("limits: {caller_rate_limit: 0}", "limits.caller_rate_limit"),
+        ("limits: {tenant_rate_limit: 0}", "limits.tenant_rate_limit"),
+        ("limits: {max_concurrent: 0}", "limits.max_concurrent"),
+        ("limits: {max_concurrent_per_tool: 0}", "limits.max_concurrent_per_tool"),
+        ("limits: {parallelism: 0}", "limits.parallelism"),
+        ("policy: {timeout_ms: 0}", "policy.timeout_ms"),
+        ("policy: {timeout_ms: 60001}", "policy.timeout_ms"),
+        ("budget: {max_cost_per_request: -0.01}", "budget.max_cost_per_request"),
+        ("budget: {max_tokens_per_request: 0}", "budget.max_tokens_per_request"),
+        ("budget: {max_tokens_per_tenant_per_day: 0}", "budget.max_tokens_per_tenant_per_day"),
+        ("budget: {scope_idle_seconds: 18446744073709551615}", "budget.scope_idle_seconds"),
+        ("breaker: {consecutive_failures: 0}", "breaker.consecutive_failures"),
+        ("breaker: {recovery_seconds: 0}", "breaker.recovery_seconds"),
+        ("breaker: {error_threshold: 0}", "breaker.error_threshold"),
+        ("breaker: {error_threshold: 1.01}", "breaker.error_threshold"),
+        ("breaker: {window_seconds: 0}", "breaker.window_seconds"),
+        ("breaker: {min_requests: 0}", "breaker.min_requests"),
+        ("execution: {max_attempts: 0}", "execution.max_attempts"),
+        ("execution: {attempt_timeout_seconds: 0}", "execution.attempt_timeout_seconds"),
+        ("execution: {backoff_base_seconds: 11}", "execution.backoff_max_seconds"),
+        ("outbound: {max_connections: 0}", "outbound.max_connections"),
+        ("outbound: {connect_timeout_seconds: -1}", "outbound.connect_timeout_seconds"),
+        ("outbound: {allow_networks: [10.0.0.0/8, localhost]}", "outbound.allow_networks[1]"),
+        ("outbound: {mcp_allowed_domains: ['https://a.example']}", "outbound.mcp_allowed_domains[0]"),
+        ("outbound: {openapi_allowed_domains: ['*.example']}", "outbound.openapi_allowed_domains[0]"),
+        ("session: {idle_seconds: 0}", "session.idle_seconds"),
+        ("session: {max_per_caller: 0}", "session.max_per_caller"),
+        ("session: {max_idempotency_keys: 0}", "session.max_idempotency_keys"),
+        ("audit: {max_queued: 0}", "audit.max_queued"),
+        ("telemetry: {metrics_namespace: 9lives}", "telemetry.metrics_namespace"),
+        ("telemetry: {metrics_namespace: 'a:b'}", "telemetry.metrics_namespace"),
+        ("telemetry: {metrics_namespace: ''}", "telemetry.metrics_namespace"),
+        ("telemetry: {log: 'a=b=c'}", "telemetry.log"),
+    ] {
+        let text = text.replace("HASH", A_HASH);
+        let found = load(&text).unwrap_err();
+        let expected = format!("`{setting}`: ");
+        assert!(found.len() == 1 && found[0].message.starts_with(&expected), "{text}: {found:#?}");
+        assert!(found[0].advice.is_some() && matches!(found[0].place, Place::At { .. }), "{text}: {found:#?}");
+    }
+}
+
+#[test]
+fn what_others_can_reach_asks_who_they_are() {
+    let elsewhere = [("SEKISHO_LISTEN", "0.0.0.0:8080")];
+    insta::assert_snapshot!(faults_with("", &elsewhere), @r#"
+    environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines, and nobody has to say who they are
+      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or let everybody in with `auth.anonymous: always`
+    "#);
+    for text in ["server: {listen: '[::]:8080'}", "server: {listen: '192.168.1.5:80'}"] {
+        assert!(load(text).is_err(), "{text}");
+    }
+    for text in [
+        "auth: {anonymous: always}",
+        "auth: {api_keys: [{id: a, key: k}]}",
+        "auth: {jwt: {issuer: i, audience: a, jwks_file: f}}",
+    ] {
+        assert!(load_with(text, &elsewhere).is_ok(), "{text}");
+    }
+    for listen in ["127.0.0.2:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+        assert!(load_with("", &[("SEKISHO_LISTEN", listen)]).is_ok(), "{listen}");
+    }
+}
+
+#[test]
+fn one_id_may_stand_in_two_tenants() {
+    let text = "auth: {api_keys: [{id: a, tenant: x, key: k}, {id: a, tenant: y, key: l}]}";
+    assert_eq!(load(text).unwrap().auth.api_keys.len(), 2);
+}
