@@ -1,0 +1,183 @@
+//! The keys an issuer signs with (JSON Web Key Set, RFC 7517), and when they are fetched anew.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use futures_util::future::BoxFuture;
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// Gets the text of an issuer's key set. `outbound` implements it for URLs.
+pub trait KeySource: Send + Sync {
+    /// # Errors
+    /// Why there is none, for the log.
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>>;
+}
+
+/// A key set in a file.
+pub(super) struct KeyFile(pub(super) PathBuf);
+
+impl KeySource for KeyFile {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
+        Box::pin(async { tokio::fs::read(&self.0).await.map_err(|error| format!("{}: {error}", self.0.display())) })
+    }
+}
+
+/// The keys known now, shared by all calls.
+pub(super) struct IssuerKeys {
+    source: Arc<dyn KeySource>,
+    current: ArcSwap<KeySet>,
+    /// When the source was last asked. Held while it is being asked, so that one asks for all.
+    last_fetch: Mutex<Option<Instant>>,
+}
+
+/// One state of the issuer's keys.
+#[derive(Default)]
+pub(super) struct KeySet {
+    keys: Vec<IssuerKey>,
+    /// Differs for every set with other keys, so that what one set vouched for ends with it.
+    pub(super) generation: u64,
+    text: Vec<u8>,
+    fetched: Option<Instant>,
+}
+
+struct IssuerKey {
+    id: Option<String>,
+    algorithms: Vec<Algorithm>,
+    key: DecodingKey,
+}
+
+/// A token with an unknown key makes us ask the issuer at most this often, whoever sends how many.
+const BETWEEN_FETCHES: Duration = Duration::from_secs(60);
+
+/// Keys this old are fetched anew without being asked for, so that a withdrawn key ends.
+const OLD: Duration = Duration::from_secs(15 * 60);
+
+/// The longest a token with an unknown key waits for the issuer.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+
+const LARGEST_SET_BYTES: usize = 1 << 20;
+
+impl IssuerKeys {
+    pub(super) fn new(source: Arc<dyn KeySource>) -> Self {
+        Self { source, current: ArcSwap::from_pointee(KeySet::default()), last_fetch: Mutex::new(None) }
+    }
+
+    /// The keys as they are; old ones are fetched anew behind the call's back.
+    pub(super) fn current(self: &Arc<Self>) -> Arc<KeySet> {
+        let set = self.current.load_full();
+        if set.fetched.is_some_and(|fetched| fetched.elapsed() >= OLD) && self.may_fetch() {
+            let keys = self.clone();
+            tokio::spawn(async move { keys.fetch().await });
+        }
+        set
+    }
+
+    /// The keys after asking the issuer, unless that was done a moment ago.
+    pub(super) async fn renewed(self: &Arc<Self>) -> Arc<KeySet> {
+        // A task of its own: a caller who hangs up must not cut off what others wait for.
+        let keys = self.clone();
+        let _ = tokio::spawn(async move { keys.fetch().await }).await;
+        self.current.load_full()
+    }
+
+    /// Fetches and swaps. Whatever goes wrong, the keys known so far stay.
+    ///
+    /// # Errors
+    /// What went wrong, after it was logged.
+    pub(super) async fn fetch(&self) -> Result<(), String> {
+        let mut last_fetch = self.last_fetch.lock().await;
+        if last_fetch.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
+            return Ok(());
+        }
+        *last_fetch = Some(Instant::now());
+        let fetched = timeout(FETCH_TIMEOUT, self.source.fetch()).await;
+        let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer in {} s", FETCH_TIMEOUT.as_secs())));
+        match fetched.and_then(|text| KeySet::parse(text, &self.current.load())) {
+            Ok(set) => {
+                tracing::info!(keys = set.keys.len(), "the token issuer's keys were fetched");
+                self.current.store(Arc::new(set));
+                Ok(())
+            }
+            Err(cause) => {
+                tracing::warn!(cause, "the token issuer's keys could not be fetched; those known so far stay");
+                Err(cause)
+            }
+        }
+    }
+
+    fn may_fetch(&self) -> bool {
+        self.last_fetch.try_lock().is_ok_and(|last| last.is_none_or(|at| at.elapsed() >= BETWEEN_FETCHES))
+    }
+}
+
+impl KeySet {
+    /// The one key that may have signed a token with this header. Without an id there must be no choice.
+    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
+        let mut fitting = self
+            .keys
+            .iter()
+            .filter(|key| key.algorithms.contains(&algorithm) && (id.is_none() || key.id.as_deref() == id));
+        let first = fitting.next()?;
+        fitting.next().is_none().then_some(&first.key)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    fn parse(text: Vec<u8>, before: &Self) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Document {
+            keys: Vec<Value>,
+        }
+        if text.len() > LARGEST_SET_BYTES {
+            return Err(format!("the key set has {} bytes, {LARGEST_SET_BYTES} are allowed", text.len()));
+        }
+        let document: Document =
+            serde_json::from_slice(&text).map_err(|error| format!("not a JSON Web Key Set: {error}"))?;
+        let generation = if text == before.text { before.generation } else { before.generation + 1 };
+        // A kind of key that we do not know must not cost us those that we do.
+        let keys = document.keys.into_iter().filter_map(IssuerKey::of).collect();
+        Ok(Self { keys, generation, text, fetched: Some(Instant::now()) })
+    }
+}
+
+impl IssuerKey {
+    /// `None` for a key that is not for signing, or not of a kind we accept.
+    fn of(value: Value) -> Option<Self> {
+        let jwk: Jwk = serde_json::from_value(value).ok()?;
+        let common = &jwk.common;
+        let for_signing = common.public_key_use.as_ref().is_none_or(|of| *of == PublicKeyUse::Signature)
+            && common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
+        let only = match common.key_algorithm {
+            Some(algorithm) => Some(Algorithm::from_str(&algorithm.to_string()).ok()?),
+            None => None,
+        };
+        let mut algorithms = possible_algorithms(&jwk.algorithm);
+        algorithms.retain(|algorithm| only.is_none_or(|only| only == *algorithm));
+        if !for_signing || algorithms.is_empty() {
+            return None;
+        }
+        Some(Self { id: common.key_id.clone(), algorithms, key: DecodingKey::from_jwk(&jwk).ok()? })
+    }
+}
+
+/// What a key can sign with: asymmetric algorithms only, and for a curve the one that fits it.
+fn possible_algorithms(key: &AlgorithmParameters) -> Vec<Algorithm> {
+    use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+    match key {
+        AlgorithmParameters::RSA(_) => vec![RS256, RS384, RS512, PS256, PS384, PS512],
+        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P256 => vec![ES256],
+        AlgorithmParameters::EllipticCurve(ec) if ec.curve == EllipticCurve::P384 => vec![ES384],
+        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => vec![EdDSA],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,158 @@
+//! Signing in, from the headers to the caller.
+
+mod tokens;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::*;
+use crate::config::{ApiKeyConfig, Secret};
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        })
+        .collect()
+}
+
+fn api_key(id: &str, key: &str) -> ApiKeyConfig {
+    ApiKeyConfig {
+        id: id.into(),
+        key: Some(Secret::new(key)),
+        key_sha256: None,
+        tenant: "acme".into(),
+        roles: vec!["operator".into()],
+    }
+}
+
+fn with_keys(anonymous: AnonymousAccess) -> AuthConfig {
+    let hashed = ApiKeyConfig {
+        key: None,
+        // printf %s second-key | sha256sum
+        key_sha256: Some("f397f260a275cc4d42e7965c556167bf3f068aed491d35a8f5b38c8c2db96bb0".into()),
+        ..api_key("bob", "")
+    };
+    AuthConfig { anonymous, api_keys: vec![api_key("alice", "first-key"), hashed], jwt: None }
+}
+
+async fn sign_in(config: &AuthConfig, on_loopback: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {
+    Authenticator::new(config, on_loopback, None).await.unwrap().authenticate(&headers(pairs)).await
+}
+
+#[tokio::test]
+async fn a_key_tells_who_calls() {
+    let config = with_keys(AnonymousAccess::Never);
+    for (pair, id) in [
+        (("authorization", "Bearer first-key"), "alice"),
+        (("Authorization", "bearer first-key"), "alice"),
+        (("authorization", "BEARER  first-key "), "alice"),
+        (("x-api-key", "first-key"), "alice"),
+        (("X-API-Key", " second-key"), "bob"),
+        (("authorization", "Bearer second-key"), "bob"),
+    ] {
+        let caller = sign_in(&config, false, &[pair]).await.unwrap();
+        assert_eq!((&*caller.id, &*caller.tenant, caller.anonymous), (id, "acme", false), "{pair:?}");
+        assert!(caller.has_role("operator"));
+    }
+}
+
+#[tokio::test]
+async fn credentials_that_are_wrong_are_refused_even_where_nobody_needs_any() {
+    let config = with_keys(AnonymousAccess::Always);
+    let cases: &[&[(&str, &str)]] = &[
+        &[("authorization", "Bearer first-ke")],
+        &[("authorization", "Bearer first-key2")],
+        &[("authorization", "Bearer First-key")],
+        &[("authorization", "Bearer a.b.c")],
+        &[("authorization", "Bearer")],
+        &[("authorization", "Bearer ")],
+        &[("authorization", "")],
+        &[("authorization", "first-key")],
+        &[("authorization", "Basic Zmlyc3Qta2V5")],
+        &[("x-api-key", "")],
+        &[("x-api-key", "Bearer first-key")],
+        &[("x-api-key", "f397f260a275cc4d42e7965c556167bf3f068aed491d35a8f5b38c8c2db96bb0")],
+        &[("authorization", "Bearer first\u{e9}-key")],
+        &[("authorization", "Bearer first-key"), ("x-api-key", "first-key")],
+        &[("authorization", "Bearer first-key"), ("authorization", "Bearer first-key")],
+        &[("x-api-key", "first-key"), ("x-api-key", "second-key")],
+        &[("x-api-key", "first-key"), ("authorization", "Basic eDp5")],
+    ];
+    for pairs in cases {
+        let error = sign_in(&config, true, pairs).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::Unauthenticated, "{pairs:?}");
+        assert!(!format!("{error:?}").contains("first-ke"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn callers_without_credentials_are_let_in_as_configured() {
+    for (access, on_loopback, allowed) in [
+        (AnonymousAccess::Loopback, true, true),
+        (AnonymousAccess::Loopback, false, false),
+        (AnonymousAccess::Always, false, true),
+        (AnonymousAccess::Always, true, true),
+        (AnonymousAccess::Never, true, false),
+        (AnonymousAccess::Never, false, false),
+    ] {
+        match sign_in(&with_keys(access), on_loopback, &[("accept", "*/*")]).await {
+            Ok(caller) => assert!(allowed && caller.anonymous && caller.roles.is_empty(), "{access:?}"),
+            Err(error) => assert!(!allowed && error.message().contains("X-API-Key: KEY"), "{access:?}: {error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_says_how_to_sign_in() {
+    let error = sign_in(&AuthConfig::default(), false, &[]).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unauthenticated);
+    assert!(error.message().contains("auth.api_keys"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_always_gives_the_same_caller_without_making_one_anew() {
+    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), false, None).await.unwrap();
+    let headers = headers(&[("x-api-key", "first-key")]);
+    let (first, second) = (authenticator.authenticate(&headers).await, authenticator.authenticate(&headers).await);
+    assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
+}
+
+#[tokio::test]
+async fn keys_that_cannot_work_are_named() {
+    let hash = |text: &str| ApiKeyConfig { key: None, key_sha256: Some(text.into()), ..api_key("x", "") };
+    let named = |id: &str| api_key(id, "other");
+    for (key, problem) in [
+        (api_key("x", ""), "is its variable set?"),
+        (api_key("x", "with space"), "a header cannot carry"),
+        (api_key("x", "schlüssel"), "a header cannot carry"),
+        (ApiKeyConfig { key: None, ..api_key("x", "") }, "give `key` or `key_sha256`"),
+        (ApiKeyConfig { key_sha256: Some("00".repeat(32)), ..api_key("x", "y") }, "not both"),
+        (hash("abc"), "64 hex digits"),
+        (hash(&"0".repeat(63)), "64 hex digits"),
+        (hash(&"0".repeat(66)), "64 hex digits"),
+        (hash(&"g".repeat(64)), "64 hex digits"),
+        (hash(&"é".repeat(32)), "64 hex digits"),
+        (api_key("x", "first-key"), "same key"),
+        (named(""), "id is empty"),
+        (named("a\u{1f}b"), "control characters"),
+        (named(&"a".repeat(257)), "longer than 256"),
+        (ApiKeyConfig { tenant: "a\nb".into(), ..named("x") }, "tenant"),
+        (ApiKeyConfig { roles: vec![String::new()], ..named("x") }, "roles"),
+        (ApiKeyConfig { tenant: "public".into(), ..named("anonymous") }, "without credentials"),
+    ] {
+        let mut config = with_keys(AnonymousAccess::Never);
+        config.api_keys.push(key);
+        let faults = Authenticator::new(&config, false, None).await.unwrap_err();
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults[0].place, "auth.api_keys[2]");
+        assert!(faults[0].problem.contains(problem), "{:?} ≠ {problem}", faults[0]);
+    }
+}
+
+#[tokio::test]
+async fn no_secret_shows_in_debug() {
+    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), false, None).await.unwrap();
+    let shown = format!("{authenticator:?}");
+    assert!(!shown.contains("first-key") && !shown.contains("f397f260"), "{shown}");
+}
