@@ -60,6 +60,16 @@ pub enum BreakerState {
     Open,
 }
 
+impl BreakerState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half-open",
+            Self::Open => "open",
+        }
+    }
+}
+
 /// Proof that the upstream may be tried. Dropped without an outcome, as when the caller hangs up, it
 /// counts for nothing, and another call may probe.
 #[derive(Debug)]

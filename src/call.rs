@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::session::Session;
@@ -191,7 +192,7 @@ pub struct TraceParent {
 }
 
 /// The stages of the one path, in order. The names stand in receipts, errors and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     Find,
@@ -235,7 +236,7 @@ impl Stage {
 pub struct Upstream(pub Arc<str>);
 
 /// What stands in a rate limit's bucket, as `X-RateLimit-*` headers and receipts tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct RateState {
     /// Calls a minute.
     pub limit: u32,

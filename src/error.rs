@@ -6,8 +6,10 @@
 //! Status codes are the HTTP face's business: `server/reply.rs`.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -153,6 +155,9 @@ struct Inner {
     rate: Option<RateState>,
     blame: Blame,
     output: Option<Value>,
+    attempts: u32,
+    cost_usd: Decimal,
+    policy_version: Option<Arc<str>>,
     cause: Option<String>,
 }
 
@@ -168,6 +173,9 @@ impl CallError {
             rate: None,
             blame: Blame::Call,
             output: None,
+            attempts: 0,
+            cost_usd: Decimal::ZERO,
+            policy_version: None,
             cause: None,
         }))
     }
@@ -232,6 +240,27 @@ impl CallError {
         self
     }
 
+    /// How often the tool was tried before this became the answer.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// What the failed call is charged all the same.
+    #[must_use]
+    pub fn costing(mut self, cost_usd: Decimal) -> Self {
+        self.0.cost_usd = cost_usd;
+        self
+    }
+
+    /// The policy set that said no.
+    #[must_use]
+    pub fn decided_by(mut self, policy_version: Arc<str>) -> Self {
+        self.0.policy_version = Some(policy_version);
+        self
+    }
+
     /// For the log only. Never shown to the caller.
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
@@ -273,6 +302,18 @@ impl CallError {
 
     pub fn output(&self) -> Option<&Value> {
         self.0.output.as_ref()
+    }
+
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    pub fn cost_usd(&self) -> Decimal {
+        self.0.cost_usd
+    }
+
+    pub fn policy_version(&self) -> Option<&Arc<str>> {
+        self.0.policy_version.as_ref()
     }
 
     pub fn cause(&self) -> Option<&str> {

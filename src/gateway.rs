@@ -1,1 +1,303 @@
-//! Everything wired together.
+//! Everything wired together: built from a configuration, rebuilt from another while it runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use futures_util::future::BoxFuture;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use url::Url;
+
+use crate::audit::Audit;
+use crate::auth::{Authenticator, KeySource};
+use crate::breaker::Breakers;
+use crate::budget::{Budgets, WriteBehind};
+use crate::call::Deadline;
+use crate::config::Config;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::outbound::Outbound;
+use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
+use crate::policy::Policy;
+use crate::readiness::Readiness;
+use crate::registry::{Registry, Snapshot};
+use crate::session::Sessions;
+use crate::sources::Source;
+use crate::sources::builtin::{Builtin, Workspaces};
+use crate::store::Store;
+
+/// The running service, whatever faces it has.
+pub struct Gateway {
+    pub pipeline: Pipeline,
+    pub sessions: Sessions,
+    pub readiness: Arc<Readiness>,
+    config: ArcSwap<Config>,
+    authenticator: ArcSwap<Authenticator>,
+    outbound: Outbound,
+    workspaces: Workspaces,
+    /// Beside the built-in tools, which a reload may configure anew.
+    sources: Vec<Box<dyn Source>>,
+    store: Store,
+    usage: WriteBehind,
+    background: TaskTracker,
+    closing: CancellationToken,
+}
+
+/// Why the service cannot start, or cannot take over a configuration.
+#[derive(Debug, Error)]
+#[error("{part}: {problem}")]
+pub struct CannotStart {
+    /// A topic of the configuration, or a part of the service.
+    part: &'static str,
+    problem: String,
+}
+
+/// How often what is idle is looked for.
+const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+impl Gateway {
+    /// Starts with the built-in tools.
+    ///
+    /// # Errors
+    /// Names the part that cannot start and why.
+    pub async fn start(config: Config) -> Result<Arc<Self>, CannotStart> {
+        Self::with_sources(config, Vec::new()).await
+    }
+
+    /// Starts with the built-in tools and those of further sources.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, CannotStart> {
+        let readiness = Arc::new(Readiness::default());
+        let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
+        let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+        let workspaces = workspaces(&config);
+        let snapshot = snapshot(&config, &outbound, &workspaces, &sources, &metrics)?;
+        let authenticator = authenticator(&config, &outbound).await?;
+        let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
+
+        create_private(&config.state_directory())?;
+        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
+        let audit =
+            Audit::open(config.audit_file(), config.audit.durability, config.audit.max_queued, Arc::clone(&readiness))
+                .map_err(in_part("audit"))?;
+        let budget = Arc::new(Budgets::new(&config.budget));
+        let usage = WriteBehind::start(Arc::clone(&budget), store.clone(), Arc::clone(&readiness))
+            .await
+            .map_err(in_part("store"))?;
+
+        let pipeline = Pipeline {
+            registry: Arc::new(Registry::new(snapshot)),
+            limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
+            policy,
+            budget,
+            breakers: Breakers::new(&config.breaker, Arc::clone(&metrics)),
+            retries: Retries::new(&config.execution),
+            replies: Replies::new(&config.session),
+            settlement: Settlement { metrics, audit },
+        };
+        let gateway = Arc::new(Self {
+            pipeline,
+            sessions: Sessions::new(&config.session),
+            readiness,
+            config: ArcSwap::from_pointee(config),
+            authenticator: ArcSwap::from_pointee(authenticator),
+            outbound,
+            workspaces,
+            sources,
+            store,
+            usage,
+            background: TaskTracker::new(),
+            closing: CancellationToken::new(),
+        });
+        gateway.start_background();
+        Ok(gateway)
+    }
+
+    pub fn config(&self) -> Guard<Arc<Config>> {
+        self.config.load()
+    }
+
+    pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
+        self.authenticator.load()
+    }
+
+    /// Takes over another configuration. What cannot be taken over leaves the running one as it is, named
+    /// in readiness; policies are judged on their own, so that a broken set does not hold back the rest.
+    pub async fn reload(&self, config: Config) {
+        let policies = self.pipeline.policy.reload(&config.policy);
+        self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
+        match policies {
+            Ok(()) => self.readiness.restore("policy"),
+            Err(faults) => self.readiness.degrade("policy", lines(&faults)),
+        }
+        match self.take_over(config).await {
+            Ok(()) => {
+                self.pipeline.settlement.metrics.configuration_reloaded(true);
+                self.readiness.restore("configuration");
+                tracing::info!("the configuration was taken over");
+            }
+            Err(problem) => self.refuse_reload(&problem.to_string()),
+        }
+    }
+
+    /// A configuration that could not even be read: the running one stays.
+    pub fn refuse_reload(&self, problem: &str) {
+        self.pipeline.settlement.metrics.configuration_reloaded(false);
+        self.readiness.degrade("configuration", problem);
+    }
+
+    /// What a change of should lead to a reload.
+    pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
+        let policies = self.config().policy.directory.clone();
+        config_file.map(Path::to_owned).into_iter().chain(policies).collect()
+    }
+
+    /// Ends what runs in the background and writes down what is not yet. Calls are over by now.
+    pub async fn close(&self) {
+        self.closing.cancel();
+        self.background.close();
+        self.background.wait().await;
+        self.usage.flush().await;
+        self.store.close().await;
+        self.pipeline.settlement.audit.close().await;
+    }
+
+    async fn take_over(&self, config: Config) -> Result<(), CannotStart> {
+        let metrics = &self.pipeline.settlement.metrics;
+        let snapshot = snapshot(&config, &self.outbound, &self.workspaces, &self.sources, metrics)?;
+        let authenticator = authenticator(&config, &self.outbound).await?;
+        self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
+        self.pipeline.budget.reconfigure(&config.budget);
+        self.pipeline.breakers.reconfigure(&config.breaker);
+        self.pipeline.retries.reconfigure(&config.execution);
+        self.pipeline.replies.reconfigure(&config.session);
+        self.sessions.reconfigure(&config.session);
+        self.pipeline.registry.replace(snapshot);
+        self.authenticator.store(Arc::new(authenticator));
+        let before = self.config.swap(Arc::new(config));
+        tell_what_needs_a_restart(&before, &self.config());
+        Ok(())
+    }
+
+    fn start_background(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let mut tick = tokio::time::interval(HOUSEKEEPING);
+            while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
+                gateway.forget_what_is_idle().await;
+            }
+        });
+    }
+
+    async fn forget_what_is_idle(&self) {
+        self.pipeline.limits.evict_idle();
+        self.pipeline.budget.evict_idle();
+        self.pipeline.breakers.evict_idle();
+        self.pipeline.replies.evict_expired();
+        for workspace in self.sessions.evict_idle() {
+            if let Err(error) = self.workspaces.remove(&workspace).await {
+                tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");
+            }
+        }
+        // Those of sessions that an earlier process knew.
+        let idle = Duration::from_secs(self.config().session.idle_seconds);
+        if let Err(error) = self.workspaces.remove_older_than(idle).await {
+            tracing::warn!(%error, "old workspaces stay on the disk");
+        }
+    }
+}
+
+/// The tools that a configuration offers, without starting anything.
+///
+/// # Errors
+/// Names and schemas that cannot be registered.
+pub fn registry_of(config: &Config) -> Result<Snapshot, CannotStart> {
+    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
+    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    snapshot(config, &outbound, &workspaces(config), &[], &metrics)
+}
+
+fn workspaces(config: &Config) -> Workspaces {
+    Workspaces::new(config.workspaces_directory(), &config.tools.workspace)
+}
+
+fn snapshot(
+    config: &Config,
+    outbound: &Outbound,
+    workspaces: &Workspaces,
+    sources: &[Box<dyn Source>],
+    metrics: &Metrics,
+) -> Result<Snapshot, CannotStart> {
+    let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone());
+    let mut offer = builtin.tools();
+    for source in sources {
+        let more = source.tools();
+        offer.tools.extend(more.tools);
+        offer.unavailable.extend(more.unavailable);
+    }
+    Snapshot::build(offer.tools, offer.unavailable, &config.tools, metrics)
+        .map_err(|faults| in_part("tools")(lines(&faults)))
+}
+
+async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
+    let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
+    let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
+    Authenticator::new(&config.auth, config.server.listen.ip().is_loopback(), keys)
+        .await
+        .map_err(|faults| in_part("auth")(lines(&faults)))
+}
+
+/// A key set that the operator's issuer publishes.
+struct PublishedKeys {
+    url: Url,
+    outbound: Outbound,
+}
+
+impl KeySource for PublishedKeys {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
+        const WITHIN: Duration = Duration::from_secs(5);
+        const LARGEST: usize = 1 << 20;
+        Box::pin(async {
+            let fetched = self.outbound.fetch_trusted(self.url.clone(), Deadline::after(WITHIN), LARGEST).await;
+            fetched.map(Into::into).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// The state directory holds other people's files and the audit trail: for this user only.
+fn create_private(directory: &Path) -> Result<(), CannotStart> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+        in_part("state_directory")(format!("{} cannot be made: {error}; name another folder", directory.display()))
+    })
+}
+
+fn tell_what_needs_a_restart(before: &Config, after: &Config) {
+    let fixed = [
+        ("server", before.server != after.server),
+        ("outbound", before.outbound != after.outbound),
+        ("audit", before.audit != after.audit),
+        ("telemetry", before.telemetry != after.telemetry),
+        ("state_directory", before.state_directory != after.state_directory),
+        ("tools.workspace", before.tools.workspace != after.tools.workspace),
+    ];
+    for (topic, _) in fixed.into_iter().filter(|(_, changed)| *changed) {
+        tracing::warn!(topic, "a change of this topic takes effect at the next start");
+    }
+}
+
+/// Turns any part's own error into a [`CannotStart`] that names the part.
+fn in_part<E: ToString>(part: &'static str) -> impl Fn(E) -> CannotStart {
+    move |problem| CannotStart { part, problem: problem.to_string() }
+}
+
+fn lines(faults: &[impl ToString]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod coerce;
+mod describe;
 mod misfit;
 mod name;
 mod schema;
@@ -17,6 +18,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 
 pub use self::coerce::Coercion;
+pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments};
 pub use self::search::SearchIndex;

@@ -147,8 +147,8 @@ impl Tool {
                 Ok(Accepted { value, text, tokens, metadata, misfits, charge: hold.charge(tokens) })
             }
             Err(error) => {
-                hold.charge(0);
-                Err(error)
+                let charge = hold.charge(0);
+                Err(error.costing(charge.cost_usd))
             }
         }
     }
@@ -220,6 +220,21 @@ pub struct Accepted {
     /// Where the value does not fit the output schema; empty unless that is only reported.
     pub misfits: Vec<Detail>,
     pub charge: Charge,
+}
+
+impl Accepted {
+    /// For a dry run: every stage but execution said yes, and nothing was spent.
+    pub fn not_run(hold: &Hold) -> Self {
+        let left = hold.before();
+        Self {
+            value: Value::Null,
+            text: String::new(),
+            tokens: 0,
+            metadata: Map::new(),
+            misfits: Vec::new(),
+            charge: Charge { cost_usd: Decimal::ZERO, tokens: 0, before: left, after: left },
+        }
+    }
 }
 
 /// An output that passed, before it is charged.

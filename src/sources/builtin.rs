@@ -7,6 +7,8 @@ mod file_read;
 mod file_write;
 mod json_query;
 mod side_thread;
+mod web_fetch;
+mod web_search;
 mod workspace;
 
 use serde::Deserialize;
@@ -15,18 +17,23 @@ pub use self::workspace::Workspaces;
 
 use super::{Offer, Source};
 use crate::call::Arguments;
+use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use crate::error::{CallError, ErrorCode};
+use crate::outbound::Outbound;
 
 /// The tools that travel with the binary.
 #[derive(Debug, Clone)]
 pub struct Builtin {
+    web_fetch: WebFetchConfig,
+    web_search: WebSearchConfig,
+    outbound: Outbound,
     workspaces: Workspaces,
 }
 
 impl Builtin {
     /// `workspaces` is where the file tools work; shared with whoever deletes those of forgotten sessions.
-    pub fn new(workspaces: Workspaces) -> Self {
-        Self { workspaces }
+    pub fn new(config: &ToolsConfig, outbound: Outbound, workspaces: Workspaces) -> Self {
+        Self { web_fetch: config.web_fetch.clone(), web_search: config.web_search.clone(), outbound, workspaces }
     }
 }
 
@@ -36,15 +43,23 @@ impl Source for Builtin {
     }
 
     fn tools(&self) -> Offer {
-        let tools = vec![
-            calculator::definition(),
-            current_time::definition(),
-            file_list::definition(&self.workspaces),
-            file_read::definition(&self.workspaces),
-            file_write::definition(&self.workspaces),
-            json_query::definition(),
-        ];
-        Offer { tools, unavailable: Vec::new() }
+        let mut offer = Offer::default();
+        for tool in [
+            Ok(calculator::definition()),
+            Ok(current_time::definition()),
+            Ok(file_list::definition(&self.workspaces)),
+            Ok(file_read::definition(&self.workspaces)),
+            Ok(file_write::definition(&self.workspaces)),
+            Ok(json_query::definition()),
+            web_fetch::definition(&self.web_fetch, &self.outbound),
+            web_search::definition(&self.web_search, &self.outbound),
+        ] {
+            match tool {
+                Ok(definition) => offer.tools.push(definition),
+                Err(unavailable) => offer.unavailable.push(unavailable),
+            }
+        }
+        offer
     }
 }
 

@@ -1,0 +1,112 @@
+//! Running a permitted call: attempts, the waits between them, and the one outcome they have together.
+
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rand::Rng;
+
+use crate::breaker::Trial;
+use crate::budget::Hold;
+use crate::call::{CallContext, Deadline, ToolOutput};
+use crate::config::ExecutionConfig;
+use crate::error::{Blame, CallError};
+use crate::policy::Permit;
+use crate::registry::Tool;
+
+/// How often and how far apart a call is attempted (E68).
+#[derive(Debug)]
+pub struct Retries {
+    config: ArcSwap<ExecutionConfig>,
+}
+
+/// A tool's answer, with what was set aside to pay for it.
+#[derive(Debug)]
+pub struct Executed {
+    pub output: ToolOutput,
+    pub attempts: u32,
+    pub hold: Hold,
+}
+
+impl Retries {
+    pub fn new(config: &ExecutionConfig) -> Self {
+        Self { config: ArcSwap::from_pointee(config.clone()) }
+    }
+
+    pub fn reconfigure(&self, config: &ExecutionConfig) {
+        self.config.store(config.clone().into());
+    }
+
+    /// Attempts the call until it is answered, may not be tried again, or is out of time.
+    ///
+    /// The breaker learns one outcome however many attempts there were. A failure that the tool
+    /// itself reports is charged, since the tool did its work; every other failure is refunded.
+    pub async fn execute(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        permit: &Permit,
+        trial: Trial,
+        hold: Hold,
+    ) -> Result<Executed, CallError> {
+        let (result, attempts) = self.attempt_until_answered(call, tool, permit, &trial).await;
+        trial.record(result.as_ref().err());
+        match result {
+            Ok(output) => Ok(Executed { output, attempts, hold }),
+            Err(error) if error.code().is_reported_by_tool() => {
+                let charge = hold.charge(0);
+                Err(error.after_attempts(attempts).costing(charge.cost_usd))
+            }
+            Err(error) => Err(error.after_attempts(attempts)),
+        }
+    }
+
+    async fn attempt_until_answered(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        permit: &Permit,
+        trial: &Trial,
+    ) -> (Result<ToolOutput, CallError>, u32) {
+        let config = self.config.load();
+        let deadline = call.deadline(tool.timeout());
+        let most = if tool.metadata.idempotent { config.max_attempts } else { 1 };
+        let mut attempts = 1;
+        loop {
+            // A local tool is computing, not waiting for a lost packet: it may use all its time at once.
+            let attempt_deadline = match trial.upstream() {
+                Some(_) => deadline.at_most(seconds(config.attempt_timeout_seconds)),
+                None => deadline,
+            };
+            let error = match tool.execute(call, permit, attempt_deadline).await {
+                Ok(output) => return (Ok(output), attempts),
+                Err(error) => error,
+            };
+            let wait = backoff(&config, attempts);
+            if !may_try_again(&error, attempts, most, wait, deadline) || trial.still_permitted().is_err() {
+                return (Err(error), attempts);
+            }
+            tokio::time::sleep(wait).await;
+            if trial.still_permitted().is_err() {
+                return (Err(error), attempts);
+            }
+            attempts += 1;
+        }
+    }
+}
+
+/// Only the network's own failures are worth the same request again (fault 2), and only while there
+/// is time to wait and still be answered.
+fn may_try_again(error: &CallError, attempts: u32, most: u32, wait: Duration, deadline: Deadline) -> bool {
+    error.blame() == Blame::Network && error.wait().is_none() && attempts < most && wait < deadline.remaining()
+}
+
+/// Exponential backoff with equal jitter: between half and the whole of base × 2^(attempts − 1), capped.
+fn backoff(config: &ExecutionConfig, attempts: u32) -> Duration {
+    let doubled = config.backoff_base_seconds * f64::from(2_u32.saturating_pow(attempts - 1));
+    seconds(doubled.min(config.backoff_max_seconds)).mul_f64(rand::rng().random_range(0.5..=1.0))
+}
+
+/// The configuration has refused what is not a positive number of seconds.
+fn seconds(number: f64) -> Duration {
+    Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX)
+}

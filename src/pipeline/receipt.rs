@@ -1,0 +1,324 @@
+//! What a caller gets back: the reply, and in it the receipt of what the call went through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use rust_decimal::prelude::ToPrimitive;
+use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use super::execute::Executed;
+use crate::breaker::{BreakerState, Trial};
+use crate::budget::{Hold, Left};
+use crate::call::{CallContext, CallId, RateState, Stage};
+use crate::error::{CallError, Detail};
+use crate::limits::Slots;
+use crate::policy::Permit;
+use crate::registry::{Accepted, Coercion, Tool, ValidArguments};
+
+/// The answer to one tool call, the same on every face.
+#[derive(Debug)]
+pub struct Reply {
+    pub outcome: Result<Answer, CallError>,
+    /// From arrival to answer.
+    pub duration: Duration,
+    pub tokens: u64,
+    pub cost_usd: Decimal,
+    pub receipt: Receipt,
+}
+
+/// A reply on its way to the caller.
+#[derive(Debug)]
+pub struct Answered {
+    pub reply: Arc<Reply>,
+    /// It was made for an earlier call with the same idempotency key.
+    pub replayed: bool,
+}
+
+impl Answered {
+    pub(super) fn anew(reply: Reply) -> Self {
+        Self { reply: Arc::new(reply), replayed: false }
+    }
+}
+
+/// What the tool said.
+#[derive(Debug)]
+pub struct Answer {
+    pub output: Value,
+    /// The form meant for a model, within its tokens.
+    pub text: String,
+    pub metadata: Map<String, Value>,
+}
+
+impl Reply {
+    /// For a call that was refused before it came to the first stage.
+    pub fn without_a_run(call: &CallContext, error: CallError) -> Self {
+        Self {
+            outcome: Err(error),
+            duration: call.received.elapsed(),
+            tokens: 0,
+            cost_usd: Decimal::ZERO,
+            receipt: Receipt::new(call),
+        }
+    }
+
+    /// Whether a tool was really run, whatever came of it.
+    pub fn was_executed(&self) -> bool {
+        match &self.outcome {
+            Ok(_) => !self.receipt.dry_run,
+            Err(error) => matches!(error.stage(), Some(Stage::Execute | Stage::Accept)),
+        }
+    }
+}
+
+/// What the call went through: which stages, how long each took, and what they found.
+#[derive(Debug)]
+pub struct Receipt {
+    pub call_id: CallId,
+    pub dry_run: bool,
+    pub stages: Vec<(Stage, Duration)>,
+    pub schema: Option<Arc<Tool>>,
+    pub policy: Option<PolicyNote>,
+    pub rate: Option<RateState>,
+    pub budget_before: Option<Left>,
+    pub budget_after: Option<Left>,
+    pub breaker: Option<BreakerNote>,
+    pub attempts: u32,
+    pub coercions: Vec<Coercion>,
+    pub output_misfits: Vec<Detail>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct PolicyNote {
+    /// Hash of the policy set.
+    pub version: Arc<str>,
+    /// Why it said no; empty when it did not.
+    pub reasons: Vec<String>,
+    pub cached: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct BreakerNote {
+    pub upstream: Arc<str>,
+    pub state: BreakerState,
+}
+
+impl Receipt {
+    pub(super) fn new(call: &CallContext) -> Self {
+        Self {
+            call_id: call.id,
+            dry_run: call.dry_run,
+            stages: Vec::with_capacity(Stage::ALL.len()),
+            schema: None,
+            policy: None,
+            rate: None,
+            budget_before: None,
+            budget_after: None,
+            breaker: None,
+            attempts: 0,
+            coercions: Vec::new(),
+            output_misfits: Vec::new(),
+        }
+    }
+}
+
+/// What a stage's proof has to say for the receipt.
+pub(super) trait Note {
+    fn note(&self, receipt: &mut Receipt);
+}
+
+impl Note for Arc<Tool> {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.schema = Some(Self::clone(self));
+    }
+}
+
+impl Note for Slots {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.rate = self.rate;
+    }
+}
+
+impl Note for ValidArguments {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.coercions = self.coercions().to_vec();
+    }
+}
+
+impl Note for Permit {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.policy =
+            Some(PolicyNote { version: Arc::clone(self.version()), reasons: Vec::new(), cached: self.cached() });
+    }
+}
+
+impl Note for Hold {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.budget_before = Some(self.before());
+    }
+}
+
+impl Note for Trial {
+    fn note(&self, receipt: &mut Receipt) {
+        if let (Some(upstream), Some(state)) = (self.upstream(), self.state()) {
+            receipt.breaker = Some(BreakerNote { upstream: Arc::clone(&upstream.0), state });
+        }
+    }
+}
+
+impl Note for Executed {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.attempts = self.attempts;
+    }
+}
+
+impl Note for Accepted {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.output_misfits.clone_from(&self.misfits);
+        receipt.budget_after = Some(self.charge.after);
+    }
+}
+
+impl Note for CallError {
+    fn note(&self, receipt: &mut Receipt) {
+        receipt.attempts = self.attempts();
+        if self.rate().is_some() {
+            receipt.rate = self.rate();
+        }
+        if self.stage() == Some(Stage::Policy) {
+            let reasons = self.details().iter().map(|detail| detail.message.clone()).collect();
+            let version = self.policy_version().cloned().unwrap_or_default();
+            receipt.policy = Some(PolicyNote { version, reasons, cached: false });
+        }
+    }
+}
+
+/// The HTTP shape of the specification; what is added to the original's is additive.
+impl Serialize for Reply {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let error = self.outcome.as_ref().err();
+        let mut reply = serializer.serialize_struct("Reply", 8 + usize::from(error.is_some()))?;
+        reply.serialize_field("success", &self.outcome.is_ok())?;
+        match &self.outcome {
+            Ok(answer) => {
+                reply.serialize_field("output", &answer.output)?;
+                reply.serialize_field("text", &answer.text)?;
+                reply.serialize_field("error", &None::<()>)?;
+                reply.serialize_field("metadata", &answer.metadata)?;
+            }
+            Err(error) => {
+                reply.serialize_field("output", &error.output())?;
+                reply.serialize_field("text", error.message())?;
+                reply.serialize_field("error", error.message())?;
+                reply.serialize_field("metadata", &Map::new())?;
+            }
+        }
+        reply.serialize_field("execution_time_ms", &u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX))?;
+        reply.serialize_field("usage", &Usage { tokens: self.tokens, cost_usd: number(self.cost_usd) })?;
+        if let Some(error) = error {
+            reply.serialize_field("error_info", &ErrorInfo::from(error))?;
+        }
+        reply.serialize_field("receipt", &self.receipt)?;
+        reply.end()
+    }
+}
+
+#[derive(Serialize)]
+struct Usage {
+    tokens: u64,
+    cost_usd: f64,
+}
+
+/// The typed error beside the sentence.
+#[derive(Debug, Serialize)]
+pub struct ErrorInfo<'a> {
+    code: &'static str,
+    message: &'a str,
+    stage: Option<Stage>,
+    retryable: bool,
+    retry_after_ms: Option<u64>,
+    details: &'a [Detail],
+    alternatives: &'a [String],
+}
+
+impl<'a> From<&'a CallError> for ErrorInfo<'a> {
+    fn from(error: &'a CallError) -> Self {
+        Self {
+            code: error.code().as_str(),
+            message: error.message(),
+            stage: error.stage(),
+            retryable: error.code().retryable(),
+            retry_after_ms: error.wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            details: error.details(),
+            alternatives: error.alternatives(),
+        }
+    }
+}
+
+impl Serialize for Receipt {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut receipt = serializer.serialize_struct("Receipt", 11)?;
+        receipt.serialize_field("call_id", &self.call_id)?;
+        receipt.serialize_field("dry_run", &self.dry_run)?;
+        receipt.serialize_field("stages", &StageTimes(&self.stages))?;
+        receipt.serialize_field("schema_hash", &self.schema.as_ref().map(|tool| tool.input.hash()))?;
+        receipt.serialize_field("coercions", &self.coercions)?;
+        receipt.serialize_field("rate", &self.rate)?;
+        receipt.serialize_field("policy", &self.policy)?;
+        receipt.serialize_field(
+            "budget",
+            &self
+                .budget_before
+                .map(|before| BudgetNote { before: before.into(), after: self.budget_after.map(Into::into) }),
+        )?;
+        receipt.serialize_field("breaker", &self.breaker)?;
+        receipt.serialize_field("attempts", &self.attempts)?;
+        receipt.serialize_field("output_misfits", &self.output_misfits)?;
+        receipt.end()
+    }
+}
+
+/// What is left in the narrowest scope. `after` is null where nothing was charged.
+#[derive(Serialize)]
+struct BudgetNote {
+    before: LeftNote,
+    after: Option<LeftNote>,
+}
+
+#[derive(Serialize)]
+struct LeftNote {
+    cost_usd: f64,
+    tokens: u64,
+}
+
+impl From<Left> for LeftNote {
+    fn from(left: Left) -> Self {
+        Self { cost_usd: number(left.cost_usd), tokens: left.tokens }
+    }
+}
+
+struct StageTimes<'a>(&'a [(Stage, Duration)]);
+
+impl Serialize for StageTimes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct StageTime {
+            stage: Stage,
+            micros: f64,
+        }
+        let mut stages = serializer.serialize_seq(Some(self.0.len()))?;
+        for &(stage, took) in self.0 {
+            // Tenths are as fine as the clock is trusted.
+            let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX);
+            stages.serialize_element(&StageTime { stage, micros: f64::from(tenths) / 10.0 })?;
+        }
+        stages.end()
+    }
+}
+
+/// Money stays an exact decimal inside; replies carry a JSON number, as the original's did.
+fn number(amount: Decimal) -> f64 {
+    amount.to_f64().unwrap_or(f64::MAX)
+}

@@ -1,0 +1,157 @@
+//! The end of every call, however it came about: counted, logged, traced, audited, and answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::receipt::{Answer, Note, Receipt, Reply};
+use crate::audit::{Audit, AuditSlot, Durable};
+use crate::call::{Arguments, CallContext, Stage};
+use crate::error::{CallError, ErrorCode};
+use crate::json;
+use crate::metrics::{InFlight, Metrics};
+use crate::record::{CallRecord, Status};
+use crate::registry::{Accepted, Tool};
+use crate::telemetry;
+
+/// Where calls are written down.
+#[derive(Debug)]
+pub struct Settlement {
+    pub metrics: Arc<Metrics>,
+    pub audit: Audit,
+}
+
+impl Settlement {
+    /// Opens the entry of one call, with room kept for its audit line.
+    ///
+    /// # Errors
+    /// `overloaded` while the audit trail cannot take another line.
+    pub fn open<'a>(&'a self, call: &'a CallContext, arguments: &Arguments) -> Result<Entry<'a>, CallError> {
+        Ok(Entry {
+            slot: Some(self.audit.reserve()?),
+            metrics: &self.metrics,
+            call,
+            arguments_digest: json::digest(arguments),
+            receipt: Receipt::new(call),
+            span: telemetry::tool_span(call),
+            last: Instant::now(),
+            _in_flight: self.metrics.enter(),
+        })
+    }
+}
+
+/// One call in the books. Dropped unsettled, the call was cancelled, and is settled as that.
+#[derive(Debug)]
+pub struct Entry<'a> {
+    /// Taken by settlement, so that it happens once.
+    slot: Option<AuditSlot>,
+    metrics: &'a Metrics,
+    call: &'a CallContext,
+    arguments_digest: [u8; 32],
+    receipt: Receipt,
+    span: Span,
+    last: Instant,
+    _in_flight: InFlight,
+}
+
+impl Entry<'_> {
+    /// The call's span; disabled where nobody traces.
+    pub(super) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    /// Notes how long the stage took and what came of it.
+    pub(super) fn at<T: Note>(&mut self, stage: Stage, result: Result<T, CallError>) -> Result<T, CallError> {
+        self.time(stage);
+        match result {
+            Ok(proof) => {
+                proof.note(&mut self.receipt);
+                Ok(proof)
+            }
+            Err(error) => Err(error.at_stage(stage)),
+        }
+    }
+
+    /// Writes the call down and makes its reply. Under strict durability, waits for the disk.
+    pub async fn settle(mut self, outcome: Result<Accepted, CallError>) -> Reply {
+        if let Err(error) = &outcome {
+            error.note(&mut self.receipt);
+        }
+        let duration = self.call.received.elapsed();
+        let (cost_usd, tokens) = match &outcome {
+            Ok(accepted) => (accepted.charge.cost_usd, accepted.tokens),
+            Err(error) => (error.cost_usd(), 0),
+        };
+        let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
+        let mut outcome =
+            outcome.map(|accepted| Answer { output: accepted.value, text: accepted.text, metadata: accepted.metadata });
+        if let Some(durable) = durable
+            && let Err(error) = durable.wait().await
+        {
+            outcome = Err(error);
+        }
+        let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
+        Reply { outcome, duration, tokens, cost_usd, receipt }
+    }
+
+    fn time(&mut self, stage: Stage) {
+        let now = Instant::now();
+        self.receipt.stages.push((stage, now - self.last));
+        self.last = now;
+    }
+
+    fn write(
+        &mut self,
+        error: Option<&CallError>,
+        duration: Duration,
+        cost_usd: Decimal,
+        tokens: u64,
+    ) -> Option<Durable> {
+        let slot = self.slot.take()?;
+        let tool = self.receipt.schema.as_deref();
+        let record = CallRecord {
+            call: self.call,
+            tool: tool.map(Tool::name),
+            category: tool.map(|tool| tool.metadata.category.as_str()),
+            status: status(error),
+            error,
+            duration,
+            stages: &self.receipt.stages,
+            cost_usd,
+            tokens,
+            attempts: self.receipt.attempts,
+            rate: self.receipt.rate,
+            arguments_digest: self.arguments_digest,
+            policy_version: self.receipt.policy.as_ref().map(|policy| &*policy.version),
+            output_misfit: !self.receipt.output_misfits.is_empty(),
+        };
+        self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
+        telemetry::record(&self.span, &record);
+        if let Some(session) = &self.call.session {
+            session.settle(cost_usd);
+        }
+        Some(slot.write(&record))
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if self.slot.is_some() {
+            let hung_up = CallError::new(ErrorCode::Cancelled, "the caller hung up");
+            self.write(Some(&hung_up), self.call.received.elapsed(), Decimal::ZERO, 0);
+        }
+    }
+}
+
+fn status(error: Option<&CallError>) -> Status {
+    match error {
+        None => Status::Success,
+        Some(error) if error.code() == ErrorCode::Cancelled => Status::Cancelled,
+        Some(error) if matches!(error.stage(), Some(Stage::Execute | Stage::Accept)) => Status::Error,
+        Some(error) if error.code() == ErrorCode::Internal => Status::Error,
+        Some(_) => Status::Refused,
+    }
+}

@@ -1,0 +1,144 @@
+//! A tool as it is told to others: the shapes of the specification, the same on every face.
+
+use rust_decimal::Decimal;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::{OutputSchema, Tool};
+
+/// A tool in a listing.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolSummary<'a> {
+    name: &'a str,
+    description: &'a str,
+    category: &'a str,
+    version: &'a str,
+    source: &'a str,
+    dangerous: bool,
+    requires_auth: bool,
+    sandboxed: bool,
+    idempotent: bool,
+    labels: &'a [String],
+    /// How well it fits the query; only in answers to one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+}
+
+/// A tool's schemas.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolSchema<'a> {
+    name: &'a str,
+    description: &'a str,
+    #[schema(value_type = Object)]
+    parameters: &'a Value,
+    #[schema(value_type = Option<Object>)]
+    output_schema: Option<&'a Value>,
+}
+
+/// All that is known of a tool (E9–E17).
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ToolMetadata<'a> {
+    name: &'a str,
+    version: &'a str,
+    description: &'a str,
+    category: &'a str,
+    author: &'a str,
+    requires_auth: bool,
+    /// Calls a minute for each caller.
+    rate_limit: u32,
+    timeout_seconds: u32,
+    memory_limit_mb: u32,
+    memory_limit_binds: MemoryLimitBinds,
+    sandboxed: bool,
+    dangerous: bool,
+    /// USD.
+    #[serde(with = "rust_decimal::serde::float")]
+    #[schema(value_type = f64)]
+    cost_per_use: Decimal,
+    session_aware: bool,
+    source: &'a str,
+    labels: &'a [String],
+    idempotent: bool,
+    max_text_tokens: u64,
+    max_output_bytes: usize,
+    max_concurrent: Option<u32>,
+    roles: &'a [String],
+}
+
+/// What the memory limit is enforced on.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryLimitBinds {
+    /// All memory of the sandboxed interpreter.
+    Sandbox,
+    /// The bytes of input and output that one call may hold.
+    BufferedBytes,
+}
+
+impl<'a> ToolSummary<'a> {
+    pub fn of(tool: &'a Tool) -> Self {
+        let metadata = &tool.metadata;
+        Self {
+            name: &metadata.name,
+            description: &metadata.description,
+            category: &metadata.category,
+            version: &metadata.version,
+            source: &metadata.source,
+            dangerous: metadata.dangerous,
+            requires_auth: metadata.requires_auth,
+            sandboxed: metadata.sandboxed,
+            idempotent: metadata.idempotent,
+            labels: &metadata.labels,
+            score: None,
+        }
+    }
+
+    #[must_use]
+    pub fn scored(self, score: f64) -> Self {
+        Self { score: Some(score), ..self }
+    }
+}
+
+impl<'a> ToolSchema<'a> {
+    pub fn of(tool: &'a Tool) -> Self {
+        Self {
+            name: tool.name(),
+            description: &tool.metadata.description,
+            parameters: tool.input.document(),
+            output_schema: tool.output.as_ref().map(OutputSchema::document),
+        }
+    }
+}
+
+impl<'a> ToolMetadata<'a> {
+    pub fn of(tool: &'a Tool) -> Self {
+        let metadata = &tool.metadata;
+        Self {
+            name: &metadata.name,
+            version: &metadata.version,
+            description: &metadata.description,
+            category: &metadata.category,
+            author: &metadata.author,
+            requires_auth: metadata.requires_auth,
+            rate_limit: metadata.rate_limit,
+            timeout_seconds: metadata.timeout_seconds,
+            memory_limit_mb: metadata.memory_limit_mb,
+            memory_limit_binds: match metadata.sandboxed {
+                true => MemoryLimitBinds::Sandbox,
+                false => MemoryLimitBinds::BufferedBytes,
+            },
+            sandboxed: metadata.sandboxed,
+            dangerous: metadata.dangerous,
+            cost_per_use: metadata.cost_per_use,
+            session_aware: metadata.session_aware,
+            source: &metadata.source,
+            labels: &metadata.labels,
+            idempotent: metadata.idempotent,
+            max_text_tokens: metadata.max_text_tokens,
+            max_output_bytes: metadata.max_output_bytes,
+            max_concurrent: metadata.max_concurrent,
+            roles: &metadata.roles,
+        }
+    }
+}
