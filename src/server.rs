@@ -1,1 +1,57 @@
-//! The HTTP face.
+//! The HTTP face: every route in one list, every layer in another.
+
+mod documentation;
+mod health;
+mod listen;
+mod reply;
+mod request;
+mod tools;
+mod v1;
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::{Router, middleware};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::gateway::Gateway;
+
+pub use self::listen::{Listening, serve};
+
+/// Every route of the service.
+pub fn router(gateway: &Arc<Gateway>) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(documentation::document())
+        .routes(routes!(tools::list))
+        .routes(routes!(tools::categories))
+        .routes(routes!(tools::schemas))
+        .routes(routes!(tools::search))
+        .routes(routes!(tools::schema))
+        .routes(routes!(tools::metadata))
+        .routes(routes!(tools::execute))
+        .routes(routes!(tools::execute_named))
+        .routes(routes!(tools::batch_execute))
+        .routes(routes!(v1::list))
+        .routes(routes!(v1::show))
+        .routes(routes!(v1::execute))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::metrics))
+        .split_for_parts();
+    let router = router
+        .route("/openapi.json", documentation::route(&document))
+        .fallback(reply::no_such_route)
+        .method_not_allowed_fallback(reply::no_such_method);
+    layers(router, gateway).with_state(Arc::clone(gateway))
+}
+
+/// What is true of an HTTP request, whatever it asks for. What is true of a tool call is a stage of
+/// the pipeline; its deadline is there too, so that every refusal is typed and no stream is cut.
+fn layers(router: Router<Arc<Gateway>>, gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
+    router
+        // Bodies are bounded where they are read, with a typed error.
+        .layer(DefaultBodyLimit::disable())
+        .layer(middleware::from_fn_with_state(Arc::clone(gateway), request::guard_host))
+        .layer(CatchPanicLayer::custom(reply::panicked))
+}

@@ -1,0 +1,110 @@
+//! `/openapi.json`: the service's own description, made from its routes.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get};
+use serde_json::Value;
+use utoipa::openapi::OpenApi;
+use utoipa::{OpenApi as _, ToSchema};
+
+use super::request::{ExecuteNamedRequest, ExecuteRequest};
+use crate::call::{RateState, Stage};
+use crate::gateway::Gateway;
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(title = "sekisho", description = "A checkpoint for AI agents' tool calls."),
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody))
+)]
+struct Description;
+
+pub fn document() -> OpenApi {
+    Description::openapi()
+}
+
+/// Serves the finished document, written once.
+pub fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
+    let body = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
+    get(async move || ([(CONTENT_TYPE, "application/json")], body).into_response())
+}
+
+/// The reply to every execute route, and the body of every error. What the service writes is
+/// [`Reply`](crate::pipeline::Reply); a snapshot test holds the two together.
+#[derive(Debug, ToSchema)]
+#[schema(as = Reply)]
+#[expect(dead_code, reason = "only describes what `Reply` serialises to")]
+pub struct ReplyBody {
+    success: bool,
+    output: Value,
+    text: String,
+    error: Option<String>,
+    #[schema(value_type = Object)]
+    metadata: Value,
+    execution_time_ms: u64,
+    usage: UsageBody,
+    error_info: Option<ErrorInfoBody>,
+    receipt: ReceiptBody,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = Usage)]
+#[expect(dead_code, reason = "only describes")]
+struct UsageBody {
+    tokens: u64,
+    cost_usd: f64,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = ErrorInfo)]
+#[expect(dead_code, reason = "only describes")]
+struct ErrorInfoBody {
+    /// From the closed list of error codes.
+    code: String,
+    message: String,
+    stage: Option<Stage>,
+    retryable: bool,
+    retry_after_ms: Option<u64>,
+    details: Vec<DetailBody>,
+    alternatives: Vec<String>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = Detail)]
+#[expect(dead_code, reason = "only describes")]
+struct DetailBody {
+    path: String,
+    rule: String,
+    message: String,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = Receipt)]
+#[expect(dead_code, reason = "only describes")]
+struct ReceiptBody {
+    call_id: String,
+    dry_run: bool,
+    stages: Vec<StageTimeBody>,
+    schema_hash: Option<String>,
+    #[schema(value_type = Vec<Object>)]
+    coercions: Value,
+    rate: Option<RateState>,
+    #[schema(value_type = Option<Object>)]
+    policy: Value,
+    #[schema(value_type = Option<Object>)]
+    budget: Value,
+    #[schema(value_type = Option<Object>)]
+    breaker: Value,
+    attempts: u32,
+    output_misfits: Vec<DetailBody>,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = StageTime)]
+#[expect(dead_code, reason = "only describes")]
+struct StageTimeBody {
+    stage: Stage,
+    micros: f64,
+}

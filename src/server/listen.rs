@@ -1,0 +1,153 @@
+//! Accepting connections, and letting calls in flight finish when it is time to go.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::ServerConfig;
+use crate::gateway::Gateway;
+
+/// Listeners that are bound: from here on callers queue instead of being turned away.
+#[derive(Debug)]
+pub struct Listening {
+    calls: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}; is something else running there?")]
+pub struct CannotListen {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Listening {
+    pub async fn bind(config: &ServerConfig) -> Result<Self, CannotListen> {
+        let calls = bind(config.listen).await?;
+        let metrics = match config.metrics_listen {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        Ok(Self { calls, metrics })
+    }
+
+    /// Where calls are taken; tells the port when the configuration asked for any (0).
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.calls.local_addr()
+    }
+}
+
+/// Serves until `shutdown` resolves, then lets calls in flight finish within the grace period.
+pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
+    let config = gateway.config();
+    let connections = Connections::new(&config.server);
+    let mut shutdown = pin!(shutdown);
+    let calls = connections.accept(&listening.calls, super::router(gateway));
+    let metrics = async {
+        match &listening.metrics {
+            Some(listener) => connections.accept(listener, metrics_router(gateway)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = calls => {}
+        () = metrics => {}
+        () = &mut shutdown => {}
+    }
+    drop(listening);
+    connections.finish(Duration::from_secs(config.server.shutdown_grace_seconds)).await;
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, CannotListen> {
+    TcpListener::bind(address).await.map_err(|source| CannotListen { address, source })
+}
+
+/// On a listener of their own the metrics need no key: whoever can reach it may read them.
+fn metrics_router(gateway: &Arc<Gateway>) -> Router {
+    let gateway = Arc::clone(gateway);
+    Router::new().route("/metrics", get(async move || super::health::exposition(&gateway)))
+}
+
+struct Connections {
+    http: auto::Builder<TokioExecutor>,
+    slots: Arc<Semaphore>,
+    open: GracefulShutdown,
+}
+
+impl Connections {
+    fn new(config: &ServerConfig) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        http.http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(Duration::from_secs(config.read_timeout_seconds))
+            .pipeline_flush(true);
+        http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
+        Self { http, slots: Arc::new(Semaphore::new(config.max_connections)), open: GracefulShutdown::new() }
+    }
+
+    async fn accept(&self, listener: &TcpListener, router: Router) {
+        loop {
+            // Never closed, so that the permit is always given in the end.
+            let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => self.serve(stream, router.clone(), slot),
+                Err(error) => rest_after(&error).await,
+            }
+        }
+    }
+
+    fn serve(&self, stream: TcpStream, router: Router, slot: OwnedSemaphorePermit) {
+        // Replies are written whole: waiting for more of them (Nagle) only adds delay.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection closed before it was served");
+            return;
+        }
+        let connection =
+            self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+        let connection = self.open.watch(connection);
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+            drop(slot);
+        });
+    }
+
+    async fn finish(self, grace: Duration) {
+        let left = self.open.count();
+        if tokio::time::timeout(grace, self.open.shutdown()).await.is_err() {
+            tracing::warn!(
+                connections = left,
+                grace_seconds = grace.as_secs(),
+                "calls were cut off at the end of the grace period"
+            );
+        }
+    }
+}
+
+/// A connection that was gone before it was accepted is its own affair; anything else (no more file
+/// descriptors) passes only with time.
+async fn rest_after(error: &io::Error) {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    ) {
+        return;
+    }
+    tracing::warn!(%error, "a connection could not be accepted");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}

@@ -1,0 +1,142 @@
+//! Replies and errors as HTTP. The only place that knows status codes.
+
+use std::any::Any;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::call::{CallContext, Caller, RateState, Via};
+use crate::error::{CallError, ErrorCode};
+use crate::pipeline::{Answered, Reply};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const RATE_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RATE_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// Every error code's status, from the table of the specification.
+pub fn status(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::InvalidRequest | ErrorCode::InvalidArguments => StatusCode::BAD_REQUEST,
+        ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded => StatusCode::PAYMENT_REQUIRED,
+        ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::ToolChanged => StatusCode::FORBIDDEN,
+        ErrorCode::UnknownTool | ErrorCode::UnknownSession | ErrorCode::UnknownResult => StatusCode::NOT_FOUND,
+        ErrorCode::ConversationLocked | ErrorCode::IdempotencyConflict => StatusCode::CONFLICT,
+        ErrorCode::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ErrorCode::InvalidOutput => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
+        // Nobody is left to read the status of a cancelled call.
+        ErrorCode::Internal | ErrorCode::Cancelled => StatusCode::INTERNAL_SERVER_ERROR,
+        ErrorCode::UpstreamError | ErrorCode::OutputTooLarge => StatusCode::BAD_GATEWAY,
+        ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::Timeout | ErrorCode::SandboxTimeout => StatusCode::GATEWAY_TIMEOUT,
+        ErrorCode::ToolError | ErrorCode::SandboxMemory | ErrorCode::SandboxOutput | ErrorCode::SandboxTrap => {
+            StatusCode::OK
+        }
+    }
+}
+
+impl IntoResponse for &Reply {
+    fn into_response(self) -> Response {
+        let error = self.outcome.as_ref().err();
+        let mut response = json(error.map_or(StatusCode::OK, |error| status(error.code())), self);
+        let headers = response.headers_mut();
+        if let Some(rate) = self.receipt.rate {
+            rate_headers(headers, rate);
+        }
+        if let Some(error) = error {
+            retry_after(headers, error);
+        }
+        response
+    }
+}
+
+impl IntoResponse for Answered {
+    fn into_response(self) -> Response {
+        let mut response = (&*self.reply).into_response();
+        if self.replayed {
+            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        response
+    }
+}
+
+/// An error before or beside a tool call, in the shape of an execute reply.
+impl IntoResponse for CallError {
+    fn into_response(self) -> Response {
+        (&refusal(self)).into_response()
+    }
+}
+
+/// Any serialisable body.
+pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
+    let mut bytes = Vec::with_capacity(1_024);
+    match serde_json::to_writer(&mut bytes, body) {
+        Ok(()) => {
+            let mut response = Response::new(Body::from(bytes));
+            *response.status_mut() = status;
+            response.headers_mut().insert(CONTENT_TYPE, JSON);
+            response
+        }
+        // Only a map with keys that are no strings could end here, and no reply has one.
+        Err(error) => {
+            tracing::error!(%error, "a reply could not be written as JSON");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+pub async fn no_such_route(uri: Uri) -> Response {
+    let shown: String = uri.path().chars().take(100).collect();
+    let error = CallError::new(ErrorCode::InvalidRequest, format!("there is nothing at {shown}; see /openapi.json"));
+    with_status(StatusCode::NOT_FOUND, error)
+}
+
+pub async fn no_such_method(method: Method, uri: Uri) -> Response {
+    let shown: String = uri.path().chars().take(100).collect();
+    let error = CallError::new(ErrorCode::InvalidRequest, format!("{shown} does not take {method}; see /openapi.json"));
+    with_status(StatusCode::METHOD_NOT_ALLOWED, error)
+}
+
+/// A handler panicked outside of any tool call.
+#[expect(clippy::needless_pass_by_value, reason = "the signature tower-http asks for")]
+pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::error!(panic = text, "a request handler panicked");
+    CallError::internal("a request handler panicked").into_response()
+}
+
+fn with_status(status: StatusCode, error: CallError) -> Response {
+    let mut response = error.into_response();
+    *response.status_mut() = status;
+    response
+}
+
+fn refusal(error: CallError) -> Reply {
+    if let Some(cause) = error.cause() {
+        tracing::error!(code = error.code().as_str(), cause, "a request failed");
+    }
+    Reply::without_a_run(&CallContext::new(String::new(), Caller::anonymous().into(), Via::Rest), error)
+}
+
+fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
+    headers.insert(RATE_LIMIT, HeaderValue::from(rate.limit));
+    headers.insert(RATE_REMAINING, HeaderValue::from(rate.remaining));
+    headers.insert(RATE_RESET, HeaderValue::from(rate.reset_seconds));
+}
+
+/// RFC 9110 §10.2.3 counts whole seconds: rounded up, so that whoever obeys is let in.
+fn retry_after(headers: &mut HeaderMap, error: &CallError) {
+    let owed = matches!(status(error.code()), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    if let Some(wait) = error.wait().or(owed.then_some(Duration::from_secs(1))) {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+    }
+}

@@ -1,0 +1,266 @@
+//! From an HTTP request to a tool call: who asks, what for, with which arguments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query, Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
+use crate::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::{json, telemetry};
+
+/// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecuteRequest {
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Arguments>,
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Arguments>,
+    session_id: Option<String>,
+    /// Run every check, but not the tool.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `POST /tools/execute` and each element of `POST /tools/batch-execute`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExecuteNamedRequest {
+    pub tool_name: String,
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Arguments>,
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Arguments>,
+    session_context: Option<SessionContext>,
+    /// Run every check, but not the tool.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What the call belongs to. `user_id` is never an identity: it is passed on and written down as claimed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SessionContext {
+    session_id: Option<String>,
+    user_id: Option<String>,
+    request_id: Option<String>,
+    agent_id: Option<String>,
+    task_id: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    prompt_params: Option<Map<String, Value>>,
+    #[schema(value_type = Option<Object>)]
+    tool_parameters: Option<Map<String, Value>>,
+}
+
+/// A call made from a request, and its arguments.
+#[derive(Debug)]
+pub struct Incoming {
+    pub call: CallContext,
+    pub arguments: Arguments,
+}
+
+impl ExecuteRequest {
+    /// # Errors
+    /// `invalid_request` for contradictory fields or headers, and whatever the session says.
+    pub fn into_call(self, tool: String, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+        let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
+        origin.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
+    }
+}
+
+impl ExecuteNamedRequest {
+    /// # Errors
+    /// As [`ExecuteRequest::into_call`].
+    pub fn into_call(self, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+        let arguments = either(self.arguments, self.parameters)?;
+        origin.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
+    }
+}
+
+/// What a request's headers say: who sent it, and what its calls belong to.
+#[derive(Debug)]
+pub struct Origin {
+    pub caller: Arc<Caller>,
+    scopes: BudgetScopes,
+    idempotency_key: Option<String>,
+    trace: Option<crate::call::TraceParent>,
+}
+
+impl Origin {
+    /// The request may hold one call only where it has an idempotency key.
+    pub fn forbid_idempotency_key(&self) -> Result<(), CallError> {
+        match self.idempotency_key {
+            None => Ok(()),
+            Some(_) => Err(invalid("Idempotency-Key belongs to one call; send the calls of this batch one by one")),
+        }
+    }
+
+    fn call(
+        &self,
+        tool: String,
+        arguments: Arguments,
+        context: SessionContext,
+        dry_run: bool,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
+        let mut call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
+        call.dry_run = dry_run;
+        call.scopes = BudgetScopes {
+            request: context.request_id.or_else(|| self.scopes.request.clone()),
+            agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
+            task: context.task_id.or_else(|| self.scopes.task.clone()),
+        };
+        call.session = context.session_id.map(|id| gateway.sessions.open(&self.caller, &id)).transpose()?;
+        call.claimed_user = context.user_id;
+        call.prompt_params = context.prompt_params.unwrap_or_default();
+        call.tool_parameters = context.tool_parameters.unwrap_or_default();
+        call.trace.clone_from(&self.trace);
+        call.idempotency_key.clone_from(&self.idempotency_key);
+        Ok(Incoming { call, arguments })
+    }
+}
+
+impl FromRequestParts<Arc<Gateway>> for Origin {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let headers = &parts.headers;
+        let caller = gateway.authenticator().authenticate(headers).await?;
+        let scopes = BudgetScopes {
+            request: text_header(headers, "x-request-id")?,
+            agent: text_header(headers, "x-agent-id")?,
+            task: text_header(headers, "x-task-id")?,
+        };
+        let trace = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|parent| {
+            telemetry::incoming(parent, headers.get("tracestate").and_then(|value| value.to_str().ok()))
+        });
+        Ok(Self { caller, scopes, idempotency_key: text_header(headers, "idempotency-key")?, trace })
+    }
+}
+
+/// A path parameter, percent-decoded.
+#[derive(Debug)]
+pub struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(name)| Self(name))
+            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
+    }
+}
+
+/// Query parameters; unknown ones are ignored, as caches and proxies add their own.
+#[derive(Debug)]
+pub struct Parameters<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
+            |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
+        )
+    }
+}
+
+/// Reads a request's body as JSON: declared as JSON, within the size and time allowed, no key twice.
+pub async fn json_body<T: DeserializeOwned>(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<T, CallError> {
+    if !declares_json(headers) {
+        let message = "the body must be JSON; send `content-type: application/json`";
+        return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    let server = &gateway.config().server;
+    let bytes = read(body, server.max_body_bytes, Duration::from_secs(server.read_timeout_seconds)).await?;
+    let value =
+        json::parse(&bytes).map_err(|problem| invalid(format!("the body is not acceptable JSON: {problem}")))?;
+    serde_json::from_value(value).map_err(|problem| invalid(format!("the body does not fit: {problem}")))
+}
+
+/// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
+/// anonymous caller there: on loopback, only loopback's names are answered.
+pub async fn guard_host(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    if gateway.config().server.listen.ip().is_loopback() && !names_loopback(request.uri(), request.headers()) {
+        let message =
+            "this server listens on loopback and answers to localhost only; listen on an address to be reached by name";
+        return invalid(message).into_response();
+    }
+    next.run(request).await
+}
+
+async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
+    let collected = tokio::time::timeout(within, Limited::new(body, most).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(CallError::new(ErrorCode::TooLarge, format!("the body is larger than {most} bytes")))
+        }
+        Ok(Err(error)) => Err(invalid("the body broke off").caused_by(error)),
+        Err(_) => Err(invalid(format!("the body did not arrive within {} s", within.as_secs()))),
+    }
+}
+
+/// RFC 6839 suffixes included. A form or plain text, which a web page could send without asking, is not JSON.
+fn declares_json(headers: &HeaderMap) -> bool {
+    let Some(declared) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = declared.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+        || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+}
+
+fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
+    let authority = uri.authority().map(|authority| authority.as_str());
+    let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {
+        return false;
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
+    match (arguments, parameters) {
+        (Some(_), Some(_)) => Err(invalid("`arguments` and `parameters` mean the same; send one of them")),
+        (one, other) => Ok(one.or(other).unwrap_or_default()),
+    }
+}
+
+/// Longest id that a header may carry.
+const MAX_ID_BYTES: usize = 256;
+
+fn text_header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, CallError> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
+        _ => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}

@@ -1,0 +1,105 @@
+//! `/api/v1/tools`: the public face; dangerous tools are not listed.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use rust_decimal::prelude::ToPrimitive;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::documentation::ReplyBody;
+use super::reply;
+use super::request::{ExecuteRequest, Name, Origin, Parameters, json_body};
+use super::tools::run;
+use crate::error::CallError;
+use crate::gateway::Gateway;
+use crate::registry::Tool;
+
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct Category {
+    category: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PublicTool<'a> {
+    name: &'a str,
+    description: &'a str,
+    #[schema(value_type = Object)]
+    parameters: &'a Value,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct PublicToolDetail<'a> {
+    name: &'a str,
+    description: &'a str,
+    category: &'a str,
+    version: &'a str,
+    #[schema(value_type = Object)]
+    parameters: &'a Value,
+    timeout_seconds: u32,
+    cost_per_use: f64,
+}
+
+/// The tools anybody may be offered.
+#[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(Category),
+    responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
+pub async fn list(
+    _origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(Category { category }): Parameters<Category>,
+) -> Response {
+    let snapshot = gateway.pipeline.registry.snapshot();
+    let offered = |tool: &&Arc<Tool>| {
+        !tool.metadata.dangerous && category.as_ref().is_none_or(|category| tool.metadata.category == *category)
+    };
+    let tools = snapshot.tools().iter().filter(offered).map(|tool| PublicTool {
+        name: tool.name(),
+        description: &tool.metadata.description,
+        parameters: tool.input.document(),
+    });
+    reply::json(StatusCode::OK, &tools.collect::<Vec<_>>())
+}
+
+/// One tool.
+#[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
+    responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
+pub async fn show(
+    _origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    let tool = gateway.pipeline.registry.find(&name)?;
+    let metadata = &tool.metadata;
+    Ok(reply::json(
+        StatusCode::OK,
+        &PublicToolDetail {
+            name: &metadata.name,
+            description: &metadata.description,
+            category: &metadata.category,
+            version: &metadata.version,
+            parameters: tool.input.document(),
+            timeout_seconds: metadata.timeout_seconds,
+            cost_per_use: metadata.cost_per_use.to_f64().unwrap_or(f64::MAX),
+        },
+    ))
+}
+
+/// Runs a tool.
+#[utoipa::path(post, path = "/api/v1/tools/{name}/execute", tag = "public", params(("name" = String, Path)),
+    request_body = ExecuteRequest,
+    responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub async fn execute(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, CallError> {
+    let request: ExecuteRequest = json_body(&gateway, &headers, body).await?;
+    let incoming = request.into_call(name, &origin, &gateway)?;
+    Ok(run(&gateway, incoming).await.into_response())
+}
