@@ -4,6 +4,7 @@
 //! Modules in reading order. [`pipeline`] is the page to read first: the life of a tool call.
 
 // Faces: how calls come in.
+pub mod cli;
 pub mod server;
 
 // The checkpoint: what every call passes.

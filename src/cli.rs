@@ -1,0 +1,138 @@
+//! The terminal face: one file a command.
+
+mod audit;
+mod call;
+mod check;
+mod client;
+mod explain;
+mod present;
+mod serve;
+mod tools;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use url::Url;
+
+use crate::config::{Config, ConfigFault, Environment};
+
+/// A checkpoint for AI agents' tool calls: one door, every check, a receipt for each.
+///
+/// Exit codes: 0 done · 1 the tool ran and failed, or what was checked is not in order · 2 the command
+/// line is wrong · 3 the call was refused · 4 the configuration is wrong or the service cannot start ·
+/// 5 the server at `--server` cannot be reached.
+#[derive(Debug, Parser)]
+#[command(name = "sekisho", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Common {
+    /// The configuration file; without one the defaults apply.
+    #[arg(long, short, global = true, env = "SEKISHO_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Ask a running gateway instead of working in this process; its key is read from SEKISHO_API_KEY.
+    #[arg(long, global = true, env = "SEKISHO_SERVER", value_name = "URL")]
+    server: Option<Url>,
+    /// Print JSON, for scripts.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gateway.
+    Serve {
+        /// Where to listen, instead of where the configuration says.
+        #[arg(long, value_name = "ADDR:PORT")]
+        listen: Option<SocketAddr>,
+    },
+    /// See what tools there are.
+    Tools {
+        #[command(subcommand)]
+        command: Option<tools::ToolsCommand>,
+    },
+    /// Call a tool: `sekisho call calculator '{"expression": "(2+3)*7"}'`.
+    Call(call::CallCommand),
+    /// Check configuration, policies and tools without starting anything.
+    Check {
+        /// Print the JSON Schema of the configuration file instead.
+        #[arg(long)]
+        print_schema: bool,
+    },
+    /// Tell which stage would stop a call, and why, without making it.
+    Explain(explain::ExplainCommand),
+    /// Look after the audit trail.
+    Audit {
+        #[command(subcommand)]
+        command: audit::AuditCommand,
+    },
+    /// Print completions for a shell: `source <(sekisho completions bash)`.
+    Completions { shell: Shell },
+}
+
+/// How a command ended, for scripts to act on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Done = 0,
+    /// The tool ran and failed, or what was checked is not in order.
+    Failed = 1,
+    Refused = 3,
+    Misconfigured = 4,
+    Unreachable = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Runs the command of the process's arguments.
+pub fn main() -> ExitCode {
+    let Cli { common, command } = Cli::parse();
+    let exit = match command {
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "sekisho", &mut io::stdout());
+            Exit::Done
+        }
+        Command::Check { print_schema: true } => present::json(&crate::config::json_schema()),
+        Command::Check { print_schema: false } => check::run(&common),
+        Command::Audit { command } => audit::run(&common, command),
+        Command::Serve { listen } => with_config(&common, |config| serve::run(&common, config, listen)),
+        Command::Tools { command } => tools::run(&common, command.unwrap_or_default()),
+        Command::Call(command) => call::run(&common, command),
+        Command::Explain(command) => explain::run(&common, command),
+    };
+    exit.into()
+}
+
+/// Loads the configuration, or prints each fault with its place.
+fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
+    match load_config(common.config.as_deref()) {
+        Ok(config) => run(config),
+        Err(faults) => {
+            present::problem(&describe(&faults));
+            Exit::Misconfigured
+        }
+    }
+}
+
+/// The file's configuration, with the process's environment.
+fn load_config(file: Option<&Path>) -> Result<Config, Vec<ConfigFault>> {
+    let environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
+    Config::load(file, &environment)
+}
+
+/// A line for each fault.
+fn describe(faults: &[impl ToString]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,43 @@
+//! `sekisho audit`: is the trail whole?
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use super::{Common, Exit, present, with_config};
+use crate::audit;
+
+#[derive(Debug, Subcommand)]
+pub enum AuditCommand {
+    /// Check every line's hash, the chain, and that nothing was cut off at the end.
+    Verify {
+        /// The trail; without one, that of the configuration.
+        file: Option<PathBuf>,
+    },
+}
+
+pub fn run(common: &Common, command: AuditCommand) -> Exit {
+    let AuditCommand::Verify { file } = command;
+    match file {
+        Some(file) => verify(common, file),
+        None => with_config(common, |config| verify(common, config.audit_file())),
+    }
+}
+
+fn verify(common: &Common, file: PathBuf) -> Exit {
+    match audit::verify(&file) {
+        Ok(verified) if common.json => present::json(&serde_json::json!({"whole": true, "lines": verified.lines})),
+        Ok(verified) => {
+            present::line(&format!("{}: {} lines, the chain is whole", file.display(), verified.lines));
+            Exit::Done
+        }
+        Err(fault) => {
+            if common.json {
+                present::json(&serde_json::json!({"whole": false, "fault": fault.to_string()}));
+            } else {
+                present::problem(&format!("{}: {fault}", file.display()));
+            }
+            Exit::Failed
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `sekisho call`: one tool call, from the terminal.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::client::Remote;
+use super::{Common, Exit, present, with_config};
+use crate::call::{Arguments, CallContext, Caller, Via};
+use crate::error::CallError;
+use crate::gateway::Gateway;
+
+#[derive(Debug, Args)]
+pub struct CallCommand {
+    name: String,
+    /// The arguments as a JSON object; `-` reads them from standard input.
+    #[arg(default_value = "{}", value_name = "JSON")]
+    arguments: String,
+    /// The session the call belongs to; the file tools need one.
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Run every check, but not the tool.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    identity: Identity,
+}
+
+/// Whom an in-process call is made as. A server goes by the key it is sent.
+#[derive(Debug, Args)]
+pub struct Identity {
+    /// The caller's id.
+    #[arg(long = "as", value_name = "USER", conflicts_with = "server")]
+    user: Option<String>,
+    /// A role the caller holds; may be given more than once.
+    #[arg(long = "role", value_name = "ROLE", conflicts_with = "server")]
+    roles: Vec<String>,
+}
+
+impl Identity {
+    /// Without a name, nobody in particular: the caller without credentials.
+    pub fn caller(&self) -> Arc<Caller> {
+        match &self.user {
+            None if self.roles.is_empty() => Caller::anonymous().into(),
+            user => Caller::new(user.as_deref().unwrap_or("operator"), "default", self.roles.clone()).into(),
+        }
+    }
+}
+
+pub fn run(common: &Common, command: CallCommand) -> Exit {
+    let arguments = match parse_arguments(&command.arguments) {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            present::problem(&problem);
+            return Exit::Refused;
+        }
+    };
+    match &common.server {
+        Some(server) => {
+            let body = json!({"arguments": arguments, "session_id": command.session, "dry_run": command.dry_run});
+            let answer =
+                Remote::new(server).and_then(|remote| remote.post(&["tools", &command.name, "execute"], &body));
+            answer.map_or_else(|problem| problem.report(), |reply| show(common, &reply))
+        }
+        None => with_config(common, |config| {
+            super::serve::with_gateway(config, async |gateway| match call(&gateway, command, arguments).await {
+                Ok(reply) => show(common, &reply),
+                Err(error) => {
+                    present::problem(&error.to_string());
+                    Exit::Refused
+                }
+            })
+        }),
+    }
+}
+
+/// The arguments of a command line: a JSON object, no key twice.
+pub fn parse_arguments(text: &str) -> Result<Arguments, String> {
+    let mut input = String::new();
+    let text = if text == "-" {
+        std::io::stdin()
+            .read_to_string(&mut input)
+            .map_err(|error| format!("standard input cannot be read: {error}"))?;
+        &input
+    } else {
+        text
+    };
+    match crate::json::parse(text.as_bytes()) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err("the arguments must be a JSON object, such as '{\"expression\": \"1+1\"}'".into()),
+        Err(problem) => Err(format!("the arguments are not acceptable JSON: {problem}")),
+    }
+}
+
+async fn call(gateway: &Gateway, command: CallCommand, arguments: Arguments) -> Result<Value, CallError> {
+    let caller = command.identity.caller();
+    let mut call = CallContext::new(command.name, Arc::clone(&caller), Via::Rest);
+    call.dry_run = command.dry_run;
+    call.session = command.session.map(|id| gateway.sessions.open(&caller, &id)).transpose()?;
+    let answered = gateway.pipeline.call(call, arguments).await;
+    serde_json::to_value(&*answered.reply).map_err(CallError::internal)
+}
+
+/// The text for a person, the whole reply for a script.
+fn show(common: &Common, reply: &Value) -> Exit {
+    if common.json {
+        present::json(reply);
+    } else if reply["success"] == true {
+        present::line(reply["text"].as_str().unwrap_or_default());
+    } else {
+        present::problem(&explain(reply));
+    }
+    exit_of(reply)
+}
+
+fn explain(reply: &Value) -> String {
+    let info = &reply["error_info"];
+    let mut lines = vec![format!(
+        "{}: {}",
+        info["code"].as_str().unwrap_or("failed"),
+        reply["error"].as_str().unwrap_or("the call failed")
+    )];
+    for detail in info["details"].as_array().into_iter().flatten() {
+        let place = detail["path"].as_str().filter(|path| !path.is_empty()).map(|path| format!("{path}: "));
+        lines.push(format!("  {}{}", place.unwrap_or_default(), detail["message"].as_str().unwrap_or_default()));
+    }
+    let alternatives: Vec<_> =
+        info["alternatives"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !alternatives.is_empty() {
+        lines.push(format!("  perhaps: {}", alternatives.join(", ")));
+    }
+    lines.join("\n")
+}
+
+/// A call that came as far as its tool failed; one that did not was refused.
+fn exit_of(reply: &Value) -> Exit {
+    if reply["success"] == true {
+        return Exit::Done;
+    }
+    match reply["error_info"]["stage"].as_str() {
+        Some("execute" | "accept") => Exit::Failed,
+        _ => Exit::Refused,
+    }
+}

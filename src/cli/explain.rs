@@ -1,0 +1,59 @@
+//! `sekisho explain`: which stage would stop a call, and why.
+
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::call::{Identity, parse_arguments};
+use super::{Common, Exit, present, with_config};
+use crate::call::{CallContext, Via};
+use crate::pipeline::Verdict;
+
+#[derive(Debug, Args)]
+pub struct ExplainCommand {
+    name: String,
+    /// The arguments as a JSON object; `-` reads them from standard input.
+    #[arg(default_value = "{}", value_name = "JSON")]
+    arguments: String,
+    #[command(flatten)]
+    identity: Identity,
+}
+
+pub fn run(common: &Common, command: ExplainCommand) -> Exit {
+    if common.server.is_some() {
+        present::problem(
+            "explain works on a configuration, not on a server; ask the server with `sekisho call --dry-run`",
+        );
+        return Exit::Refused;
+    }
+    let arguments = match parse_arguments(&command.arguments) {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            present::problem(&problem);
+            return Exit::Refused;
+        }
+    };
+    with_config(common, |config| {
+        super::serve::with_gateway(config, async |gateway| {
+            let call = CallContext::new(command.name, Arc::clone(&command.identity.caller()), Via::Rest);
+            show(common, &gateway.pipeline.explain(&call, arguments))
+        })
+    })
+}
+
+fn show(common: &Common, verdicts: &[Verdict]) -> Exit {
+    if common.json {
+        present::json(verdicts);
+    } else {
+        let row = |verdict: &Verdict| {
+            let passes = match verdict.passes {
+                Some(true) => "passes",
+                Some(false) => "stops it",
+                None => "not asked",
+            };
+            vec![verdict.stage.as_str().to_owned(), passes.to_owned(), verdict.because.clone()]
+        };
+        present::table(&["stage", "", "because"], verdicts.iter().map(row).collect());
+    }
+    if verdicts.iter().any(|verdict| verdict.passes == Some(false)) { Exit::Refused } else { Exit::Done }
+}

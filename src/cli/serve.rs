@@ -1,0 +1,124 @@
+//! `sekisho serve`: the gateway behind its HTTP face, until it is told to go.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Common, Exit, describe, load_config, present};
+use crate::config::{Config, TelemetryConfig, Watcher};
+use crate::gateway::Gateway;
+use crate::server::{self, Listening};
+use crate::telemetry;
+
+pub fn run(common: &Common, mut config: Config, listen: Option<SocketAddr>) -> Exit {
+    if let Some(address) = listen {
+        config.server.listen = address;
+        let faults = config.check();
+        if !faults.is_empty() {
+            present::problem(&describe(&faults));
+            return Exit::Misconfigured;
+        }
+    }
+    let Some(runtime) = runtime() else { return Exit::Misconfigured };
+    runtime.block_on(async {
+        let _telemetry = match telemetry::start(&config.telemetry) {
+            Ok(guard) => guard,
+            Err(problem) => return misconfigured(&problem),
+        };
+        let listening = match Listening::bind(&config.server).await {
+            Ok(listening) => listening,
+            Err(problem) => return misconfigured(&problem),
+        };
+        let gateway = match Gateway::start(config).await {
+            Ok(gateway) => gateway,
+            Err(problem) => return misconfigured(&problem),
+        };
+        if let Ok(address) = listening.address() {
+            let tools = gateway.pipeline.registry.snapshot().tools().len();
+            tracing::info!(%address, tools, "sekisho is listening");
+        }
+        let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), listen));
+        server::serve(listening, &gateway, told_to_go()).await;
+        reloading.abort();
+        gateway.close().await;
+        tracing::info!("sekisho has stopped");
+        Exit::Done
+    })
+}
+
+/// Runs something against a gateway of this process that has no face.
+pub fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+    let Some(runtime) = runtime() else { return Exit::Misconfigured };
+    runtime.block_on(async {
+        // The answer is what the terminal is for.
+        let quiet = TelemetryConfig { log: "warn".into(), ..config.telemetry.clone() };
+        let _telemetry = match telemetry::start(&quiet) {
+            Ok(guard) => guard,
+            Err(problem) => return misconfigured(&problem),
+        };
+        match Gateway::start(config).await {
+            Ok(gateway) => {
+                let exit = run(Arc::clone(&gateway)).await;
+                gateway.close().await;
+                exit
+            }
+            Err(problem) => misconfigured(&problem),
+        }
+    })
+}
+
+fn runtime() -> Option<Runtime> {
+    match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => Some(runtime),
+        Err(error) => {
+            present::problem(&format!("the asynchronous runtime cannot start: {error}"));
+            None
+        }
+    }
+}
+
+fn misconfigured(problem: &impl ToString) -> Exit {
+    present::problem(&problem.to_string());
+    Exit::Misconfigured
+}
+
+/// SIGTERM from a supervisor, SIGINT from a terminal.
+async fn told_to_go() {
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => {
+            tracing::warn!(%error, "SIGTERM cannot be heard; stop with SIGINT");
+            let _heard = tokio::signal::ctrl_c().await;
+            return;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Takes over a changed configuration or policy on SIGHUP and when a file changes.
+async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: Option<SocketAddr>) {
+    let Ok(mut hang_up) = signal(SignalKind::hangup()) else {
+        tracing::warn!("SIGHUP cannot be heard; changed files are still noticed");
+        return;
+    };
+    loop {
+        let mut watcher = Watcher::new(gateway.watched_files(file.as_deref()));
+        tokio::select! {
+            _ = hang_up.recv() => {}
+            () = watcher.changed() => {}
+        }
+        match load_config(file.as_deref()) {
+            Ok(mut config) => {
+                config.server.listen = listen.unwrap_or(config.server.listen);
+                gateway.reload(config).await;
+            }
+            Err(faults) => gateway.refuse_reload(&describe(&faults)),
+        }
+    }
+}

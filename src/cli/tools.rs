@@ -1,0 +1,100 @@
+//! `sekisho tools`: what tools there are.
+
+use clap::Subcommand;
+use serde_json::Value;
+
+use super::client::Remote;
+use super::{Common, Exit, present, with_config};
+use crate::gateway;
+use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
+
+#[derive(Debug, Default, Subcommand)]
+pub enum ToolsCommand {
+    /// All of them.
+    #[default]
+    List,
+    /// One tool's metadata and schemas.
+    Show { name: String },
+    /// Those that fit a few words, best first.
+    Search { query: String },
+}
+
+pub fn run(common: &Common, command: ToolsCommand) -> Exit {
+    match &common.server {
+        Some(server) => Remote::new(server)
+            .and_then(|remote| ask(&remote, &command))
+            .map_or_else(|problem| problem.report(), |answer| show(common, &command, &answer)),
+        None => with_config(common, |config| match gateway::registry_of(&config) {
+            Ok(snapshot) => match look_up(&snapshot, &command) {
+                Ok(answer) => show(common, &command, &answer),
+                Err(problem) => {
+                    present::problem(&problem);
+                    Exit::Failed
+                }
+            },
+            Err(problem) => {
+                present::problem(&problem.to_string());
+                Exit::Misconfigured
+            }
+        }),
+    }
+}
+
+fn ask(remote: &Remote, command: &ToolsCommand) -> Result<Value, super::client::Unanswered> {
+    match command {
+        ToolsCommand::List => remote.get(&["tools", "list"], &[("detail", "full")]),
+        ToolsCommand::Search { query } => remote.get(&["tools", "search"], &[("q", query)]),
+        ToolsCommand::Show { name } => {
+            let mut shown = remote.get(&["tools", name, "metadata"], &[])?;
+            let schema = remote.get(&["tools", name, "schema"], &[])?;
+            merge(&mut shown, schema);
+            Ok(shown)
+        }
+    }
+}
+
+const MAX_HITS: usize = 10;
+
+fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String> {
+    let told = match command {
+        ToolsCommand::List => {
+            serde_json::to_value(snapshot.tools().iter().map(|tool| ToolSummary::of(tool)).collect::<Vec<_>>())
+        }
+        ToolsCommand::Search { query } => {
+            let hits = snapshot.search(query, MAX_HITS).into_iter();
+            serde_json::to_value(hits.map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
+        }
+        ToolsCommand::Show { name } => {
+            let tool = snapshot.get(name).ok_or_else(|| snapshot.unknown(name).message().to_owned())?;
+            serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
+                merge(&mut shown, serde_json::to_value(ToolSchema::of(tool))?);
+                Ok(shown)
+            })
+        }
+    };
+    told.map_err(|error| error.to_string())
+}
+
+fn merge(into: &mut Value, more: Value) {
+    if let (Value::Object(into), Value::Object(more)) = (into, more) {
+        into.extend(more);
+    }
+}
+
+fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
+    if common.json || matches!(command, ToolsCommand::Show { .. }) {
+        return present::json(answer);
+    }
+    let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
+        let flag = |name: &str| tool[name].as_bool() == Some(true);
+        let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
+        vec![
+            tool["name"].as_str().unwrap_or_default().to_owned(),
+            tool["category"].as_str().unwrap_or_default().to_owned(),
+            marks.collect::<Vec<_>>().join(", "),
+            tool["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default().to_owned(),
+        ]
+    });
+    present::table(&["tool", "category", "", "description"], rows.collect());
+    Exit::Done
+}
