@@ -1,0 +1,122 @@
+//! A call through the whole pipeline, without HTTP: all stages on, audit and log written, an instant tool.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use sekisho::call::{Arguments, CallContext, Caller, Upstream, Via};
+use sekisho::config::{Config, Environment};
+use sekisho::error::{Blame, CallError, ErrorCode};
+use sekisho::gateway::Gateway;
+use sekisho::registry::Metadata;
+use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+struct Instant;
+
+impl Source for Instant {
+    fn name(&self) -> &str {
+        "bench"
+    }
+
+    fn tools(&self) -> Offer {
+        let metadata = |name: &str| Metadata {
+            name: name.into(),
+            source: "bench".into(),
+            rate_limit: if name == "limited" { 1 } else { u32::MAX },
+            dangerous: name == "forbidden",
+            ..Metadata::default()
+        };
+        let parameters = json!({
+            "type": "object",
+            "properties": {"text": {"type": "string"}, "count": {"type": "integer", "minimum": 0}},
+            "required": ["text"],
+            "additionalProperties": false,
+        });
+        let tool = |name: &str| ToolDefinition {
+            metadata: metadata(name),
+            parameters: parameters.clone(),
+            output_schema: Some(json!({"type": "string"})),
+            executor: Arc::new(InstantTool { down: name == "down" }),
+        };
+        Offer { tools: ["instant", "limited", "forbidden", "down"].map(tool).into(), unavailable: Vec::new() }
+    }
+}
+
+struct InstantTool {
+    down: bool,
+}
+
+impl Executor for InstantTool {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(async {
+            if self.down {
+                return Err(CallError::new(ErrorCode::UpstreamError, "down").blaming(Blame::Network));
+            }
+            Ok(json!("done").into())
+        })
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        self.down.then(|| Upstream("https://down.test:443".into()))
+    }
+}
+
+struct Bench {
+    runtime: Runtime,
+    gateway: Arc<Gateway>,
+    caller: Arc<Caller>,
+    _directory: TempDir,
+}
+
+impl Bench {
+    fn new(policy: Option<&Path>) -> Self {
+        let directory = TempDir::new().unwrap();
+        let environment = Environment::default();
+        let mut config = Config::load(Some(Path::new("config/bench.yaml")), &environment).unwrap();
+        config.state_directory = Some(directory.path().to_owned());
+        config.policy.directory = policy.map(Path::to_owned);
+        let runtime = Runtime::new().unwrap();
+        let gateway = runtime.block_on(Gateway::with_sources(config, vec![Box::new(Instant)])).unwrap();
+        Self { runtime, gateway, caller: Caller::new("bench", "bench", Vec::new()).into(), _directory: directory }
+    }
+
+    fn call(&self, criterion: &mut Criterion, name: &str, tool: &str) {
+        let arguments = json!({"text": "hello", "count": 3}).as_object().cloned().unwrap();
+        criterion.bench_function(name, |bencher| {
+            bencher.to_async(&self.runtime).iter(|| async {
+                let call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
+                black_box(self.gateway.pipeline.call(call, arguments.clone()).await)
+            });
+        });
+    }
+}
+
+fn pipeline(criterion: &mut Criterion) {
+    let bench = Bench::new(None);
+    bench.call(criterion, "call, decision cached", "instant");
+    bench.call(criterion, "refused 429", "limited");
+    bench.call(criterion, "refused 403", "forbidden");
+    for _ in 0..5 {
+        let call = CallContext::new("down", Arc::clone(&bench.caller), Via::Rest);
+        let arguments = json!({"text": "hello"}).as_object().cloned().unwrap();
+        bench.runtime.block_on(bench.gateway.pipeline.call(call, arguments));
+    }
+    bench.call(criterion, "refused 503 open circuit", "down");
+
+    // The default rules and one that reads the arguments, so that nothing can be cached.
+    let policies = TempDir::new().unwrap();
+    for file in ["lib.rego", "tools.rego"] {
+        std::fs::copy(Path::new("policies").join(file), policies.path().join(file)).unwrap();
+    }
+    let rule = "package tools\n\ndeny[msg] {\n    input.arguments.count > 1000\n    msg := \"too many\"\n}\n";
+    std::fs::write(policies.path().join("arguments.rego"), rule).unwrap();
+    let bench = Bench::new(Some(policies.path()));
+    bench.call(criterion, "call, decision evaluated", "instant");
+}
+
+criterion_group!(benches, pipeline);
+criterion_main!(benches);

@@ -1,0 +1,166 @@
+//! The table of `scripts/bench`: reads what criterion measured, then loads the real server and the
+//! bare echo server in turn, and prints each number beside its goal.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+const CONFIG: &str = "config/bench.yaml";
+const LOAD_ROUNDS: usize = 5;
+const LOAD_SECONDS: u64 = 4;
+const STARTS: usize = 15;
+
+fn main() {
+    // `cargo test --benches` runs this too; it measures only when asked to.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        return;
+    }
+    let programs =
+        PathBuf::from(std::env::var_os("SEKISHO_PROGRAMS").expect("SEKISHO_PROGRAMS names the release folder"));
+    let criterion = programs.join("../criterion");
+    let config_hash = Sha256::digest(std::fs::read(CONFIG).unwrap());
+    println!("configuration {CONFIG}, SHA-256 {}", hex(&config_hash[..8]));
+    println!("{:<58} {:>16}   goal", "what", "measured");
+    let micros = |name: &str| criterion_median(&criterion, name);
+    row(
+        "pipeline, decision evaluated (reads the arguments)",
+        format!("{:.1} µs", micros("call, decision evaluated")),
+        "≤ 25 µs",
+    );
+    row("pipeline, decision cached", format!("{:.1} µs", micros("call, decision cached")), "≤ 8 µs");
+    for refusal in ["refused 429", "refused 403", "refused 503 open circuit"] {
+        row(refusal, format!("{:.1} µs", micros(refusal)), "cheaper than a success");
+    }
+    http_rows(&programs);
+    row("start to first answer", format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))), "≤ 150 ms");
+}
+
+fn http_rows(programs: &Path) {
+    let state = TempDir::new().unwrap();
+    let sekisho = Sekisho::start(programs, state.path());
+    std::thread::sleep(Duration::from_secs(1));
+    row("resident memory, idle", format!("{:.1} MB", sekisho.resident_megabytes()), "≤ 60 MB");
+    let echo_port = "18090";
+    let echo = Command::new(programs.join("examples/bare_echo")).arg(echo_port).spawn().unwrap();
+    let echo = Stopped(echo);
+    let echo_url = format!("http://127.0.0.1:{echo_port}");
+    wait_for(&echo_url);
+    let mut ratios = Vec::new();
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..LOAD_ROUNDS {
+        bare.push(requests_a_second(&echo_url));
+        ours.push(requests_a_second(&sekisho.url));
+        ratios.push(ours[ours.len() - 1] / bare[bare.len() - 1]);
+    }
+    drop(echo);
+    row("bare axum echo", format!("{:.0}/s", median(bare)), "");
+    row("POST /tools/calculator/execute", format!("{:.0}/s", median(ours)), "");
+    row("  of the bare echo's", format!("{:.0} %", 100.0 * median(ratios)), "≥ 70 %");
+    row("resident memory, after the load", format!("{:.1} MB", sekisho.resident_megabytes()), "");
+}
+
+fn row(what: &str, measured: String, goal: &str) {
+    println!("{what:<58} {measured:>16}   {goal}");
+}
+
+fn criterion_median(folder: &Path, name: &str) -> f64 {
+    let folder_name = name.replace([',', ' '], "_").replace("__", "_");
+    let candidates = [name.to_owned(), folder_name];
+    let found = candidates.iter().find_map(|name| std::fs::read(folder.join(name).join("new/estimates.json")).ok());
+    let estimates: Value =
+        serde_json::from_slice(&found.unwrap_or_else(|| panic!("criterion has not measured {name:?}"))).unwrap();
+    estimates["median"]["point_estimate"].as_f64().unwrap() / 1_000.0
+}
+
+fn requests_a_second(url: &str) -> f64 {
+    let seconds = format!("-d{LOAD_SECONDS}s");
+    let target = format!("{url}/tools/calculator/execute");
+    let wrk =
+        Command::new("wrk").args(["-t1", "-c64", &seconds, "-s", "benches/execute.lua", &target]).output().unwrap();
+    let text = String::from_utf8(wrk.stdout).unwrap();
+    assert!(!text.contains("Non-2xx"), "the load was refused:\n{text}");
+    let line =
+        text.lines().find_map(|line| line.trim().strip_prefix("Requests/sec:")).unwrap_or_else(|| panic!("{text}"));
+    line.trim().parse().unwrap()
+}
+
+fn start_millis(programs: &Path) -> f64 {
+    let state = TempDir::new().unwrap();
+    let started = Instant::now();
+    let sekisho = Sekisho::start(programs, state.path());
+    wait_for(&sekisho.url);
+    started.elapsed().as_secs_f64() * 1_000.0
+}
+
+/// The first answer over HTTP.
+fn wait_for(url: &str) {
+    let address = url.strip_prefix("http://").unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        if let Ok(mut stream) = std::net::TcpStream::connect(address) {
+            use std::io::{Read, Write};
+            let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1"), "{answer}");
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("{url} does not answer");
+}
+
+struct Stopped(Child);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+struct Sekisho {
+    child: Stopped,
+    url: String,
+}
+
+impl Sekisho {
+    fn start(programs: &Path, state: &Path) -> Self {
+        let mut child = Command::new(programs.join("sekisho"))
+            .args(["serve", "--config", CONFIG, "--listen", "127.0.0.1:0"])
+            .env("SEKISHO_STATE_DIRECTORY", state)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let line: Value = serde_json::from_str(&line).ok()?;
+            Some(line["address"].as_str()?.to_owned())
+        });
+        // The log is read on, as a log collector would: its cost belongs to the measurement.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child: Stopped(child), url: format!("http://{}", address.expect("sekisho did not start")) }
+    }
+
+    fn resident_megabytes(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<f64>().unwrap() / 1_024.0
+    }
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

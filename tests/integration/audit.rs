@@ -1,0 +1,50 @@
+//! The audit trail, as the service leaves it.
+
+use serde_json::{Value, json};
+
+use crate::app::TestApp;
+
+#[tokio::test]
+async fn every_call_leaves_one_line_and_the_chain_is_whole() {
+    let app = TestApp::start().await;
+    app.call("calculator", json!({"expression": "40+2"})).await;
+    app.call("calculator", json!({})).await;
+    app.call("no_such_tool", json!({"password": "hunter2"})).await;
+    app.call("panic", json!({})).await;
+    let directory = app.stop().await;
+    let file = directory.path().join("state/audit.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = lines.iter().map(|line| (line["status"].as_str().unwrap(), line["code"].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("success", None),
+            ("refused", Some("invalid_arguments")),
+            ("refused", Some("unknown_tool")),
+            ("error", Some("internal"))
+        ]
+    );
+    assert!(!text.contains("hunter2") && !text.contains("40+2"), "arguments are not written down, their digest is");
+    assert_eq!(sekisho::audit::verify(&file).unwrap().lines, 4);
+}
+
+#[tokio::test]
+async fn a_restart_goes_on_with_the_chain() {
+    let app = TestApp::start().await;
+    app.call("calculator", json!({"expression": "1"})).await;
+    let app = TestApp::in_directory(app.stop().await, "").await;
+    app.call("calculator", json!({"expression": "2"})).await;
+    let directory = app.stop().await;
+    assert_eq!(sekisho::audit::verify(&directory.path().join("state/audit.jsonl")).unwrap().lines, 2);
+}
+
+#[tokio::test]
+async fn under_strict_durability_a_reply_means_the_line_is_on_disk() {
+    let app = TestApp::with("audit: {durability: strict}").await;
+    for n in 1..=5 {
+        app.call("calculator", json!({"expression": "1"})).await;
+        let text = std::fs::read_to_string(app.directory.path().join("state/audit.jsonl")).unwrap();
+        assert_eq!(text.lines().count(), n);
+    }
+}

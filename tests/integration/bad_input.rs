@@ -1,0 +1,98 @@
+//! Hostile requests: each a clear typed error, the process unharmed.
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::app::{TestApp, answer, code};
+
+struct Case {
+    name: &'static str,
+    body: Vec<u8>,
+    status: StatusCode,
+    code: &'static str,
+}
+
+fn case(name: &'static str, body: impl Into<Vec<u8>>, status: StatusCode, code: &'static str) -> Case {
+    Case { name, body: body.into(), status, code }
+}
+
+fn cases() -> Vec<Case> {
+    let bad = StatusCode::BAD_REQUEST;
+    let deep = |n: usize| format!("{{\"arguments\":{}{}}}", "[".repeat(n), "]".repeat(n));
+    vec![
+        case("nothing at all", "", bad, "invalid_request"),
+        case("malformed JSON", "{\"arguments\":", bad, "invalid_request"),
+        case("trailing data", "{} {}", bad, "invalid_request"),
+        case("a duplicate key outside", r#"{"arguments":{},"arguments":{}}"#, bad, "invalid_request"),
+        case("a duplicate key inside", r#"{"arguments":{"expression":"1","expression":"2"}}"#, bad, "invalid_request"),
+        case("an escaped duplicate key", r#"{"arguments":{"a":1,"\u0061":2}}"#, bad, "invalid_request"),
+        case("an unknown field", r#"{"arguments":{},"extra":1}"#, bad, "invalid_request"),
+        case("both words for arguments", r#"{"arguments":{},"parameters":{}}"#, bad, "invalid_request"),
+        case("arguments that are no object", r#"{"arguments":[1]}"#, bad, "invalid_request"),
+        case("a body that is no object", "[]", bad, "invalid_request"),
+        case("invalid UTF-8", b"{\"arguments\":{\"expression\":\"\xff\"}}", bad, "invalid_request"),
+        case("deep nesting", deep(100_000), bad, "invalid_request"),
+        case("a number beyond reason", r#"{"arguments":{"expression":1e999999}}"#, bad, "invalid_request"),
+        case("fifty megabytes", vec![b' '; 50 << 20], StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        case("a lone surrogate", r#"{"arguments":{"expression":"\ud800"}}"#, bad, "invalid_request"),
+        case(
+            "a long unknown argument",
+            format!(r#"{{"arguments":{{"{}":1}}}}"#, "x".repeat(100_000)),
+            bad,
+            "invalid_arguments",
+        ),
+        case("an empty session id", r#"{"arguments":{"expression":"1"},"session_id":""}"#, bad, "invalid_request"),
+    ]
+}
+
+#[tokio::test]
+async fn every_bad_body_has_its_typed_error() {
+    let app = TestApp::start().await;
+    for case in cases() {
+        let request = app.post("/tools/calculator/execute").header("content-type", "application/json").body(case.body);
+        let (status, reply) = answer(request).await;
+        assert_eq!((status, code(&reply)), (case.status, case.code), "{}: {reply}", case.name);
+        assert_eq!(reply["success"], false, "{}", case.name);
+        assert!(reply.to_string().len() < 20_000, "{}: the reply repeats what was sent", case.name);
+    }
+    let (status, reply) = app.call("calculator", json!({"expression": "6*7"})).await;
+    assert_eq!((status, &reply["output"]), (StatusCode::OK, &json!(42)));
+}
+
+#[tokio::test]
+async fn odd_tool_names_are_unknown_tools() {
+    let app = TestApp::start().await;
+    let long = "x".repeat(5_000);
+    for name in ["no_such_tool", "%2e%2e%2fetc", "%00", "%F0%9F%92%A9", "a%20b", long.as_str()] {
+        let (status, reply) = app.call(name, json!({})).await;
+        assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "unknown_tool"), "{name}");
+        assert!(reply.to_string().len() < 2_000);
+    }
+    let (status, reply) = app.call("%ff", json!({})).await;
+    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"));
+    let text = app.metrics().await;
+    assert!(!text.contains("no_such_tool"), "an unknown name became a metric label");
+    assert!(text.contains("tool_name=\"unknown\""));
+}
+
+#[tokio::test]
+async fn unknown_routes_and_methods_answer_in_the_same_shape() {
+    let app = TestApp::start().await;
+    let (status, reply) = answer(app.get("/nowhere")).await;
+    assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "invalid_request"));
+    let (status, reply) = answer(app.get("/tools/calculator/execute")).await;
+    assert_eq!((status, code(&reply)), (StatusCode::METHOD_NOT_ALLOWED, "invalid_request"));
+    let (status, reply) = answer(app.get("/tools/list?exclude_dangerous=perhaps")).await;
+    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"));
+}
+
+#[tokio::test]
+async fn ids_in_headers_must_be_readable() {
+    let app = TestApp::start().await;
+    let long = "x".repeat(1_000);
+    for (name, value) in [("x-agent-id", "\u{e9}"), ("x-task-id", long.as_str()), ("idempotency-key", "")] {
+        let request = app.post("/tools/echo/execute").header(name, value).json(&json!({}));
+        let (status, reply) = answer(request).await;
+        assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"), "{name}");
+    }
+}

@@ -1,0 +1,157 @@
+//! The program as a person or a script runs it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn sekisho(directory: &TempDir) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sekisho"));
+    command.env_clear().env("SEKISHO_STATE_DIRECTORY", directory.path().join("state")).current_dir(directory.path());
+    command
+}
+
+fn run(directory: &TempDir, arguments: &[&str]) -> Output {
+    sekisho(directory).args(arguments).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[test]
+fn a_call_prints_its_text_and_for_scripts_the_whole_reply() {
+    let directory = TempDir::new().unwrap();
+    let called = run(&directory, &["call", "calculator", r#"{"expression": "(2+3)*7"}"#]);
+    assert_eq!((called.status.code(), text(&called).trim()), (Some(0), "35"));
+    let called = run(&directory, &["--json", "call", "calculator", r#"{"expression": "(2+3)*7"}"#]);
+    let reply: Value = serde_json::from_slice(&called.stdout).unwrap();
+    assert_eq!(reply["output"], 35);
+}
+
+#[test]
+fn exit_codes_say_how_it_ended() {
+    let directory = TempDir::new().unwrap();
+    for (arguments, code) in [
+        (&["call", "calculator", r#"{"expression": "1/0"}"#][..], 1),
+        (&["no-such-command"], 2),
+        (&["call", "calculator", "{}"], 3),
+        (&["call", "calculator", "not json"], 3),
+        (&["call", "calculater", "{}"], 3),
+        (&["--config", "missing.yaml", "tools"], 4),
+        (&["--server", "http://127.0.0.1:1", "tools"], 5),
+    ] {
+        let output = run(&directory, arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_faulty_configuration_is_told_with_its_place_and_a_suggestion() {
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("bad.yaml"), "limits:\n  max_concurent: 5\n").unwrap();
+    let checked = run(&directory, &["check", "--config", "bad.yaml"]);
+    assert_eq!(checked.status.code(), Some(1));
+    let told = text(&checked);
+    assert!(told.contains("bad.yaml:2") && told.contains("max_concurrent"), "{told}");
+}
+
+#[test]
+fn the_defaults_pass_the_check_and_web_search_says_why_it_is_not_offered() {
+    let directory = TempDir::new().unwrap();
+    let checked = run(&directory, &["check"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    assert!(text(&checked).contains("web_search"));
+}
+
+#[test]
+fn explain_tells_which_stage_would_stop_a_call() {
+    let directory = TempDir::new().unwrap();
+    let arguments = r#"{"path": "a", "content": "b"}"#;
+    let explained =
+        run(&directory, &["--json", "explain", "file_write", arguments, "--as", "bob", "--role", "operator"]);
+    assert_eq!(explained.status.code(), Some(3));
+    let verdicts: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    let stopped: Vec<_> = verdicts.as_array().unwrap().iter().filter(|verdict| verdict["passes"] == false).collect();
+    assert_eq!(stopped.len(), 1);
+    assert_eq!(stopped[0]["stage"], "policy");
+    let admin =
+        run(&directory, &["explain", "file_write", arguments, "--as", "ada", "--role", "operator", "--role", "admin"]);
+    assert_eq!(admin.status.code(), Some(0), "{}", text(&admin));
+}
+
+/// A gateway of the real program, stopped when dropped.
+struct Serving {
+    child: Child,
+    url: String,
+}
+
+impl Serving {
+    fn start(directory: &TempDir) -> Self {
+        let mut child =
+            sekisho(directory).args(["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let line: Value = serde_json::from_str(&line).ok()?;
+            Some(line["address"].as_str()?.to_owned())
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url: format!("http://{}", address.expect("the log tells the address")) }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_running_gateway_is_asked_over_http() {
+    let directory = TempDir::new().unwrap();
+    let serving = Serving::start(&directory);
+    let ask = |arguments: &[&str]| run(&directory, &[&["--server", &serving.url], arguments].concat());
+    assert_eq!(text(&ask(&["call", "calculator", r#"{"expression": "6*7"}"#])).trim(), "42");
+    assert!(text(&ask(&["tools"])).contains("calculator"));
+    assert!(text(&ask(&["tools", "search", "arithmetic"])).contains("calculator"));
+    assert!(text(&ask(&["tools", "show", "calculator"])).contains("parameters"));
+    assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
+}
+
+/// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.
+#[test]
+fn told_to_go_it_finishes_what_is_in_flight() {
+    let directory = TempDir::new().unwrap();
+    let mut serving = Serving::start(&directory);
+    let url = serving.url.clone();
+    let call = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let request = client.post(format!("{url}/tools/calculator/execute"));
+            request.json(&json!({"arguments": {"expression": "6*7"}})).send().await.unwrap().status()
+        })
+    });
+    assert_eq!(call.join().unwrap(), 200);
+    let pid = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert!(serving.child.wait().unwrap().success());
+    assert_eq!(sekisho::audit::verify(&directory.path().join("state/audit.jsonl")).unwrap().lines, 1);
+}
+
+#[test]
+fn the_audit_trail_is_verified_from_the_terminal() {
+    let directory = TempDir::new().unwrap();
+    run(&directory, &["call", "calculator", r#"{"expression": "1"}"#]);
+    run(&directory, &["call", "calculator", r#"{"expression": "2"}"#]);
+    let verified = run(&directory, &["audit", "verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", text(&verified));
+    let file = directory.path().join("state/audit.jsonl");
+    let trail = std::fs::read_to_string(&file).unwrap().replacen("success", "refused", 1);
+    std::fs::write(&file, trail).unwrap();
+    let verified = run(&directory, &["audit", "verify"]);
+    assert_eq!(verified.status.code(), Some(1));
+    assert!(text(&verified).contains("line 1"), "{}", text(&verified));
+}

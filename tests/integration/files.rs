@@ -1,0 +1,44 @@
+//! Sessions and their workspaces.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::{TestApp, answer, code};
+
+const KEYS: &str = "
+auth:
+  api_keys:
+    - {id: ada, key: key-of-ada, roles: [operator, admin]}
+    - {id: bob, key: key-of-bob, roles: [operator, admin]}
+    - {id: ada, key: key-of-other-ada, tenant: other, roles: [operator, admin]}
+";
+
+async fn as_caller(app: &TestApp, key: &str, tool: &str, arguments: Value) -> (StatusCode, Value) {
+    let body = json!({"arguments": arguments, "session_id": "shared-name"});
+    answer(app.post(&format!("/tools/{tool}/execute")).bearer_auth(key).json(&body)).await
+}
+
+/// Fault 11: a session that opens by guessing its id.
+#[tokio::test]
+async fn a_session_id_opens_nothing_of_another_caller_or_tenant() {
+    let app = TestApp::with(KEYS).await;
+    let written = as_caller(&app, "key-of-ada", "file_write", json!({"path": "secret.txt", "content": "of ada"})).await;
+    assert_eq!(written.0, StatusCode::OK, "{}", written.1);
+    let (_, read) = as_caller(&app, "key-of-ada", "file_read", json!({"path": "secret.txt"})).await;
+    assert_eq!(read["output"]["content"], "of ada");
+    for other in ["key-of-bob", "key-of-other-ada"] {
+        let (_, reply) = as_caller(&app, other, "file_read", json!({"path": "secret.txt"})).await;
+        assert_eq!(code(&reply), "tool_error");
+        let (_, reply) = as_caller(&app, other, "file_list", json!({})).await;
+        assert_eq!(reply["output"]["entries"], json!([]));
+    }
+}
+
+#[tokio::test]
+async fn there_is_no_way_out_of_a_workspace() {
+    let app = TestApp::with(KEYS).await;
+    for path in ["../x", "/etc/passwd", "a/../../x", "..", "", "\0", "a\\..\\..\\x"] {
+        let (status, reply) = as_caller(&app, "key-of-ada", "file_read", json!({"path": path})).await;
+        assert!(matches!(code(&reply), "tool_error" | "invalid_arguments"), "{path:?}: {status} {reply}");
+    }
+}

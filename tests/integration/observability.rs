@@ -1,0 +1,78 @@
+//! What the SRE sees: metrics, health, and the log's facts.
+
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::app::{TestApp, answer, code};
+
+/// Fault 14: metrics that are documented and never exported. E79–E86, by their exact names and labels.
+#[tokio::test]
+async fn every_metric_of_the_specification_moves() {
+    let app = TestApp::with("tools: {overrides: {echo: {rate_limit: 1}}}").await;
+    app.call("calculator", json!({"expression": "1"})).await;
+    app.call("echo", json!({})).await;
+    app.call("echo", json!({})).await;
+    app.call("upstream", json!({"answer": "down"})).await;
+    app.call("paid", json!({})).await;
+    for (line, value) in [
+        (r#"shannon_tool_executions_total{status="success",tool_name="calculator"}"#, 1.0),
+        (r#"shannon_tool_executions_total{status="refused",tool_name="echo"}"#, 1.0),
+        (r#"shannon_tool_executions_total{status="error",tool_name="upstream"}"#, 1.0),
+        (r#"shannon_tool_execution_duration_seconds_count{tool_name="calculator"}"#, 1.0),
+        (r#"shannon_tool_errors_total{error_type="rate_limited",tool_name="echo"}"#, 1.0),
+        (r#"shannon_tool_errors_total{error_type="upstream_error",tool_name="upstream"}"#, 1.0),
+        (r#"shannon_tool_cost_usd_sum{tool_name="paid"}"#, 0.1),
+        (r#"shannon_circuit_breaker_state{base_url="https://upstream.test:443"}"#, 0.0),
+        (r#"shannon_circuit_breaker_failures_total{base_url="https://upstream.test:443"}"#, 1.0),
+        (r#"shannon_rate_limit_exceeded_total{tool_name="echo"}"#, 1.0),
+        (r#"shannon_rate_limit_tokens_available{tool_name="echo"}"#, 0.0),
+        (r#"shannon_rate_limit_tokens_available{tool_name="calculator"}"#, 1999.0),
+    ] {
+        let text = app.metrics().await;
+        assert!(text.contains(line), "{line} is missing");
+        assert_eq!(app.metric(line).await, value, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn the_namespace_is_configurable() {
+    let app = TestApp::with("telemetry: {metrics_namespace: gate}").await;
+    app.call("calculator", json!({"expression": "1"})).await;
+    assert_eq!(app.metric(r#"gate_tool_executions_total{status="success",tool_name="calculator"}"#).await, 1.0);
+}
+
+#[tokio::test]
+async fn healthy_and_ready() {
+    let app = TestApp::start().await;
+    assert_eq!(answer(app.get("/healthz")).await, (StatusCode::OK, json!({"status": "ok"})));
+    assert_eq!(answer(app.get("/readyz")).await, (StatusCode::OK, json!({"status": "ready"})));
+    app.gateway.readiness.degrade("policy", "line 3 is broken");
+    let (_, body) = answer(app.get("/readyz")).await;
+    assert_eq!(body, json!({"status": "degraded", "degraded": {"policy": "line 3 is broken"}}));
+}
+
+#[tokio::test]
+async fn off_loopback_metrics_need_a_key() {
+    let app = TestApp::with(
+        "{server: {listen: '0.0.0.0:0'}, auth: {anonymous: always, api_keys: [{id: sre, key: key-of-sre}]}}",
+    )
+    .await;
+    let port = app.url.rsplit_once(':').unwrap().1;
+    let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
+    app.gateway.readiness.degrade("policy", "line 3 is broken");
+    let (status, reply) = answer(app.client.get(url("/metrics"))).await;
+    assert_eq!((status, code(&reply)), (StatusCode::UNAUTHORIZED, "unauthenticated"));
+    let with_key = app.client.get(url("/metrics")).bearer_auth("key-of-sre").send().await.unwrap();
+    assert_eq!(with_key.status(), StatusCode::OK);
+    let (_, body) = answer(app.client.get(url("/readyz"))).await;
+    assert_eq!(body, json!({"status": "degraded"}), "details are for callers with a key");
+}
+
+#[tokio::test]
+async fn the_service_describes_itself() {
+    let app = TestApp::start().await;
+    let (status, document) = answer(app.get("/openapi.json")).await;
+    assert_eq!(status, StatusCode::OK);
+    let routes: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
+    insta::assert_debug_snapshot!(routes);
+}
