@@ -1,0 +1,46 @@
+# Shared by the scripts; sourced, not run. Where things that outlive a checkout are kept.
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/sekisho"
+tools="$cache/tools"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+export PATH="$tools/bin:$PATH"
+mkdir -p "$tools/bin"
+
+say() { printf '%s\n' "$*" >&2; }
+
+# need COMMAND INSTALL-LINE: stops with the line that installs what is missing.
+need() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    say "missing: $1. Install it with: $2"
+    return 1
+}
+
+# debian_package COMMAND PACKAGE: installs a Debian package where that needs no question (as root).
+debian_package() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+        say "installing $2 ..."
+        { apt-get install -y -qq "$2" || { apt-get update -qq && apt-get install -y -qq "$2"; }; } >"$cache/apt.log" 2>&1 || true
+    fi
+    need "$1" "sudo apt-get install $2"
+}
+
+# cargo_tool COMMAND CRATE VERSION: builds a cargo tool once, into the cache.
+cargo_tool() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    say "installing $2 $3 (once, into the cache) ..."
+    # In a target directory of its own, so that it does not wait for (or rebuild) the project's.
+    env -u CARGO_TARGET_DIR cargo install --quiet --locked --root "$tools" "$2" --version "$3" >"$cache/$2.log" 2>&1 || true
+    need "$1" "cargo install --locked $2 --version $3"
+}
+
+# python_environment PACKAGE...: a virtual environment in the cache with these packages; sets $python.
+python_environment() {
+    python="$cache/python/bin/python"
+    [ -x "$python" ] || python3 -m venv "$cache/python"
+    local wanted="$cache/python/wanted" list="$*"
+    if [ "$(cat "$wanted" 2>/dev/null)" != "$list" ]; then
+        say "installing Python packages: $list ..."
+        "$cache/python/bin/pip" install --quiet --disable-pip-version-check "$@" >"$cache/pip.log" 2>&1 || return 1
+        printf '%s' "$list" >"$wanted"
+    fi
+}
