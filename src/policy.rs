@@ -47,11 +47,6 @@ impl Permit {
         self.arguments.as_map()
     }
 
-    /// What was changed about the arguments so that they fit: for the receipt.
-    pub fn valid_arguments(&self) -> &ValidArguments {
-        &self.arguments
-    }
-
     pub fn version(&self) -> &Arc<str> {
         &self.version
     }

@@ -39,12 +39,12 @@ const MOST_PAIRS: usize = 4_096;
 impl Cache {
     pub(super) fn known(&self, tool: &Tool, caller: &Arc<Caller>) -> Arc<Known> {
         let hash = self.hasher.hash_one((tool.id, &*caller.key, &caller.roles, caller.anonymous));
-        if let Some(known) = self.pairs.get(&hash)
-            && known.is_of(tool, caller)
-        {
-            return known.clone();
-        }
-        self.learn(hash, tool, caller)
+        self.find(hash, tool, caller).unwrap_or_else(|| self.learn(hash, tool, caller))
+    }
+
+    fn find(&self, hash: u64, tool: &Tool, caller: &Arc<Caller>) -> Option<Arc<Known>> {
+        let known = self.pairs.get(&hash)?;
+        known.is_of(tool, caller).then(|| known.clone())
     }
 
     #[cfg(test)]
@@ -72,5 +72,23 @@ impl Known {
     /// Compares values, roles included: a caller who signs in with other roles is another pair.
     fn is_of(&self, tool: &Tool, caller: &Arc<Caller>) -> bool {
         self.tool == tool.id && (Arc::ptr_eq(&self.caller, caller) || self.caller == *caller)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::plain_tool;
+
+    #[test]
+    fn pairs_with_the_same_hash_are_told_apart() {
+        let cache = Cache::default();
+        let (one, other) = (plain_tool("one"), plain_tool("other"));
+        let caller =
+            |roles: &[&str]| Arc::new(Caller::new("alice", "acme", roles.iter().map(ToString::to_string).collect()));
+        cache.learn(1, &one, &caller(&["admin"]));
+        assert!(cache.find(1, &one, &caller(&["admin"])).is_some());
+        assert!(cache.find(1, &one, &caller(&[])).is_none());
+        assert!(cache.find(1, &other, &caller(&["admin"])).is_none());
     }
 }

@@ -45,6 +45,7 @@ impl PolicySet {
     /// # Errors
     /// Why there is no answer: a rule erred, took too long, or is no set of strings.
     pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
+        // The machine's own clock: this is work, which a paused tokio clock would not see.
         let started = Instant::now();
         let mut engine = self.engine.clone();
         engine.set_input(input);

@@ -61,7 +61,7 @@ fn tool(metadata: Metadata) -> Arc<Tool> {
     snapshot.get(&name).unwrap().clone()
 }
 
-fn plain_tool(name: &str) -> Arc<Tool> {
+pub(super) fn plain_tool(name: &str) -> Arc<Tool> {
     tool(Metadata { name: name.into(), ..Metadata::default() })
 }
 

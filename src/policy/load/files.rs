@@ -77,14 +77,17 @@ fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut V
     };
     for entry in entries {
         let path = entry.path();
-        // Hidden names are editors' and Kubernetes' own (`..data`), not policies. Linked files are read,
-        // linked folders are not, so that no loop can form.
+        // Hidden names are editors' and Kubernetes' own (`..data`), not policies. Linked files are read;
+        // linked folders could form a loop.
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if hidden || (top && is_folder && entry.file_name() == CASES) {
             continue;
         }
-        if is_folder {
+        if !is_folder && path.is_dir() {
+            let problem = "is a link to a folder, whose policies would not be read; put the folder itself here";
+            faults.push(PolicyFault::new(path.display().to_string(), None, problem));
+        } else if is_folder {
             collect(&path, false, paths, faults);
         } else if path.extension().is_some_and(|extension| extension == "rego") {
             paths.push(path);

@@ -113,6 +113,9 @@ fn a_folder_without_policies_or_one_that_is_not_there_is_refused() {
     assert!(Policy::load(&config_of(&empty)).unwrap_err()[0].message.contains("no .rego file"));
     let missing = PolicyConfig { directory: Some("/no/such/folder".into()), ..PolicyConfig::default() };
     assert!(Policy::load(&missing).unwrap_err()[0].message.contains("cannot be read"));
+    let linked = folder(&[DENY]);
+    std::os::unix::fs::symlink(empty.path(), linked.path().join("more")).unwrap();
+    assert!(Policy::load(&config_of(&linked)).unwrap_err()[0].message.contains("is a link to a folder"));
     let binary = TempDir::new().unwrap();
     fs::write(binary.path().join("tools.rego"), b"package tools\n\xff\xfe").unwrap();
     assert!(Policy::load(&config_of(&binary)).unwrap_err()[0].message.contains("cannot be read"));
