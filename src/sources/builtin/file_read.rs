@@ -98,16 +98,16 @@ pub(super) fn read(
     let most = (max_output_bytes / CONTENT_SHARE) as u64;
     let length = asked.length.map_or(most, |length| length.min(most));
     let Part { mut bytes, size } = workspace.read(&path, asked.offset, length)?;
+    let more_follows = asked.offset.saturating_add(bytes.len() as u64) < size;
+    if asked.encoding == Encoding::Utf8 {
+        let whole = whole_characters(&bytes, more_follows);
+        bytes.truncate(whole.ok_or_else(|| CallError::tool(not_text(&path, asked.offset)))?);
+    }
+    let next = asked.offset.saturating_add(bytes.len() as u64);
     let (content, encoding) = match asked.encoding {
         Encoding::Base64 => (STANDARD.encode(&bytes), "base64"),
-        Encoding::Utf8 => {
-            let whole = whole_characters(&bytes, asked.offset + (bytes.len() as u64) < size)
-                .ok_or_else(|| CallError::tool(not_text(&path, asked.offset)))?;
-            bytes.truncate(whole);
-            (String::from_utf8(bytes.clone()).unwrap_or_default(), "utf8")
-        }
+        Encoding::Utf8 => (String::from_utf8(bytes).map_err(CallError::internal)?, "utf8"),
     };
-    let next = asked.offset + bytes.len() as u64;
     let truncated = next < size;
     let mut value = json!({
         "path": path.to_string(), "content": content, "size": size, "truncated": truncated, "encoding": encoding

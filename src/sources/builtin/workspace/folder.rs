@@ -60,7 +60,7 @@ impl Workspace {
             return Err(self.too_large(path, size));
         }
         let mut bytes = Vec::new();
-        file.seek(SeekFrom::Start(from)).map_err(explain)?;
+        file.seek(SeekFrom::Start(from.min(size))).map_err(explain)?;
         file.take(at_most).read_to_end(&mut bytes).map_err(explain)?;
         Ok(Part { bytes, size })
     }

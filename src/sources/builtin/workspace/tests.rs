@@ -121,7 +121,10 @@ async fn long_files_are_read_in_parts_that_end_between_characters() {
     assert!(first.text.unwrap().contains("go on with offset 1"));
     let rest = part(1, 100).await.unwrap();
     assert_eq!((&rest.value["content"], &rest.value["truncated"]), (&json!("éz"), &json!(false)));
-    assert_eq!(part(99, 1).await.unwrap().value["content"], "");
+    for beyond in [4, 99, u64::MAX] {
+        let nothing = part(beyond, 1).await.unwrap();
+        assert_eq!((&nothing.value["content"], &nothing.value["truncated"]), (&json!(""), &json!(false)));
+    }
     assert!(message(part(2, 2).await).contains("byte 2 is inside a character"));
     assert!(message(part(1, 1).await).contains("is not UTF-8"));
 }
