@@ -1,4 +1,5 @@
 //! A call through the whole pipeline, without HTTP: all stages on, audit and log written, an instant tool.
+#![expect(clippy::unwrap_used, reason = "a measurement stops at the first surprise")]
 
 use std::hint::black_box;
 use std::path::Path;

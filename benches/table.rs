@@ -1,5 +1,12 @@
 //! The table of `scripts/bench`: reads what criterion measured, then loads the real server and the
 //! bare echo server in turn, and prints each number beside its goal.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a measurement stops at the first surprise"
+)]
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -32,19 +39,23 @@ fn main() {
         format!("{:.1} µs", micros("call, decision evaluated")),
         "≤ 25 µs",
     );
-    row("pipeline, decision cached", format!("{:.1} µs", micros("call, decision cached")), "≤ 8 µs");
+    row("pipeline, decision cached", &format!("{:.1} µs", micros("call, decision cached")), "≤ 8 µs");
     for refusal in ["refused 429", "refused 403", "refused 503 open circuit"] {
-        row(refusal, format!("{:.1} µs", micros(refusal)), "cheaper than a success");
+        row(refusal, &format!("{:.1} µs", micros(refusal)), "cheaper than a success");
     }
     http_rows(&programs);
-    row("start to first answer", format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))), "≤ 150 ms");
+    row(
+        "start to first answer",
+        &format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))),
+        "≤ 150 ms",
+    );
 }
 
 fn http_rows(programs: &Path) {
     let state = TempDir::new().unwrap();
     let sekisho = Sekisho::start(programs, state.path());
     std::thread::sleep(Duration::from_secs(1));
-    row("resident memory, idle", format!("{:.1} MB", sekisho.resident_megabytes()), "≤ 60 MB");
+    row("resident memory, idle", &format!("{:.1} MB", sekisho.resident_megabytes()), "≤ 60 MB");
     let echo_port = "18090";
     let echo = Command::new(programs.join("examples/bare_echo")).arg(echo_port).spawn().unwrap();
     let echo = Stopped(echo);
@@ -58,13 +69,13 @@ fn http_rows(programs: &Path) {
         ratios.push(ours[ours.len() - 1] / bare[bare.len() - 1]);
     }
     drop(echo);
-    row("bare axum echo", format!("{:.0}/s", median(bare)), "");
-    row("POST /tools/calculator/execute", format!("{:.0}/s", median(ours)), "");
-    row("  of the bare echo's", format!("{:.0} %", 100.0 * median(ratios)), "≥ 70 %");
-    row("resident memory, after the load", format!("{:.1} MB", sekisho.resident_megabytes()), "");
+    row("bare axum echo", &format!("{:.0}/s", median(bare)), "");
+    row("POST /tools/calculator/execute", &format!("{:.0}/s", median(ours)), "");
+    row("  of the bare echo's", &format!("{:.0} %", 100.0 * median(ratios)), "≥ 70 %");
+    row("resident memory, after the load", &format!("{:.1} MB", sekisho.resident_megabytes()), "");
 }
 
-fn row(what: &str, measured: String, goal: &str) {
+fn row(what: &str, measured: &str, goal: &str) {
     println!("{what:<58} {measured:>16}   {goal}");
 }
 

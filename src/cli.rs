@@ -108,7 +108,7 @@ pub fn main() -> ExitCode {
         Command::Check { print_schema: false } => check::run(&common),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve { listen } => with_config(&common, |config| serve::run(&common, config, listen)),
-        Command::Tools { command } => tools::run(&common, command.unwrap_or_default()),
+        Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
     };

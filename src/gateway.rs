@@ -1,5 +1,6 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,12 @@ pub struct Gateway {
     usage: WriteBehind,
     background: TaskTracker,
     closing: CancellationToken,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Gateway").field("pipeline", &self.pipeline).finish_non_exhaustive()
+    }
 }
 
 /// Why the service cannot start, or cannot take over a configuration.

@@ -169,7 +169,7 @@ fn refusal(decision: Decision) -> CallError {
     let message = reasons.join("; ");
     let details =
         reasons.into_iter().map(|reason| Detail { path: "policy".into(), rule: rule.into(), message: reason });
-    let error = CallError::new(code, message).with_details(details.collect());
+    let error = CallError::new(code, message).with_details(details.collect()).decided_by(decision.version);
     match decision.failure {
         Some(failure) => error.caused_by(failure),
         None => error,

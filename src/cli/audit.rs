@@ -1,6 +1,6 @@
 //! `sekisho audit`: is the trail whole?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
@@ -8,7 +8,7 @@ use super::{Common, Exit, present, with_config};
 use crate::audit;
 
 #[derive(Debug, Subcommand)]
-pub enum AuditCommand {
+pub(super) enum AuditCommand {
     /// Check every line's hash, the chain, and that nothing was cut off at the end.
     Verify {
         /// The trail; without one, that of the configuration.
@@ -16,16 +16,16 @@ pub enum AuditCommand {
     },
 }
 
-pub fn run(common: &Common, command: AuditCommand) -> Exit {
+pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
     let AuditCommand::Verify { file } = command;
     match file {
-        Some(file) => verify(common, file),
-        None => with_config(common, |config| verify(common, config.audit_file())),
+        Some(file) => verify(common, &file),
+        None => with_config(common, |config| verify(common, &config.audit_file())),
     }
 }
 
-fn verify(common: &Common, file: PathBuf) -> Exit {
-    match audit::verify(&file) {
+fn verify(common: &Common, file: &Path) -> Exit {
+    match audit::verify(file) {
         Ok(verified) if common.json => present::json(&serde_json::json!({"whole": true, "lines": verified.lines})),
         Ok(verified) => {
             present::line(&format!("{}: {} lines, the chain is whole", file.display(), verified.lines));

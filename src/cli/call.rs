@@ -13,7 +13,7 @@ use crate::error::CallError;
 use crate::gateway::Gateway;
 
 #[derive(Debug, Args)]
-pub struct CallCommand {
+pub(super) struct CallCommand {
     name: String,
     /// The arguments as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
@@ -30,7 +30,7 @@ pub struct CallCommand {
 
 /// Whom an in-process call is made as. A server goes by the key it is sent.
 #[derive(Debug, Args)]
-pub struct Identity {
+pub(super) struct Identity {
     /// The caller's id.
     #[arg(long = "as", value_name = "USER", conflicts_with = "server")]
     user: Option<String>,
@@ -41,7 +41,7 @@ pub struct Identity {
 
 impl Identity {
     /// Without a name, nobody in particular: the caller without credentials.
-    pub fn caller(&self) -> Arc<Caller> {
+    pub(super) fn caller(&self) -> Arc<Caller> {
         match &self.user {
             None if self.roles.is_empty() => Caller::anonymous().into(),
             user => Caller::new(user.as_deref().unwrap_or("operator"), "default", self.roles.clone()).into(),
@@ -49,7 +49,7 @@ impl Identity {
     }
 }
 
-pub fn run(common: &Common, command: CallCommand) -> Exit {
+pub(super) fn run(common: &Common, command: CallCommand) -> Exit {
     let arguments = match parse_arguments(&command.arguments) {
         Ok(arguments) => arguments,
         Err(problem) => {
@@ -62,7 +62,7 @@ pub fn run(common: &Common, command: CallCommand) -> Exit {
             let body = json!({"arguments": arguments, "session_id": command.session, "dry_run": command.dry_run});
             let answer =
                 Remote::new(server).and_then(|remote| remote.post(&["tools", &command.name, "execute"], &body));
-            answer.map_or_else(|problem| problem.report(), |reply| show(common, &reply))
+            answer.map_or_else(super::client::Unanswered::report, |reply| show(common, &reply))
         }
         None => with_config(common, |config| {
             super::serve::with_gateway(config, async |gateway| match call(&gateway, command, arguments).await {
@@ -77,7 +77,7 @@ pub fn run(common: &Common, command: CallCommand) -> Exit {
 }
 
 /// The arguments of a command line: a JSON object, no key twice.
-pub fn parse_arguments(text: &str) -> Result<Arguments, String> {
+pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
     let mut input = String::new();
     let text = if text == "-" {
         std::io::stdin()

@@ -14,7 +14,7 @@ struct Finding {
     verdict: Result<String, String>,
 }
 
-pub fn run(common: &Common) -> Exit {
+pub(super) fn run(common: &Common) -> Exit {
     let findings = match load_config(common.config.as_deref()) {
         Err(faults) => vec![Finding { part: "configuration", verdict: Err(describe(&faults)) }],
         Ok(config) => look_at(&config),

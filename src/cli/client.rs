@@ -20,7 +20,7 @@ const WITHIN: Duration = Duration::from_secs(600);
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// The gateway at `--server`.
-pub struct Remote {
+pub(super) struct Remote {
     server: Url,
     headers: HeaderMap,
     outbound: Outbound,
@@ -28,14 +28,14 @@ pub struct Remote {
 }
 
 /// Why the gateway's answer is not there.
-pub enum Unanswered {
+pub(super) enum Unanswered {
     Unreachable(String),
     /// The gateway's own refusal.
     Refused(String),
 }
 
 impl Unanswered {
-    pub fn report(self) -> Exit {
+    pub(super) fn report(self) -> Exit {
         match self {
             Self::Unreachable(problem) => {
                 present::problem(&problem);
@@ -50,7 +50,7 @@ impl Unanswered {
 }
 
 impl Remote {
-    pub fn new(server: &Url) -> Result<Self, Unanswered> {
+    pub(super) fn new(server: &Url) -> Result<Self, Unanswered> {
         let unusable = |problem: String| Unanswered::Unreachable(format!("{server} cannot be asked: {problem}"));
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -70,7 +70,7 @@ impl Remote {
 
     /// # Errors
     /// The server is out of reach, or answers with anything but 2xx.
-    pub fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
+    pub(super) fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
         let mut url = self.url(path)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -83,7 +83,7 @@ impl Remote {
     ///
     /// # Errors
     /// The server is out of reach.
-    pub fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
+    pub(super) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
         Ok(self.send(Method::POST, self.url(path)?, Some(body))?.1)
     }
 

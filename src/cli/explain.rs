@@ -10,7 +10,7 @@ use crate::call::{CallContext, Via};
 use crate::pipeline::Verdict;
 
 #[derive(Debug, Args)]
-pub struct ExplainCommand {
+pub(super) struct ExplainCommand {
     name: String,
     /// The arguments as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
@@ -19,7 +19,7 @@ pub struct ExplainCommand {
     identity: Identity,
 }
 
-pub fn run(common: &Common, command: ExplainCommand) -> Exit {
+pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
     if common.server.is_some() {
         present::problem(
             "explain works on a configuration, not on a server; ask the server with `sekisho call --dry-run`",

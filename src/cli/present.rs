@@ -1,5 +1,5 @@
 //! What a person sees on the terminal, and what a script does.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the terminal is this module's business")]
+#![expect(clippy::print_stderr, reason = "the terminal is this module's business")]
 
 use std::io::{self, IsTerminal, Write};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Exit;
 
 /// Pretty on a terminal, one line for scripts.
-pub fn json(value: &(impl Serialize + ?Sized)) -> Exit {
+pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {
     let text =
         if io::stdout().is_terminal() { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
     match text {
@@ -21,11 +21,11 @@ pub fn json(value: &(impl Serialize + ?Sized)) -> Exit {
 }
 
 /// A line of the answer. A reader that has gone (`| head`) is no reason to panic.
-pub fn line(text: &str) {
+pub(super) fn line(text: &str) {
     let _gone = writeln!(io::stdout(), "{text}");
 }
 
-pub fn table(header: &[&str], rows: Vec<Vec<String>>) {
+pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
     let mut table = Table::new();
     table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     table.add_rows(rows);
@@ -33,6 +33,6 @@ pub fn table(header: &[&str], rows: Vec<Vec<String>>) {
 }
 
 /// What went wrong, on standard error.
-pub fn problem(text: &str) {
+pub(super) fn problem(text: &str) {
     eprintln!("sekisho: {text}");
 }

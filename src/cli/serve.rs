@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 use crate::server::{self, Listening};
 use crate::telemetry;
 
-pub fn run(common: &Common, mut config: Config, listen: Option<SocketAddr>) -> Exit {
+pub(super) fn run(common: &Common, mut config: Config, listen: Option<SocketAddr>) -> Exit {
     if let Some(address) = listen {
         config.server.listen = address;
         let faults = config.check();
@@ -50,7 +50,7 @@ pub fn run(common: &Common, mut config: Config, listen: Option<SocketAddr>) -> E
 }
 
 /// Runs something against a gateway of this process that has no face.
-pub fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     runtime.block_on(async {
         // The answer is what the terminal is for.

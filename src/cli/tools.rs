@@ -9,7 +9,7 @@ use crate::gateway;
 use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Default, Subcommand)]
-pub enum ToolsCommand {
+pub(super) enum ToolsCommand {
     /// All of them.
     #[default]
     List,
@@ -19,14 +19,14 @@ pub enum ToolsCommand {
     Search { query: String },
 }
 
-pub fn run(common: &Common, command: ToolsCommand) -> Exit {
+pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
     match &common.server {
         Some(server) => Remote::new(server)
-            .and_then(|remote| ask(&remote, &command))
-            .map_or_else(|problem| problem.report(), |answer| show(common, &command, &answer)),
+            .and_then(|remote| ask(&remote, command))
+            .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
         None => with_config(common, |config| match gateway::registry_of(&config) {
-            Ok(snapshot) => match look_up(&snapshot, &command) {
-                Ok(answer) => show(common, &command, &answer),
+            Ok(snapshot) => match look_up(&snapshot, command) {
+                Ok(answer) => show(common, command, &answer),
                 Err(problem) => {
                     present::problem(&problem);
                     Exit::Failed

@@ -233,7 +233,7 @@ struct Usage {
 
 /// The typed error beside the sentence.
 #[derive(Debug, Serialize)]
-pub struct ErrorInfo<'a> {
+pub(super) struct ErrorInfo<'a> {
     code: &'static str,
     message: &'a str,
     stage: Option<Stage>,

@@ -21,12 +21,12 @@ use crate::gateway::Gateway;
 )]
 struct Description;
 
-pub fn document() -> OpenApi {
+pub(super) fn document() -> OpenApi {
     Description::openapi()
 }
 
 /// Serves the finished document, written once.
-pub fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
+pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
     let body = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
     get(async move || ([(CONTENT_TYPE, "application/json")], body).into_response())
 }
@@ -36,7 +36,7 @@ pub fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
 #[derive(Debug, ToSchema)]
 #[schema(as = Reply)]
 #[expect(dead_code, reason = "only describes what `Reply` serialises to")]
-pub struct ReplyBody {
+pub(super) struct ReplyBody {
     success: bool,
     output: Value,
     text: String,

@@ -18,12 +18,12 @@ use crate::gateway::Gateway;
 const EXPOSITION_FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Health {
+pub(super) struct Health {
     status: &'static str,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct Ready {
+pub(super) struct Ready {
     /// `ready`, or `degraded`: the service runs, a part of it does not.
     status: &'static str,
     /// Component → reason; told only to callers with a key, and on loopback.
@@ -33,13 +33,13 @@ pub struct Ready {
 
 /// The process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200, body = Health)))]
-pub async fn healthz() -> Response {
+pub(super) async fn healthz() -> Response {
     reply::json(StatusCode::OK, &Health { status: "ok" })
 }
 
 /// Calls can be taken; names what is degraded to those who may know.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200, body = Ready)))]
-pub async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let degraded = gateway.readiness.degraded();
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
     let insider = may_look_inside(&gateway, &headers).await.is_ok();
@@ -49,7 +49,7 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> 
 /// Prometheus metrics.
 #[utoipa::path(get, path = "/metrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody)))]
-pub async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Result<Response, CallError> {
+pub(super) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Result<Response, CallError> {
     may_look_inside(&gateway, &headers).await?;
     Ok(exposition(&gateway))
 }

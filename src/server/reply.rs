@@ -20,7 +20,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Every error code's status, from the table of the specification.
-pub fn status(code: ErrorCode) -> StatusCode {
+pub(super) fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::InvalidRequest | ErrorCode::InvalidArguments => StatusCode::BAD_REQUEST,
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
@@ -76,7 +76,7 @@ impl IntoResponse for CallError {
 }
 
 /// Any serialisable body.
-pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
+pub(super) fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
     let mut bytes = Vec::with_capacity(1_024);
     match serde_json::to_writer(&mut bytes, body) {
         Ok(()) => {
@@ -93,13 +93,13 @@ pub fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
     }
 }
 
-pub async fn no_such_route(uri: Uri) -> Response {
+pub(super) async fn no_such_route(uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(100).collect();
     let error = CallError::new(ErrorCode::InvalidRequest, format!("there is nothing at {shown}; see /openapi.json"));
     with_status(StatusCode::NOT_FOUND, error)
 }
 
-pub async fn no_such_method(method: Method, uri: Uri) -> Response {
+pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(100).collect();
     let error = CallError::new(ErrorCode::InvalidRequest, format!("{shown} does not take {method}; see /openapi.json"));
     with_status(StatusCode::METHOD_NOT_ALLOWED, error)
@@ -107,7 +107,7 @@ pub async fn no_such_method(method: Method, uri: Uri) -> Response {
 
 /// A handler panicked outside of any tool call.
 #[expect(clippy::needless_pass_by_value, reason = "the signature tower-http asks for")]
-pub fn panicked(panic: Box<dyn Any + Send>) -> Response {
+pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text, "a request handler panicked");
     CallError::internal("a request handler panicked").into_response()

@@ -25,7 +25,7 @@ use crate::{json, telemetry};
 /// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ExecuteRequest {
+pub(super) struct ExecuteRequest {
     #[schema(value_type = Option<Object>)]
     arguments: Option<Arguments>,
     #[schema(value_type = Option<Object>)]
@@ -39,7 +39,7 @@ pub struct ExecuteRequest {
 /// `POST /tools/execute` and each element of `POST /tools/batch-execute`.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct ExecuteNamedRequest {
+pub(super) struct ExecuteNamedRequest {
     pub tool_name: String,
     #[schema(value_type = Option<Object>)]
     arguments: Option<Arguments>,
@@ -54,7 +54,7 @@ pub struct ExecuteNamedRequest {
 /// What the call belongs to. `user_id` is never an identity: it is passed on and written down as claimed.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SessionContext {
+pub(super) struct SessionContext {
     session_id: Option<String>,
     user_id: Option<String>,
     request_id: Option<String>,
@@ -68,7 +68,7 @@ pub struct SessionContext {
 
 /// A call made from a request, and its arguments.
 #[derive(Debug)]
-pub struct Incoming {
+pub(super) struct Incoming {
     pub call: CallContext,
     pub arguments: Arguments,
 }
@@ -76,7 +76,7 @@ pub struct Incoming {
 impl ExecuteRequest {
     /// # Errors
     /// `invalid_request` for contradictory fields or headers, and whatever the session says.
-    pub fn into_call(self, tool: String, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(self, tool: String, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
         let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
         origin.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
     }
@@ -85,7 +85,7 @@ impl ExecuteRequest {
 impl ExecuteNamedRequest {
     /// # Errors
     /// As [`ExecuteRequest::into_call`].
-    pub fn into_call(self, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(self, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
         let arguments = either(self.arguments, self.parameters)?;
         origin.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
     }
@@ -93,7 +93,7 @@ impl ExecuteNamedRequest {
 
 /// What a request's headers say: who sent it, and what its calls belong to.
 #[derive(Debug)]
-pub struct Origin {
+pub(super) struct Origin {
     pub caller: Arc<Caller>,
     scopes: BudgetScopes,
     idempotency_key: Option<String>,
@@ -102,7 +102,7 @@ pub struct Origin {
 
 impl Origin {
     /// The request may hold one call only where it has an idempotency key.
-    pub fn forbid_idempotency_key(&self) -> Result<(), CallError> {
+    pub(super) fn forbid_idempotency_key(&self) -> Result<(), CallError> {
         match self.idempotency_key {
             None => Ok(()),
             Some(_) => Err(invalid("Idempotency-Key belongs to one call; send the calls of this batch one by one")),
@@ -154,7 +154,7 @@ impl FromRequestParts<Arc<Gateway>> for Origin {
 
 /// A path parameter, percent-decoded.
 #[derive(Debug)]
-pub struct Name(pub String);
+pub(super) struct Name(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Name {
     type Rejection = CallError;
@@ -169,7 +169,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Name {
 
 /// Query parameters; unknown ones are ignored, as caches and proxies add their own.
 #[derive(Debug)]
-pub struct Parameters<T>(pub T);
+pub(super) struct Parameters<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
     type Rejection = CallError;
@@ -182,7 +182,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
 }
 
 /// Reads a request's body as JSON: declared as JSON, within the size and time allowed, no key twice.
-pub async fn json_body<T: DeserializeOwned>(
+pub(super) async fn json_body<T: DeserializeOwned>(
     gateway: &Gateway,
     headers: &HeaderMap,
     body: Body,
@@ -200,7 +200,7 @@ pub async fn json_body<T: DeserializeOwned>(
 
 /// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
 /// anonymous caller there: on loopback, only loopback's names are answered.
-pub async fn guard_host(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard_host(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     if gateway.config().server.listen.ip().is_loopback() && !names_loopback(request.uri(), request.headers()) {
         let message =
             "this server listens on loopback and answers to localhost only; listen on an address to be reached by name";
@@ -230,7 +230,7 @@ fn declares_json(headers: &HeaderMap) -> bool {
 }
 
 fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    let authority = uri.authority().map(|authority| authority.as_str());
+    let authority = uri.authority().map(http::uri::Authority::as_str);
     let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {
         return false;
     };

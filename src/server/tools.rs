@@ -20,14 +20,14 @@ use crate::pipeline::Answered;
 use crate::registry::{Snapshot, Tool, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct Filter {
+pub(super) struct Filter {
     category: Option<String>,
     #[serde(default)]
     exclude_dangerous: bool,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct ListParameters {
+pub(super) struct ListParameters {
     category: Option<String>,
     #[serde(default)]
     exclude_dangerous: bool,
@@ -37,12 +37,12 @@ pub struct ListParameters {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Detail {
+pub(super) enum Detail {
     Full,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct SearchParameters {
+pub(super) struct SearchParameters {
     /// Words to look for in names, descriptions and parameter names.
     q: String,
     /// Most tools to answer with; 10 unless told, 100 at most.
@@ -52,7 +52,7 @@ pub struct SearchParameters {
 /// The names of all tools, or with `detail=full` what each is.
 #[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
-pub async fn list(
+pub(super) async fn list(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
@@ -61,7 +61,7 @@ pub async fn list(
     let snapshot = gateway.pipeline.registry.snapshot();
     let chosen = filter.choose(&snapshot);
     match parameters.detail {
-        Some(Detail::Full) => ok(&chosen.map(|tool| ToolSummary::of(tool)).collect::<Vec<_>>()),
+        Some(Detail::Full) => ok(&chosen.map(ToolSummary::of).collect::<Vec<_>>()),
         None => ok(&chosen.map(Tool::name).collect::<Vec<_>>()),
     }
 }
@@ -69,7 +69,7 @@ pub async fn list(
 /// The categories there are.
 #[utoipa::path(get, path = "/tools/categories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
-pub async fn categories(_origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
+pub(super) async fn categories(_origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
     let snapshot = gateway.pipeline.registry.snapshot();
     ok(&snapshot.tools().iter().map(|tool| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
@@ -77,7 +77,7 @@ pub async fn categories(_origin: Origin, State(gateway): State<Arc<Gateway>>) ->
 /// The schemas of all tools.
 #[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
-pub async fn schemas(
+pub(super) async fn schemas(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(filter): Parameters<Filter>,
@@ -89,7 +89,7 @@ pub async fn schemas(
 /// The tools that fit a query best (BM25), best first.
 #[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
-pub async fn search(
+pub(super) async fn search(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<SearchParameters>,
@@ -104,7 +104,7 @@ pub async fn search(
 /// One tool's schemas.
 #[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
-pub async fn schema(
+pub(super) async fn schema(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
@@ -116,7 +116,7 @@ pub async fn schema(
 /// One tool's metadata.
 #[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
-pub async fn metadata(
+pub(super) async fn metadata(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
@@ -129,7 +129,7 @@ pub async fn metadata(
 #[utoipa::path(post, path = "/tools/{name}/execute", tag = "tools", params(("name" = String, Path)),
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub async fn execute(
+pub(super) async fn execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
@@ -144,7 +144,7 @@ pub async fn execute(
 /// Runs the tool named in the body.
 #[utoipa::path(post, path = "/tools/execute", tag = "tools", request_body = ExecuteNamedRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub async fn execute_named(
+pub(super) async fn execute_named(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
@@ -161,7 +161,7 @@ const MAX_BATCH: usize = 100;
 /// Runs several tools side by side (`TOOL_PARALLELISM` at once) and answers in the order asked.
 #[utoipa::path(post, path = "/tools/batch-execute", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
     responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub async fn batch_execute(
+pub(super) async fn batch_execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,

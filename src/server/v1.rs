@@ -20,12 +20,12 @@ use crate::gateway::Gateway;
 use crate::registry::Tool;
 
 #[derive(Debug, Deserialize, IntoParams)]
-pub struct Category {
+pub(super) struct Category {
     category: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PublicTool<'a> {
+pub(super) struct PublicTool<'a> {
     name: &'a str,
     description: &'a str,
     #[schema(value_type = Object)]
@@ -33,7 +33,7 @@ pub struct PublicTool<'a> {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub struct PublicToolDetail<'a> {
+pub(super) struct PublicToolDetail<'a> {
     name: &'a str,
     description: &'a str,
     category: &'a str,
@@ -47,7 +47,7 @@ pub struct PublicToolDetail<'a> {
 /// The tools anybody may be offered.
 #[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(Category),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
-pub async fn list(
+pub(super) async fn list(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(Category { category }): Parameters<Category>,
@@ -67,7 +67,7 @@ pub async fn list(
 /// One tool.
 #[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
-pub async fn show(
+pub(super) async fn show(
     _origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
@@ -92,7 +92,7 @@ pub async fn show(
 #[utoipa::path(post, path = "/api/v1/tools/{name}/execute", tag = "public", params(("name" = String, Path)),
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
-pub async fn execute(
+pub(super) async fn execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,

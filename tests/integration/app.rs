@@ -16,28 +16,28 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
-pub struct TestApp {
-    pub gateway: Arc<Gateway>,
-    pub url: String,
-    pub client: Client,
-    pub directory: TempDir,
+pub(crate) struct TestApp {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) url: String,
+    pub(crate) client: Client,
+    pub(crate) directory: TempDir,
     stop: Option<oneshot::Sender<()>>,
     serving: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl TestApp {
     /// The defaults, on a port of its own.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with("").await
     }
 
     /// The defaults, changed by some YAML.
-    pub async fn with(yaml: &str) -> Self {
+    pub(crate) async fn with(yaml: &str) -> Self {
         let directory = TempDir::new().unwrap();
         Self::in_directory(directory, yaml).await
     }
 
-    pub async fn in_directory(directory: TempDir, yaml: &str) -> Self {
+    pub(crate) async fn in_directory(directory: TempDir, yaml: &str) -> Self {
         let config = config(&directory, yaml);
         let listening = Listening::bind(&config.server).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
@@ -52,33 +52,33 @@ impl TestApp {
         Self { gateway, url, client, directory, stop: Some(stop), serving: Some(serving) }
     }
 
-    pub fn get(&self, path: &str) -> RequestBuilder {
+    pub(crate) fn get(&self, path: &str) -> RequestBuilder {
         self.client.get(format!("{}{path}", self.url))
     }
 
-    pub fn post(&self, path: &str) -> RequestBuilder {
+    pub(crate) fn post(&self, path: &str) -> RequestBuilder {
         self.client.post(format!("{}{path}", self.url))
     }
 
     /// Calls a tool and gives the status and the reply.
-    pub async fn call(&self, tool: &str, arguments: Value) -> (StatusCode, Value) {
+    pub(crate) async fn call(&self, tool: &str, arguments: Value) -> (StatusCode, Value) {
         let request = self.post(&format!("/tools/{tool}/execute")).json(&json!({"arguments": arguments}));
         answer(request).await
     }
 
-    pub async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         self.get("/metrics").send().await.unwrap().text().await.unwrap()
     }
 
     /// The value of one metric line, given as `name{labels}`; zero when there is none.
-    pub async fn metric(&self, line: &str) -> f64 {
+    pub(crate) async fn metric(&self, line: &str) -> f64 {
         let text = self.metrics().await;
         let found = text.lines().find_map(|found| found.strip_prefix(line)?.trim().parse().ok());
         found.unwrap_or(0.0)
     }
 
     /// Stops serving, waits for the end, and leaves the state directory.
-    pub async fn stop(mut self) -> TempDir {
+    pub(crate) async fn stop(mut self) -> TempDir {
         self.stop.take().unwrap().send(()).unwrap();
         self.serving.take().unwrap().await.unwrap();
         self.gateway.close().await;
@@ -87,7 +87,7 @@ impl TestApp {
 }
 
 /// Sends a request; gives the status and the JSON of the body.
-pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
+pub(crate) async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     let response = request.send().await.unwrap();
     let status = response.status();
     let text = response.text().await.unwrap();
@@ -96,11 +96,11 @@ pub async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
 }
 
 /// The code of a refused or failed call.
-pub fn code(reply: &Value) -> &str {
+pub(crate) fn code(reply: &Value) -> &str {
     reply["error_info"]["code"].as_str().unwrap_or_else(|| panic!("no error code in {reply}"))
 }
 
-pub fn config(directory: &TempDir, yaml: &str) -> Config {
+pub(crate) fn config(directory: &TempDir, yaml: &str) -> Config {
     let file = directory.path().join("sekisho.yaml");
     std::fs::write(&file, yaml).unwrap();
     let mut config = Config::load(Some(&file), &environment()).unwrap_or_else(|faults| panic!("{faults:?}"));
@@ -110,7 +110,7 @@ pub fn config(directory: &TempDir, yaml: &str) -> Config {
 }
 
 /// Nothing of the machine's own environment reaches a test.
-pub fn environment() -> Environment {
+pub(crate) fn environment() -> Environment {
     Environment::default()
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::{SessionConfig, WorkspaceConfig};
+use crate::config::{OutboundConfig, SessionConfig, WorkspaceConfig};
 use crate::session::Sessions;
 use crate::sources::{Attempt, ToolDefinition};
 
@@ -40,7 +40,9 @@ async fn run_within(tool: &ToolDefinition, call: &CallContext, arguments: Value)
 }
 
 fn builtin() -> Builtin {
-    Builtin::new(Workspaces::new("/nonexistent".into(), &WorkspaceConfig::default()))
+    let config = ToolsConfig::default();
+    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+    Builtin::new(&config, outbound, Workspaces::new("/nonexistent".into(), &config.workspace))
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl WebFetch {
         let (final_url, status) = (response.url.to_string(), response.status.as_u16());
         let reading = self.reading(&asked, &attempt, response);
         let page = page::read(reading, attempt.deadline).await?;
-        Ok(output(asked.url, final_url, status, page))
+        Ok(output(&asked.url, &final_url, status, page))
     }
 
     fn request(&self, url: Url, attempt: &Attempt<'_>) -> OutboundRequest<'_> {
@@ -188,9 +188,9 @@ impl WebFetch {
     }
 }
 
-fn output(url: String, final_url: String, status: u16, page: Page) -> ToolOutput {
+fn output(url: &str, final_url: &str, status: u16, page: Page) -> ToolOutput {
     let mut metadata = Map::new();
-    metadata.insert("final_url".into(), final_url.as_str().into());
+    metadata.insert("final_url".into(), final_url.into());
     let value = json!({
         "url": url,
         "final_url": final_url,

@@ -57,7 +57,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(2);
 pub(super) async fn read(reading: Reading, deadline: Deadline) -> Result<Page, CallError> {
     let stop = Stop { at: Instant::now() + TIME_LIMIT, hung_up: Arc::default() };
     let _on_drop = StopOnDrop(Arc::clone(&stop.hung_up));
-    let work = tokio::task::spawn_blocking(move || read_here(reading, &stop));
+    let work = tokio::task::spawn_blocking(move || read_here(&reading, &stop));
     match tokio::time::timeout_at(deadline.0, work).await {
         Ok(Ok(page)) => page,
         Ok(Err(panic)) => Err(CallError::internal(panic)),
@@ -91,7 +91,7 @@ impl Drop for StopOnDrop {
     }
 }
 
-fn read_here(reading: Reading, stop: &Stop) -> Result<Page, CallError> {
+fn read_here(reading: &Reading, stop: &Stop) -> Result<Page, CallError> {
     let media = MediaType::parse(reading.content_type.as_deref());
     let kind = media.kind(&reading.body).ok_or_else(|| {
         let name = media.name.as_deref().unwrap_or("of no stated type");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     fn page(content_type: Option<&str>, body: &[u8]) -> Result<Page, CallError> {
-        read_here(reading(content_type, body), &Stop::after(Duration::from_secs(60)))
+        read_here(&reading(content_type, body), &Stop::after(Duration::from_secs(60)))
     }
 
     #[test]
