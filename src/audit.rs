@@ -210,7 +210,10 @@ struct Ending(Arc<Trail>);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.refusing.store(true, Ordering::Release);
-        self.0.queue.end();
+        let lines = self.0.queue.end().len();
+        if lines > 0 {
+            tracing::error!(lines, "calls ended after the audit trail was closed: they have no lines");
+        }
         self.0.stopped.send_replace(true);
     }
 }

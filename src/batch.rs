@@ -1,6 +1,7 @@
 //! Many threads put things in, one takes them out in batches: a wake-up for each batch, not one for
 //! each thing, and a lock held only as long as it takes to push.
 
+use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,27 +67,29 @@ impl<T> Batch<T> {
             let waited = self.changed.wait_timeout_while(waiting, gather, fewer);
             waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        std::mem::swap(&mut waiting.items, taken);
+        mem::swap(&mut waiting.items, taken);
         !taken.is_empty() || waiting.state == State::Open
     }
 
     /// Taking waits for nothing from here on. What is put in later can still be taken.
     pub(crate) fn close(&self) {
-        self.set(State::Closing);
+        let mut waiting = self.lock();
+        if waiting.state == State::Open {
+            waiting.state = State::Closing;
+        }
+        drop(waiting);
+        self.changed.notify_all();
     }
 
     pub(crate) fn is_closing(&self) -> bool {
         self.lock().state != State::Open
     }
 
-    /// Nobody takes any more.
-    pub(crate) fn end(&self) {
-        self.set(State::Ended);
-    }
-
-    fn set(&self, state: State) {
-        self.lock().state = state;
-        self.changed.notify_all();
+    /// Nobody takes any more. What came in since the last time is given back.
+    pub(crate) fn end(&self) -> Vec<T> {
+        let mut waiting = self.lock();
+        waiting.state = State::Ended;
+        mem::take(&mut waiting.items)
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
@@ -151,7 +154,8 @@ mod tests {
         taken.clear();
         assert!(!batch.take(LONG, &mut taken));
         assert!(batch.put(|items| items.push(2)), "closing still takes what comes late");
-        batch.end();
-        assert!(!batch.put(|items| items.push(3)));
+        assert_eq!(batch.end(), [2]);
+        batch.close();
+        assert!(!batch.put(|items| items.push(3)), "an end is an end");
     }
 }

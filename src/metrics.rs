@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use thiserror::Error;
 
 use self::families::Families;
 use crate::breaker::BreakerState;
@@ -44,37 +45,25 @@ pub struct BreakerMetrics {
 #[must_use]
 pub struct InFlight(IntGauge);
 
+/// Why there can be no metrics under a namespace.
+#[derive(Debug, Error)]
+#[error(
+    "metrics_namespace: {namespace:?} cannot start the name of a metric ({problem}); \
+     use letters, digits and underscores, a letter first"
+)]
+pub struct MetricsError {
+    namespace: String,
+    problem: prometheus::Error,
+}
+
 /// The label `tool_name` of calls that name no tool there is.
 const UNKNOWN: &str = "unknown";
 
 impl Metrics {
     /// # Errors
-    /// `namespace` cannot start a metric's name (letters, digits and underscores can).
-    pub fn new(namespace: &str) -> prometheus::Result<Self> {
-        let registry = Registry::new();
-        let families = Families::register(namespace, &registry)?;
-        registry.register(Box::new(ProcessCollector::for_self()))?;
-        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
-        families.build_info.with_label_values(&version).set(1);
-        families.configuration_last_reload_successful.set(1);
-        families.policy_last_reload_successful.set(1);
-        for decision in [DENY, REQUIRE_APPROVAL] {
-            families.policy_decisions.with_label_values(&[decision]);
-        }
-        for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
-            families.budget_refusals.with_label_values(&[code.as_str()]);
-        }
-        for result in [true, false].map(reload_result) {
-            families.configuration_reloads.with_label_values(&[result]);
-            families.policy_reloads.with_label_values(&[result]);
-        }
-        Ok(Self {
-            unknown: ToolMetrics::new(&families, UNKNOWN),
-            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
-            allowed: families.policy_decisions.with_label_values(&[ALLOW]),
-            registry,
-            families,
-        })
+    /// `namespace` cannot start a metric's name.
+    pub fn new(namespace: &str) -> Result<Self, MetricsError> {
+        Self::register(namespace).map_err(|problem| MetricsError { namespace: namespace.to_owned(), problem })
     }
 
     /// The metrics of a registered tool; the same ones when it is registered again.
@@ -146,6 +135,33 @@ impl Metrics {
             text.push_str(&family);
         }
         text
+    }
+
+    fn register(namespace: &str) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let families = Families::register(namespace, &registry)?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+        families.build_info.with_label_values(&version).set(1);
+        families.configuration_last_reload_successful.set(1);
+        families.policy_last_reload_successful.set(1);
+        for decision in [DENY, REQUIRE_APPROVAL] {
+            families.policy_decisions.with_label_values(&[decision]);
+        }
+        for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
+            families.budget_refusals.with_label_values(&[code.as_str()]);
+        }
+        for result in [true, false].map(reload_result) {
+            families.configuration_reloads.with_label_values(&[result]);
+            families.policy_reloads.with_label_values(&[result]);
+        }
+        Ok(Self {
+            unknown: ToolMetrics::new(&families, UNKNOWN),
+            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
+            allowed: families.policy_decisions.with_label_values(&[ALLOW]),
+            registry,
+            families,
+        })
     }
 
     fn count_decision(&self, record: &CallRecord<'_>) {

@@ -189,6 +189,7 @@ fn a_call_is_in_flight_until_its_guard_is_dropped() {
 #[test]
 fn a_namespace_that_can_start_no_name_is_refused() {
     for namespace in ["with space", "a-b", "1st", "{"] {
-        Metrics::new(namespace).expect_err(namespace);
+        let error = Metrics::new(namespace).expect_err(namespace).to_string();
+        assert!(error.starts_with(&format!("metrics_namespace: {namespace:?}")), "{error}");
     }
 }
