@@ -159,6 +159,30 @@ fn a_name_that_names_no_tool_never_becomes_a_label() {
 }
 
 #[test]
+fn only_calls_that_ran_count_for_durations_and_costs() {
+    let until = |stage: Stage| &ALL_STAGES[..=stage as usize];
+    let dry_run = CallContext { dry_run: true, ..call() };
+    let call = call();
+    let ended = |status, stage| CallRecord { status, stages: until(stage), ..success(&call) };
+    let cases = [
+        ("ran", success(&call), 1.0),
+        ("failed", ended(Status::Error, Stage::Execute), 1.0),
+        ("cancelled or panicked while it ran", ended(Status::Cancelled, Stage::Breaker), 1.0),
+        ("cancelled before", ended(Status::Cancelled, Stage::Limits), 0.0),
+        ("refused", ended(Status::Refused, Stage::Breaker), 0.0),
+        ("not meant to run", CallRecord { stages: until(Stage::Breaker), ..success(&dry_run) }, 0.0),
+    ];
+    for (what, record, expected) in cases {
+        let metrics = Metrics::new("ns").unwrap();
+        metrics.record(Some(&metrics.for_tool("calculator")), &record);
+        for family in ["tool_execution_duration_seconds", "tool_cost_usd"] {
+            let counted = value(&metrics, &format!("ns_{family}_count{{tool_name=\"calculator\"}}"));
+            assert_eq!(counted, Some(expected), "{what}: {family}");
+        }
+    }
+}
+
+#[test]
 fn a_tool_registered_again_counts_on() {
     let metrics = Metrics::new("ns").unwrap();
     for _ in 0..2 {

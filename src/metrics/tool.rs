@@ -83,7 +83,10 @@ impl ToolMetrics {
     }
 }
 
-/// Calls refused before execution take microseconds and cost nothing: they would drown those that ran.
+/// Calls that were refused, or that nobody meant to run, take microseconds and cost nothing: they would drown
+/// those that ran. One whose caller hung up meanwhile, or whose tool panicked, has no time noted for its
+/// execution, but passed the last stage before.
 fn was_executed(record: &CallRecord<'_>) -> bool {
-    record.stages.iter().any(|(stage, _)| *stage == Stage::Execute)
+    let was_let_through = record.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
+    was_let_through && record.status != Status::Refused && !record.call.dry_run
 }
