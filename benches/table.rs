@@ -36,7 +36,7 @@ fn main() {
     let micros = |name: &str| criterion_median(&criterion, name);
     row(
         "pipeline, decision evaluated (reads the arguments)",
-        format!("{:.1} µs", micros("call, decision evaluated")),
+        &format!("{:.1} µs", micros("call, decision evaluated")),
         "≤ 25 µs",
     );
     row("pipeline, decision cached", &format!("{:.1} µs", micros("call, decision cached")), "≤ 8 µs");
