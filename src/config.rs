@@ -23,6 +23,7 @@ mod document;
 mod environment;
 mod fault;
 mod interpolate;
+mod misfit;
 mod overrides;
 mod reader;
 mod schema;

@@ -104,7 +104,9 @@ impl Findings {
             let setting = format!("{setting}[{index}]");
             if domain == "*" && !star_allowed {
                 self.add(setting, "`*` is not a host", "leave the list empty to allow every public host");
-            } else if domain != "*" && (domain.contains('*') || url::Host::parse(domain).is_err()) {
+            } else if domain != "*"
+                && (domain.starts_with('.') || domain.contains('*') || url::Host::parse(domain).is_err())
+            {
                 self.add(setting, "is not a host name", "write `example.com`, without scheme, port or path");
             }
         }

@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -17,7 +18,7 @@ pub struct OutboundConfig {
     /// How long a looked-up address is kept (E71).
     pub dns_cache_seconds: u64,
     pub connect_timeout_seconds: f64,
-    /// Address ranges (CIDR) that tools may reach although they are not public.
+    /// Addresses, and ranges of them (CIDR), that tools may reach although they are not public.
     pub allow_networks: Vec<String>,
     /// Hosts that MCP servers may stand on (`MCP_ALLOWED_DOMAINS`, E74); `*` for development only. Empty: none.
     pub mcp_allowed_domains: Vec<String>,
@@ -59,7 +60,7 @@ impl OutboundConfig {
                 findings.add(
                     format!("outbound.allow_networks[{index}]"),
                     "is not an address range",
-                    "write it as CIDR, such as 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix",
+                    "write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address",
                 );
             }
         }
@@ -68,14 +69,10 @@ impl OutboundConfig {
     }
 }
 
-/// CIDR notation. Bits behind the prefix are refused: `10.0.0.1/8` was most likely meant as one host.
+/// An address, or a range of which no bit is set behind the prefix: `10.0.0.1/8` was most likely meant as one host.
 fn is_network(text: &str) -> bool {
-    let parsed = text.split_once('/').map(|(address, prefix)| (address.parse(), prefix.parse::<u32>()));
-    let Some((Ok(address), Ok(prefix))) = parsed else { return false };
-    match address {
-        IpAddr::V4(address) => prefix <= 32 && u32::MAX.checked_shr(prefix).unwrap_or(0) & address.to_bits() == 0,
-        IpAddr::V6(address) => prefix <= 128 && u128::MAX.checked_shr(prefix).unwrap_or(0) & address.to_bits() == 0,
-    }
+    let is_range = |text: &str| text.parse().is_ok_and(|network: IpNet| network == network.trunc());
+    text.parse::<IpAddr>().is_ok() || is_range(text)
 }
 
 #[cfg(test)]
@@ -83,12 +80,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_ranges_are_networks() {
-        for network in ["10.0.0.0/8", "0.0.0.0/0", "127.0.0.1/32", "fd00::/8", "::/0", "::1/128"] {
+    fn only_whole_ranges_and_addresses_are_networks() {
+        for network in ["10.0.0.0/8", "0.0.0.0/0", "127.0.0.1/32", "fd00::/8", "::/0", "::1/128", "127.0.0.1", "::1"] {
             assert!(is_network(network), "{network}");
         }
-        for other in ["10.0.0.1/8", "10.0.0.0", "10.0.0.0/33", "fd00::1/8", "::/129", "localhost/8", "10.0.0.0/-1", ""]
-        {
+        for other in ["10.0.0.1/8", "10.0.0", "10.0.0.0/33", "fd00::1/8", "::/129", "localhost/8", "10.0.0.0/-1", ""] {
             assert!(!is_network(other), "{other}");
         }
     }

@@ -5,13 +5,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::fmt;
 
 use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
-use serde::de::{self, DeserializeOwned, Deserializer, Error as _, Expected, IntoDeserializer, Unexpected, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
 
 use super::document::{Content, Document, Node};
 use super::fault::ConfigFault;
+use super::misfit::{Misfit, unknown_key};
 
 /// Misfits reported in one go; a file with more is probably another kind of file.
 const MAX_FAULTS: usize = 20;
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
                 entries.iter().filter_map(|(key, value)| Some((key.name.as_str(), self.item(value)?))),
             )),
         }
-        .map_err(|misfit| misfit.at(self))
+        .map_err(|misfit| misfit.at(self.node, self.hidden))
     }
 
     /// A number or a boolean, which `${…}` may stand for.
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         } else {
             visitor.visit_str(text)
         };
-        visited.map_err(|misfit| misfit.at(self))
+        visited.map_err(|misfit| misfit.at(self.node, self.hidden))
     }
 
     /// A text. A number or boolean is not taken for one, since `1.10` would silently become `1.1`.
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
             Content::Bool(_) | Content::Unsigned(_) | Content::Signed(_) | Content::Float(_) => {
                 let mut misfit = Misfit::saying("expected a text".into());
                 misfit.advice = Some("put the value in quotes".into());
-                Err(misfit.at(self))
+                Err(misfit.at(self.node, self.hidden))
             }
             _ => self.visit(visitor),
         }
@@ -204,7 +204,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         match &self.node.content {
             Content::Null => visitor
                 .visit_map(MapDeserializer::<_, Misfit<'de>>::new(std::iter::empty::<(&str, Self)>()))
-                .map_err(|misfit| misfit.at(self)),
+                .map_err(|misfit| misfit.at(self.node, self.hidden)),
             Content::Mapping(_) => self.visit(visitor),
             _ => Self { hidden: true, ..self }.visit(visitor),
         }
@@ -218,7 +218,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     ) -> Result<V::Value, Self::Error> {
         if matches!(self.node.content, Content::List(_)) {
             // serde would take a list for the fields in their order.
-            return Err(Misfit::invalid_type(Unexpected::Seq, &visitor).at(self));
+            return Err(Misfit::invalid_type(Unexpected::Seq, &visitor).at(self.node, self.hidden));
         }
         self.reading.report_unknown_keys(self.node, fields);
         self.deserialize_map(visitor)
@@ -245,7 +245,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             }
             _ => Err(Misfit::saying(format!("expected one of {}", variants.join(", ")))),
         }
-        .map_err(|misfit| misfit.at(self))
+        .map_err(|misfit| misfit.at(self.node, self.hidden))
     }
 
     serde::forward_to_deserialize_any! { unit_struct tuple tuple_struct }
@@ -257,126 +257,4 @@ impl<'a> IntoDeserializer<'a, Misfit<'a>> for Reader<'a> {
     fn into_deserializer(self) -> Self {
         self
     }
-}
-
-/// A value that does not fit its place.
-#[derive(Debug)]
-struct Misfit<'a> {
-    node: Option<&'a Node>,
-    message: String,
-    advice: Option<String>,
-    missing_field: bool,
-    /// The message is a type's own, and may quote the value.
-    foreign: bool,
-    hidden: bool,
-}
-
-impl<'a> Misfit<'a> {
-    /// The innermost node stays.
-    fn at(mut self, reader: Reader<'a>) -> Self {
-        if self.node.is_none() {
-            self.node = Some(reader.node);
-            self.hidden = reader.hidden;
-        }
-        self
-    }
-
-    fn saying(message: String) -> Self {
-        Self { node: None, message, advice: None, missing_field: false, foreign: false, hidden: false }
-    }
-
-    /// What a type says itself is not passed on where the value must not be shown.
-    fn message_for(&self, node: &Node) -> &str {
-        let hidden = self.hidden || matches!(node.content, Content::Text { interpolated: true, .. });
-        if self.foreign && hidden { "the value does not fit here (it is not shown)" } else { &self.message }
-    }
-}
-
-impl fmt::Display for Misfit<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Misfit<'_> {}
-
-impl de::Error for Misfit<'_> {
-    fn custom<T: fmt::Display>(message: T) -> Self {
-        let message = message.to_string();
-        match message.as_str() {
-            "invalid socket address syntax" => {
-                Self::saying("expected an address and a port, such as 127.0.0.1:8080".into())
-            }
-            // `url` says so of all that is no URL.
-            text if text.contains("URL") => Self::saying("expected a whole URL, such as https://example.com".into()),
-            _ => Self { foreign: true, ..Self::saying(message) },
-        }
-    }
-
-    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::saying(format!("expected {}, not {}", in_words(&expected.to_string()), kind(&unexpected)))
-    }
-
-    /// Without the value: it may be a secret, and the excerpt shows it where it is none.
-    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::saying(format!("expected {}", in_words(&expected.to_string())))
-    }
-
-    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let mut misfit = Self::saying(format!("expected one of {}", expected.join(", ")));
-        misfit.advice = suggestion(variant, expected);
-        misfit
-    }
-
-    fn missing_field(field: &'static str) -> Self {
-        let mut misfit = Self::saying(format!("`{field}` is missing"));
-        misfit.advice = Some(format!("add `{field}:` here"));
-        misfit.missing_field = true;
-        misfit
-    }
-}
-
-/// What types say of themselves, for somebody who does not read Rust.
-fn in_words(expected: &str) -> String {
-    match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => format!("a whole number, zero or more ({expected})"),
-        "i8" | "i16" | "i32" | "i64" | "isize" => format!("a whole number ({expected})"),
-        "f32" | "f64" => "a number".into(),
-        "a boolean" => "true or false".into(),
-        "a string" | "path string" => "a text".into(),
-        "a sequence" => "a list".into(),
-        "a map" => "keys with values".into(),
-        "a Decimal type representing a fixed-point number" => "an amount, such as 0.50".into(),
-        _ if expected.starts_with("struct ") => "keys with values".into(),
-        _ => expected.to_owned(),
-    }
-}
-
-fn kind(unexpected: &Unexpected<'_>) -> &'static str {
-    match unexpected {
-        Unexpected::Bool(_) => "true or false",
-        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
-        Unexpected::Float(_) => "a number with a fraction",
-        Unexpected::Seq => "a list",
-        Unexpected::Map => "keys with values",
-        Unexpected::Unit | Unexpected::Option => "nothing",
-        _ => "a text",
-    }
-}
-
-/// What is wrong with a key, and what to do about it.
-fn unknown_key(name: &str, known: &[&str]) -> (String, String) {
-    // `key:hunter2` is one word to YAML: what stands behind the colon was meant as a value.
-    if let Some((name, _)) = name.split_once(':') {
-        return (format!("unknown key `{name}:…`"), format!("write `{name}: value`, with a space behind the colon"));
-    }
-    let advice = suggestion(name, known).unwrap_or_else(|| format!("known here: {}", known.join(", ")));
-    (format!("unknown key `{name}`"), advice)
-}
-
-fn suggestion(wrong: &str, valid: &[&str]) -> Option<String> {
-    /// Below this Jaro–Winkler similarity, a suggestion misleads more often than it helps.
-    const ALIKE: f64 = 0.8;
-    let best = valid.iter().map(|name| (strsim::jaro_winkler(wrong, name), name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 >= ALIKE).then(|| format!("did you mean `{}`?", best.1))
 }

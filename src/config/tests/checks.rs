@@ -40,7 +40,7 @@ outbound:
     sekisho.yaml:10:20: `outbound.allow_networks[0]`: is not an address range
       10 |   allow_networks: …
          |                    ^
-      write it as CIDR, such as 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix
+      write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address
     "#);
 }
 
