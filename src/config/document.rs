@@ -85,7 +85,7 @@ impl Document {
         let options = serde_saphyr::options! {
             // The deepest setting is five levels down; each level takes room on the stack.
             budget: serde_saphyr::budget! { max_depth: 16, max_aliases: 1_000, max_nodes: 100_000 },
-            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
             strict_booleans: true,
             with_snippet: false,
         };
@@ -139,7 +139,7 @@ impl Document {
         };
         let message = message.lines().next().unwrap_or_default();
         // The place stands in front of it already.
-        let message = message.rsplit_once(" at line ").map_or(message, |(message, _)| message);
+        let message = message.split_once(" at line ").map_or(message, |(message, _)| message);
         let fault = match error.location().map(Position::from) {
             Some(position) if position.line > 0 => self.fault(position, false, message),
             _ => ConfigFault::of_file(&self.file, message),

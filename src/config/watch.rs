@@ -91,8 +91,8 @@ fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    async fn changes_within(watcher: &mut Watcher, seconds: u64) -> bool {
-        tokio::time::timeout(Duration::from_secs(seconds), watcher.changed()).await.is_ok()
+    async fn changes_within(watcher: &mut Watcher, seconds: f64) -> bool {
+        tokio::time::timeout(Duration::from_secs_f64(seconds), watcher.changed()).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
@@ -101,10 +101,10 @@ mod tests {
         let file = folder.path().join("sekisho.yaml");
         fs::write(&file, "a").unwrap();
         let mut watcher = Watcher::new(vec![file.clone()]);
-        assert!(!changes_within(&mut watcher, 5).await);
+        assert!(!changes_within(&mut watcher, 5.0).await);
         fs::write(&file, "b").unwrap();
-        assert!(changes_within(&mut watcher, 5).await);
-        assert!(!changes_within(&mut watcher, 5).await);
+        assert!(changes_within(&mut watcher, 5.0).await);
+        assert!(!changes_within(&mut watcher, 5.0).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,9 +114,9 @@ mod tests {
         fs::write(&file, "whole").unwrap();
         let mut watcher = Watcher::new(vec![file.clone()]);
         fs::write(&file, "").unwrap();
-        assert!(!changes_within(&mut watcher, 1).await, "empty for a moment");
+        assert!(!changes_within(&mut watcher, 1.5).await, "empty for a moment");
         fs::write(&file, "whole").unwrap();
-        assert!(!changes_within(&mut watcher, 5).await, "and as it was again");
+        assert!(!changes_within(&mut watcher, 5.0).await, "and as it was again");
     }
 
     #[tokio::test(start_paused = true)]
@@ -127,11 +127,11 @@ mod tests {
         let mut watcher = Watcher::new(vec![file.clone()]);
         fs::write(&draft, "b").unwrap();
         fs::rename(&draft, &file).unwrap();
-        assert!(changes_within(&mut watcher, 5).await);
+        assert!(changes_within(&mut watcher, 5.0).await);
         fs::remove_file(&file).unwrap();
-        assert!(changes_within(&mut watcher, 5).await);
+        assert!(changes_within(&mut watcher, 5.0).await);
         fs::write(&file, "b").unwrap();
-        assert!(changes_within(&mut watcher, 5).await);
+        assert!(changes_within(&mut watcher, 5.0).await);
     }
 
     #[cfg(unix)]
@@ -147,6 +147,6 @@ mod tests {
         let mut watcher = Watcher::new(vec![link.clone()]);
         fs::remove_file(&link).unwrap();
         std::os::unix::fs::symlink(folder.path().join("two"), &link).unwrap();
-        assert!(changes_within(&mut watcher, 5).await);
+        assert!(changes_within(&mut watcher, 5.0).await);
     }
 }

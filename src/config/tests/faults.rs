@@ -228,6 +228,7 @@ fn no_fault_shows_a_secret() {
         "budget:\n  max_cost_per_request: ${SECRET}",
         "audit:\n  durability: ${SECRET}",
         "tools:\n  web_search:\n    base_url: ${SECRET}",
+        "tools:\n  web_search:\n    base_url: http://${SECRET}:port",
         "tools:\n  web_search:\n    api_key: [hunter2]",
         "tools:\n  web_search:\n    api_key: {hunter2: hunter2}",
         "tools:\n  web_search:\n    api_keyy: hunter2",
