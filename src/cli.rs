@@ -107,7 +107,7 @@ pub fn main() -> ExitCode {
         Command::Check { print_schema: true } => present::json(&crate::config::json_schema()),
         Command::Check { print_schema: false } => check::run(&common),
         Command::Audit { command } => audit::run(&common, command),
-        Command::Serve { listen } => with_config(&common, |config| serve::run(&common, config, listen)),
+        Command::Serve { listen } => serve::run(&common, listen),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
@@ -117,7 +117,7 @@ pub fn main() -> ExitCode {
 
 /// Loads the configuration, or prints each fault with its place.
 fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
-    match load_config(common.config.as_deref()) {
+    match load_config(common.config.as_deref(), None) {
         Ok(config) => run(config),
         Err(faults) => {
             present::problem(&describe(&faults));
@@ -126,9 +126,12 @@ fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
     }
 }
 
-/// The file's configuration, with the process's environment.
-fn load_config(file: Option<&Path>) -> Result<Config, Vec<ConfigFault>> {
-    let environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
+/// The file's configuration, with the process's environment and the command line's address on top.
+fn load_config(file: Option<&Path>, listen: Option<SocketAddr>) -> Result<Config, Vec<ConfigFault>> {
+    let mut environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
+    if let Some(address) = listen {
+        environment.set("SEKISHO_LISTEN", address.to_string());
+    }
     Config::load(file, &environment)
 }
 

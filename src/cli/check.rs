@@ -15,7 +15,7 @@ struct Finding {
 }
 
 pub(super) fn run(common: &Common) -> Exit {
-    let findings = match load_config(common.config.as_deref()) {
+    let findings = match load_config(common.config.as_deref(), None) {
         Err(faults) => vec![Finding { part: "configuration", verdict: Err(describe(&faults)) }],
         Ok(config) => look_at(&config),
     };

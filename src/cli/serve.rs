@@ -13,15 +13,11 @@ use crate::gateway::Gateway;
 use crate::server::{self, Listening};
 use crate::telemetry;
 
-pub(super) fn run(common: &Common, mut config: Config, listen: Option<SocketAddr>) -> Exit {
-    if let Some(address) = listen {
-        config.server.listen = address;
-        let faults = config.check();
-        if !faults.is_empty() {
-            present::problem(&describe(&faults));
-            return Exit::Misconfigured;
-        }
-    }
+pub(super) fn run(common: &Common, listen: Option<SocketAddr>) -> Exit {
+    let config = match load_config(common.config.as_deref(), listen) {
+        Ok(config) => config,
+        Err(faults) => return misconfigured(&describe(&faults)),
+    };
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     runtime.block_on(async {
         let _telemetry = match telemetry::start(&config.telemetry) {
@@ -113,11 +109,8 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: 
             _ = hang_up.recv() => {}
             () = watcher.changed() => {}
         }
-        match load_config(file.as_deref()) {
-            Ok(mut config) => {
-                config.server.listen = listen.unwrap_or(config.server.listen);
-                gateway.reload(config).await;
-            }
+        match load_config(file.as_deref(), listen) {
+            Ok(config) => gateway.reload(config).await,
             Err(faults) => gateway.refuse_reload(&describe(&faults)),
         }
     }
