@@ -1,6 +1,7 @@
-//! The HTTP face: every route in one list, every layer in another.
+//! The HTTP face: every route in one list; what is true of every request in `edge`.
 
 mod documentation;
+mod edge;
 mod health;
 mod listen;
 mod reply;
@@ -10,9 +11,8 @@ mod v1;
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::{Router, middleware};
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -43,15 +43,6 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
-    layers(router, gateway).with_state(Arc::clone(gateway))
-}
-
-/// What is true of an HTTP request, whatever it asks for. What is true of a tool call is a stage of
-/// the pipeline; its deadline is there too, so that every refusal is typed and no stream is cut.
-fn layers(router: Router<Arc<Gateway>>, gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
-    router
-        // Bodies are bounded where they are read, with a typed error.
-        .layer(DefaultBodyLimit::disable())
-        .layer(middleware::from_fn_with_state(Arc::clone(gateway), request::guard_host))
-        .layer(CatchPanicLayer::custom(reply::panicked))
+    // Bodies are bounded where they are read, with a typed error.
+    router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(gateway))
 }

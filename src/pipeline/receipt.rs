@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
-use serde::ser::{SerializeSeq, SerializeStruct};
+use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -299,20 +299,16 @@ impl From<Left> for LeftNote {
     }
 }
 
+/// Stage → microseconds, in the order passed.
 struct StageTimes<'a>(&'a [(Stage, Duration)]);
 
 impl Serialize for StageTimes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct StageTime {
-            stage: Stage,
-            micros: f64,
-        }
-        let mut stages = serializer.serialize_seq(Some(self.0.len()))?;
+        let mut stages = serializer.serialize_map(Some(self.0.len()))?;
         for &(stage, took) in self.0 {
             // Tenths are as fine as the clock is trusted.
             let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX);
-            stages.serialize_element(&StageTime { stage, micros: f64::from(tenths) / 10.0 })?;
+            stages.serialize_entry(stage.as_str(), &(f64::from(tenths) / 10.0))?;
         }
         stages.end()
     }

@@ -86,7 +86,9 @@ struct DetailBody {
 struct ReceiptBody {
     call_id: String,
     dry_run: bool,
-    stages: Vec<StageTimeBody>,
+    /// Stage → microseconds, in the order passed.
+    #[schema(value_type = HashMap<String, f64>)]
+    stages: Value,
     schema_hash: Option<String>,
     #[schema(value_type = Vec<Object>)]
     coercions: Value,
@@ -99,12 +101,4 @@ struct ReceiptBody {
     breaker: Value,
     attempts: u32,
     output_misfits: Vec<DetailBody>,
-}
-
-#[derive(Debug, ToSchema)]
-#[schema(as = StageTime)]
-#[expect(dead_code, reason = "only describes")]
-struct StageTimeBody {
-    stage: Stage,
-    micros: f64,
 }

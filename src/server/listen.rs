@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::edge::Edge;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
 
@@ -56,10 +57,11 @@ pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl 
     let config = gateway.config();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);
-    let calls = connections.accept(&listening.calls, super::router(gateway));
+    let calls = connections
+        .accept(&listening.calls, Edge::new(super::router(gateway), config.server.listen.ip().is_loopback()));
     let metrics = async {
         match &listening.metrics {
-            Some(listener) => connections.accept(listener, metrics_router(gateway)).await,
+            Some(listener) => connections.accept(listener, Edge::new(metrics_router(gateway), false)).await,
             None => std::future::pending().await,
         }
     };
@@ -99,25 +101,27 @@ impl Connections {
         Self { http, slots: Arc::new(Semaphore::new(config.max_connections)), open: GracefulShutdown::new() }
     }
 
-    async fn accept(&self, listener: &TcpListener, router: Router) {
+    async fn accept(&self, listener: &TcpListener, edge: Edge) {
         loop {
             // Never closed, so that the permit is always given in the end.
             let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, _)) => self.serve(stream, router.clone(), slot),
+                Ok((stream, _)) => self.serve(stream, edge.clone(), slot),
                 Err(error) => rest_after(&error).await,
             }
         }
     }
 
-    fn serve(&self, stream: TcpStream, router: Router, slot: OwnedSemaphorePermit) {
+    fn serve(&self, stream: TcpStream, edge: Edge, slot: OwnedSemaphorePermit) {
         // Replies are written whole: waiting for more of them (Nagle) only adds delay.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection closed before it was served");
             return;
         }
-        let connection =
-            self.http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).into_owned();
+        let connection = self
+            .http
+            .serve_connection(TokioIo::new(stream), service_fn(move |request| edge.clone().answer(request)))
+            .into_owned();
         let connection = self.open.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -75,9 +75,12 @@ impl IntoResponse for CallError {
     }
 }
 
+/// Room for a reply with its receipt, so that writing it does not copy it around.
+const TYPICAL_REPLY_BYTES: usize = 2_048;
+
 /// Any serialisable body.
 pub(super) fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Response {
-    let mut bytes = Vec::with_capacity(1_024);
+    let mut bytes = Vec::with_capacity(TYPICAL_REPLY_BYTES);
     match serde_json::to_writer(&mut bytes, body) {
         Ok(()) => {
             let mut response = Response::new(Body::from(bytes));
@@ -106,8 +109,7 @@ pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
 }
 
 /// A handler panicked outside of any tool call.
-#[expect(clippy::needless_pass_by_value, reason = "the signature tower-http asks for")]
-pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
+pub(super) fn panicked(panic: &(dyn Any + Send)) -> Response {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     tracing::error!(panic = text, "a request handler panicked");
     CallError::internal("a request handler panicked").into_response()

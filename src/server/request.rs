@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequestParts, Path, Query, Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Uri};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -198,17 +196,6 @@ pub(super) async fn json_body<T: DeserializeOwned>(
     serde_json::from_value(value).map_err(|problem| invalid(format!("the body does not fit: {problem}")))
 }
 
-/// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
-/// anonymous caller there: on loopback, only loopback's names are answered.
-pub(super) async fn guard_host(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
-    if gateway.config().server.listen.ip().is_loopback() && !names_loopback(request.uri(), request.headers()) {
-        let message =
-            "this server listens on loopback and answers to localhost only; listen on an address to be reached by name";
-        return invalid(message).into_response();
-    }
-    next.run(request).await
-}
-
 async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
     let collected = tokio::time::timeout(within, Limited::new(body, most).collect()).await;
     match collected {
@@ -227,20 +214,6 @@ fn declares_json(headers: &HeaderMap) -> bool {
     let essence = declared.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/json")
         || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
-}
-
-fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    let authority = uri.authority().map(http::uri::Authority::as_str);
-    let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {
-        return false;
-    };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || address.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
