@@ -26,10 +26,6 @@ fn a_set_is_broken_and_says_where() {
         ("package tools\ndeny[\"no\"] { strings.no_such(\"x\") }", "tools.rego:2: there is no function"),
         ("package tools\ndeny[\"no\"] { io.jwt.decode(\"x\") }", "tools.rego:2: there is no function"),
         (
-            "package tools\ndeny[\"no\"] { [_, x] = walk(input.arguments); x }",
-            "tools.rego:2: there is no function `walk`",
-        ),
-        (
             "package tools\ndeny[\"no\"] { a with input.tool as \"x\" }\na { lib.f(1) }",
             "tools.rego:3: there is no function `lib.f`",
         ),

@@ -86,6 +86,7 @@ fn what_a_policy_goes_by_is_said_of_each_tool() {
     - "file_read [files] 60/min idempotent session_aware"
     - "file_write [files] 60/min dangerous session_aware"
     - "json_query [data] 600/min idempotent"
+    - "web_fetch [web] 60/min idempotent"
     "#);
 }
 
