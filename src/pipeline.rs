@@ -22,7 +22,6 @@ use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::call::{Arguments, CallContext, Stage};
 use crate::error::CallError;
-use crate::json;
 use crate::limits::Limits;
 use crate::policy::Policy;
 use crate::registry::{Accepted, Registry};
@@ -64,8 +63,11 @@ impl Pipeline {
 
     async fn call_once(&self, call: &CallContext, key: &str, arguments: Arguments) -> Result<Answered, CallError> {
         let key = ReplyKey::new(&call.caller, &call.tool, key)?;
-        let deadline = call.deadline(self.registry.find(&call.tool)?.timeout());
-        let digest = json::digest(&arguments);
+        let Ok(tool) = self.registry.find(&call.tool) else {
+            return Ok(Answered::anew(self.run_and_settle(call, arguments).await));
+        };
+        let deadline = call.deadline(tool.timeout());
+        let digest = idempotency::digest(call, &arguments);
         let run = || self.run_and_settle(call, arguments);
         Ok(match self.replies.once(key, digest, deadline, run, Reply::was_executed).await? {
             Once::Ran(reply) => Answered { reply, replayed: false },

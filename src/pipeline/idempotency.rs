@@ -9,12 +9,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::call::{Caller, Deadline};
+use crate::call::{Arguments, CallContext, Caller, Deadline};
 use crate::config::SessionConfig;
 use crate::error::{CallError, ErrorCode};
+use crate::json;
 
 /// Longest key, in characters.
 const LONGEST_KEY: usize = 255;
@@ -224,6 +226,20 @@ impl<R> Shelf<R> {
             self.places.remove(&key);
         }
     }
+}
+
+/// Of everything that decides what the call does: the same arguments in another session, or as a dry
+/// run, are another call.
+pub(super) fn digest(call: &CallContext, arguments: &Arguments) -> [u8; 32] {
+    let session = call.session.as_ref().map_or("", |session| &session.id);
+    Sha256::new()
+        .chain_update(json::digest(arguments))
+        .chain_update(json::digest(&call.prompt_params))
+        .chain_update(json::digest(&call.tool_parameters))
+        .chain_update([u8::from(call.dry_run)])
+        .chain_update(session)
+        .finalize()
+        .into()
 }
 
 fn conflict() -> CallError {

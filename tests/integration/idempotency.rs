@@ -52,3 +52,23 @@ async fn a_refusal_is_not_stored() {
     assert_eq!(send(json!({})).await.0, StatusCode::BAD_REQUEST);
     assert_eq!(send(json!({"expression": "1"})).await.0, StatusCode::OK);
 }
+
+#[tokio::test]
+async fn the_same_arguments_in_another_session_or_as_a_dry_run_are_another_call() {
+    let app = TestApp::start().await;
+    let send = |body| answer(app.post("/tools/echo/execute").header("idempotency-key", "k-1").json(&body));
+    assert_eq!(send(json!({"session_id": "a"})).await.0, StatusCode::OK);
+    for other in [json!({"session_id": "b"}), json!({}), json!({"session_id": "a", "dry_run": true})] {
+        let (status, reply) = send(other).await;
+        assert_eq!((status, code(&reply)), (StatusCode::CONFLICT, "idempotency_conflict"));
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_tool_is_settled_also_with_a_key() {
+    let app = TestApp::start().await;
+    let (status, reply) =
+        answer(app.post("/tools/nothing/execute").header("idempotency-key", "k").json(&json!({}))).await;
+    assert_eq!((status, reply["error_info"]["stage"].as_str()), (StatusCode::NOT_FOUND, Some("find")));
+    assert_eq!(app.metric(r#"shannon_tool_errors_total{error_type="unknown_tool",tool_name="unknown"}"#).await, 1.0);
+}
