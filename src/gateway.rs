@@ -174,7 +174,11 @@ impl Gateway {
         self.pipeline.settlement.audit.close().await;
     }
 
-    async fn take_over(&self, config: Config) -> Result<(), CannotStart> {
+    async fn take_over(&self, mut config: Config) -> Result<(), CannotStart> {
+        let running = self.config.load_full();
+        tell_what_needs_a_restart(&running, &config);
+        // Who may come in without a key goes by the address really listened on, not by the next one.
+        config.server = running.server.clone();
         let metrics = &self.pipeline.settlement.metrics;
         let snapshot = snapshot(&config, &self.outbound, &self.workspaces, &self.sources, metrics)?;
         let authenticator = authenticator(&config, &self.outbound).await?;
@@ -186,8 +190,7 @@ impl Gateway {
         self.sessions.reconfigure(&config.session);
         self.pipeline.registry.replace(snapshot);
         self.authenticator.store(Arc::new(authenticator));
-        let before = self.config.swap(Arc::new(config));
-        tell_what_needs_a_restart(&before, &self.config());
+        self.config.store(Arc::new(config));
         Ok(())
     }
 
@@ -256,7 +259,7 @@ fn snapshot(
 async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
     let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
     let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
-    Authenticator::new(&config.auth, config.server.listen.ip().is_loopback(), keys)
+    Authenticator::new(&config.auth, config.server.is_loopback(), keys)
         .await
         .map_err(|faults| in_part("auth")(lines(&faults)))
 }

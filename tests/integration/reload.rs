@@ -55,3 +55,14 @@ async fn a_clash_of_names_is_refused_whole_and_names_both() {
     let (status, reply) = app.call("nothing", json!({})).await;
     assert_eq!((status, code(&reply)), (StatusCode::NOT_FOUND, "unknown_tool"));
 }
+
+#[tokio::test]
+async fn a_reload_that_names_loopback_lets_nobody_in_from_elsewhere() {
+    let auth = "auth: {api_keys: [{id: ada, key: k}]}";
+    let app = TestApp::with(&format!("{{server: {{listen: '0.0.0.0:0'}}, {auth}}}")).await;
+    assert_eq!(app.get("/tools/list").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    app.gateway.reload(config(&app.directory, &format!("{{server: {{listen: '127.0.0.1:0'}}, {auth}}}"))).await;
+    // Still listening everywhere: the address changes with the next start.
+    assert_eq!(app.get("/tools/list").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(app.get("/metrics").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+}
