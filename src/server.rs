@@ -4,6 +4,7 @@ mod documentation;
 mod edge;
 mod health;
 mod listen;
+mod patience;
 mod reply;
 mod request;
 mod tools;

@@ -32,8 +32,12 @@ impl Edge {
 
     /// Answers a request, also when its handler panics.
     pub(super) async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        // RFC 9112 §3.2: with two of them, who stands in front may have gone by the other.
+        if request.headers().get_all(HOST).iter().nth(1).is_some() {
+            return Ok(invalid("the header host stands there more than once").into_response());
+        }
         if self.on_loopback && !names_loopback(request.uri(), request.headers()) {
-            return Ok(not_our_name().into_response());
+            return Ok(invalid(NOT_OUR_NAME).into_response());
         }
         let mut router = self.router;
         match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
@@ -42,6 +46,9 @@ impl Edge {
         }
     }
 }
+
+const NOT_OUR_NAME: &str =
+    "this server listens on loopback and answers to localhost only; listen on an address to be reached by name";
 
 /// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
 /// anonymous caller there: on loopback, only loopback's names are answered.
@@ -58,9 +65,6 @@ fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn not_our_name() -> CallError {
-    CallError::new(
-        ErrorCode::InvalidRequest,
-        "this server listens on loopback and answers to localhost only; listen on an address to be reached by name",
-    )
+fn invalid(message: &str) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
 }

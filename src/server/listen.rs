@@ -18,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::edge::Edge;
+use super::patience::Patience;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
 
@@ -57,8 +58,7 @@ pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl 
     let config = gateway.config();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);
-    let calls = connections
-        .accept(&listening.calls, Edge::new(super::router(gateway), config.server.listen.ip().is_loopback()));
+    let calls = connections.accept(&listening.calls, Edge::new(super::router(gateway), config.server.is_loopback()));
     let metrics = async {
         match &listening.metrics {
             Some(listener) => connections.accept(listener, Edge::new(metrics_router(gateway), false)).await,
@@ -86,6 +86,7 @@ fn metrics_router(gateway: &Arc<Gateway>) -> Router {
 
 struct Connections {
     http: auto::Builder<TokioExecutor>,
+    read_timeout: Duration,
     slots: Arc<Semaphore>,
     open: GracefulShutdown,
 }
@@ -93,12 +94,15 @@ struct Connections {
 impl Connections {
     fn new(config: &ServerConfig) -> Self {
         let mut http = auto::Builder::new(TokioExecutor::new());
-        http.http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(Duration::from_secs(config.read_timeout_seconds))
-            .pipeline_flush(true);
+        let read_timeout = Duration::from_secs(config.read_timeout_seconds);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(read_timeout);
         http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
-        Self { http, slots: Arc::new(Semaphore::new(config.max_connections)), open: GracefulShutdown::new() }
+        Self {
+            http,
+            read_timeout,
+            slots: Arc::new(Semaphore::new(config.max_connections)),
+            open: GracefulShutdown::new(),
+        }
     }
 
     async fn accept(&self, listener: &TcpListener, edge: Edge) {
@@ -118,10 +122,9 @@ impl Connections {
             tracing::debug!(%error, "a connection closed before it was served");
             return;
         }
-        let connection = self
-            .http
-            .serve_connection(TokioIo::new(stream), service_fn(move |request| edge.clone().answer(request)))
-            .into_owned();
+        let stream = TokioIo::new(Patience::new(stream, self.read_timeout));
+        let service = service_fn(move |request| edge.clone().answer(request));
+        let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.open.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = connection.await {

@@ -123,7 +123,12 @@ fn with_status(status: StatusCode, error: CallError) -> Response {
 
 fn refusal(error: CallError) -> Reply {
     if let Some(cause) = error.cause() {
-        tracing::error!(code = error.code().as_str(), cause, "a request failed");
+        let code = error.code().as_str();
+        // What a client does wrong is no fault of ours, and must not be able to flood the log.
+        match error.code() {
+            ErrorCode::Internal => tracing::error!(code, cause, "a request failed"),
+            _ => tracing::debug!(code, cause, "a request was refused"),
+        }
     }
     Reply::without_a_run(&CallContext::new(String::new(), Caller::anonymous().into(), Via::Rest), error)
 }

@@ -193,7 +193,11 @@ pub(super) async fn json_body<T: DeserializeOwned>(
     let bytes = read(body, server.max_body_bytes, Duration::from_secs(server.read_timeout_seconds)).await?;
     let value =
         json::parse(&bytes).map_err(|problem| invalid(format!("the body is not acceptable JSON: {problem}")))?;
-    serde_json::from_value(value).map_err(|problem| invalid(format!("the body does not fit: {problem}")))
+    serde_json::from_value(value).map_err(|problem| {
+        // It quotes what was sent, however long that is.
+        let shown: String = problem.to_string().chars().take(300).collect();
+        invalid(format!("the body does not fit: {shown}"))
+    })
 }
 
 async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
@@ -227,7 +231,11 @@ fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result
 const MAX_ID_BYTES: usize = 256;
 
 fn text_header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, CallError> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(invalid(format!("the header {name} stands there more than once")));
+    }
     match value.to_str() {
         Ok(text) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
         _ => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),

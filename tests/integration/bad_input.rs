@@ -41,6 +41,8 @@ fn cases() -> Vec<Case> {
             bad,
             "invalid_arguments",
         ),
+        case("a long unknown field", format!(r#"{{"{}":1}}"#, "x".repeat(100_000)), bad, "invalid_request"),
+        case("a long text for a flag", format!(r#"{{"dry_run":"{}"}}"#, "x".repeat(100_000)), bad, "invalid_request"),
         case("an empty session id", r#"{"arguments":{"expression":"1"},"session_id":""}"#, bad, "invalid_request"),
     ]
 }

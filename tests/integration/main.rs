@@ -8,6 +8,7 @@ mod bad_input;
 mod budget;
 mod call;
 mod cli;
+mod connections;
 mod files;
 mod idempotency;
 mod leaks;

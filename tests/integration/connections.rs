@@ -1,0 +1,66 @@
+//! Clients that speak HTTP badly, or not at all.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::app::TestApp;
+
+async fn connect(app: &TestApp) -> TcpStream {
+    TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap()
+}
+
+/// Everything the server says until it closes the connection.
+async fn exchange(app: &TestApp, sent: &[u8]) -> String {
+    let mut stream = connect(app).await;
+    stream.write_all(sent).await.unwrap();
+    let mut answer = Vec::new();
+    let closed = timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    // What was sent and never read makes the end a reset.
+    assert!(closed.is_ok(), "still open: {answer:?}");
+    answer
+}
+
+#[tokio::test]
+async fn a_request_that_breaks_http_is_told_so() {
+    let app = TestApp::start().await;
+    let long = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(600_000));
+    let cases = [
+        ("GET / HTTP/9.9\r\nhost: localhost\r\n\r\n", "HTTP/1.1 400"),
+        ("GET / HTTP/1.1\r\nhost: localhost\r\nx : y\r\n\r\n", "HTTP/1.1 400"),
+        (long.as_str(), "HTTP/1.1 431"),
+        (
+            "POST /tools/echo/execute HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             content-length: 3\r\nconnection: close\r\n\r\n{}{trailing",
+            "HTTP/1.1 400",
+        ),
+    ];
+    for (sent, expected) in cases {
+        let answer = exchange(&app, sent.as_bytes()).await;
+        assert!(answer.starts_with(expected), "{:.60}: {answer:?}", sent);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_or_hardly_anything_is_closed() {
+    let app = TestApp::with("server: {read_timeout_seconds: 1}").await;
+    for sent in ["", "PRI * HTTP", "GET", "GET / HTTP/1.1\r\nhost: local"] {
+        exchange(&app, sent.as_bytes()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_decides_something_stands_there_once() {
+    let app = TestApp::start().await;
+    for twice in ["host: localhost\r\nhost: evil.test", "host: localhost\r\nidempotency-key: a\r\nidempotency-key: b"] {
+        let sent = format!(
+            "POST /tools/echo/execute HTTP/1.1\r\n{twice}\r\ncontent-type: application/json\r\n\
+             content-length: 2\r\nconnection: close\r\n\r\n{{}}"
+        );
+        let answer = exchange(&app, sent.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("more than once"), "{twice}: {answer}");
+    }
+}
