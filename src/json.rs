@@ -48,6 +48,22 @@ pub fn parse_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidJson> {
     serde_json::from_slice(bytes).map_err(InvalidJson::from)
 }
 
+/// About how many bytes of memory a value takes: a list of small numbers takes many times its text.
+pub fn footprint(value: &Value) -> usize {
+    let beyond = match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(footprint).sum(),
+        Value::Object(members) => footprint_of_members(members),
+    };
+    size_of::<Value>() + beyond
+}
+
+/// As [`footprint`], of an object's members.
+pub fn footprint_of_members(members: &Map<String, Value>) -> usize {
+    members.iter().map(|(key, member)| size_of::<String>() + key.len() + footprint(member)).sum()
+}
+
 /// Any JSON value, no object in it naming a key twice: for fields of structs that are deserialized.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Strict(pub Value);

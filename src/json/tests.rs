@@ -206,3 +206,11 @@ proptest! {
         prop_assert_eq!(digest(&members), <[u8; 32]>::from(Sha256::digest(text)));
     }
 }
+
+#[test]
+fn a_footprint_counts_what_memory_holds_not_what_the_text_would() {
+    let node = size_of::<Value>();
+    assert_eq!(footprint(&json!([1, 2, 3])), 4 * node);
+    assert_eq!(footprint(&json!("x".repeat(1_000))), node + 1_000);
+    assert_eq!(footprint(&json!({"key": null})), 2 * node + size_of::<String>() + 3);
+}

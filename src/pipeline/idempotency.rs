@@ -3,16 +3,20 @@
 //! A key belongs to a tenant, a caller and a tool. The first call that comes with it runs; one that
 //! comes while it runs waits for it; one that comes later gets the stored reply. Only a reply that
 //! says the tool was run is stored: a refused call may be sent again and then runs.
+//!
+//! Replies are bounded in bytes too ([`shelf`]). One that is too large to be kept, or has to make room,
+//! leaves its key behind: who waits still gets it, who comes later is refused, and nothing runs twice.
 
-use std::collections::{HashMap, VecDeque};
+mod shelf;
+
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
+use self::shelf::{Place, Shelf, State, Wait};
 use crate::call::{Arguments, CallContext, Caller, Deadline};
 use crate::config::SessionConfig;
 use crate::error::{CallError, ErrorCode};
@@ -66,36 +70,42 @@ impl<R> Replies<R> {
     }
 
     /// Runs the call, unless one with this key has been run or is running. `digest` is that of the
-    /// body; `executed` says of a reply whether it is worth storing. Where the first call is
-    /// cancelled, or its reply not stored, the next one that waits is run.
+    /// body; `bytes_to_store` says of a reply how many bytes it holds, or `None` when the tool was not
+    /// run for it. Where the first call is cancelled, or its tool not run, the next one that waits is run.
     ///
     /// # Errors
-    /// `idempotency_conflict` when the key came with another body before; `timeout` when the first
-    /// call is still running at `deadline`.
+    /// `idempotency_conflict` when the key came with another body before, or its reply is no longer
+    /// kept; `timeout` when the first call is still running at `deadline`.
     pub async fn once<F: Future<Output = R>>(
         &self,
         key: ReplyKey,
         digest: [u8; 32],
         deadline: Deadline,
         run: impl FnOnce() -> F,
-        executed: impl FnOnce(&R) -> bool,
+        bytes_to_store: impl FnOnce(&R) -> Option<usize>,
     ) -> Result<Once<R>, CallError> {
         let key = Arc::new(key);
         loop {
             let mut first = match self.enter(&key, digest)? {
                 Entered::First(turn) => {
                     let reply = Arc::new(run().await);
-                    if executed(&reply) {
-                        turn.store(Arc::clone(&reply));
+                    if let Some(bytes) = bytes_to_store(&reply) {
+                        turn.store(Arc::clone(&reply), bytes);
                     }
                     return Ok(Once::Ran(reply));
                 }
                 Entered::Stored(reply) => return Ok(Once::Replayed(reply)),
                 Entered::Running(first) => first,
             };
-            // Nothing is ever sent: the channel closes when the first call has ended, however it ended.
-            if timeout_at(deadline.0, first.changed()).await.is_err() {
-                return Err(still_running());
+            match timeout_at(deadline.0, first.wait_for(Option::is_some)).await {
+                Err(_) => return Err(still_running()),
+                Ok(Ok(reply)) => {
+                    if let Some(reply) = &*reply {
+                        return Ok(Once::Replayed(Arc::clone(reply)));
+                    }
+                }
+                // Closed without a reply to give on: the first call was cancelled, or refused.
+                Ok(Err(_)) => {}
             }
         }
     }
@@ -118,17 +128,18 @@ impl<R> Replies<R> {
         let mut shelf = self.lock();
         shelf.forget_expired(Instant::now());
         let Some(place) = shelf.places.get(key) else {
-            let (ended, wait) = watch::channel(());
+            let (answer, wait) = watch::channel(None);
             shelf.places.insert(Arc::clone(key), Place { digest, state: State::Running(wait) });
-            return Ok(Entered::First(Turn { replies: self, key: Arc::clone(key), stored: false, _ended: ended }));
+            return Ok(Entered::First(Turn { replies: self, key: Arc::clone(key), stored: false, answer }));
         };
         if place.digest != digest {
             return Err(conflict());
         }
-        Ok(match &place.state {
-            State::Stored(reply) => Entered::Stored(Arc::clone(reply)),
-            State::Running(wait) => Entered::Running(wait.clone()),
-        })
+        match &place.state {
+            State::Kept { reply, .. } => Ok(Entered::Stored(Arc::clone(reply))),
+            State::Running(wait) => Ok(Entered::Running(wait.clone())),
+            State::LetGo => Err(no_longer_kept()),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelf<R>> {
@@ -139,7 +150,7 @@ impl<R> Replies<R> {
 /// What a call finds when it comes with a key.
 enum Entered<'a, R> {
     First(Turn<'a, R>),
-    Running(watch::Receiver<()>),
+    Running(Wait<R>),
     Stored(Arc<R>),
 }
 
@@ -148,14 +159,15 @@ struct Turn<'a, R> {
     replies: &'a Replies<R>,
     key: Arc<ReplyKey>,
     stored: bool,
-    /// Dropped last, when the shelf is in order: wakes those who wait.
-    _ended: watch::Sender<()>,
+    /// Sends or closes when the shelf is in order, and wakes those who wait.
+    answer: watch::Sender<Option<Arc<R>>>,
 }
 
 impl<R> Turn<'_, R> {
-    fn store(mut self, reply: Arc<R>) {
-        self.replies.lock().store(&self.key, reply);
+    fn store(mut self, reply: Arc<R>, bytes: usize) {
+        self.replies.lock().store(&self.key, Arc::clone(&reply), bytes);
         self.stored = true;
+        self.answer.send_replace(Some(reply));
     }
 }
 
@@ -163,67 +175,6 @@ impl<R> Drop for Turn<'_, R> {
     fn drop(&mut self) {
         if !self.stored {
             self.replies.lock().places.remove(&self.key);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Shelf<R> {
-    places: HashMap<Arc<ReplyKey>, Place<R>>,
-    /// The stored replies, oldest first.
-    order: VecDeque<(Instant, Arc<ReplyKey>)>,
-    kept: Duration,
-    most: usize,
-}
-
-#[derive(Debug)]
-struct Place<R> {
-    digest: [u8; 32],
-    state: State<R>,
-}
-
-#[derive(Debug)]
-enum State<R> {
-    Running(watch::Receiver<()>),
-    Stored(Arc<R>),
-}
-
-impl<R> Shelf<R> {
-    fn new(config: &SessionConfig) -> Self {
-        let mut shelf = Self { places: HashMap::new(), order: VecDeque::new(), kept: Duration::ZERO, most: 0 };
-        shelf.reconfigure(config);
-        shelf
-    }
-
-    fn reconfigure(&mut self, config: &SessionConfig) {
-        self.kept = Duration::from_secs(config.idempotency_seconds);
-        self.most = config.max_idempotency_keys;
-        self.forget_beyond_most();
-    }
-
-    fn store(&mut self, key: &Arc<ReplyKey>, reply: Arc<R>) {
-        if let Some(place) = self.places.get_mut(key) {
-            place.state = State::Stored(reply);
-            self.order.push_back((Instant::now(), Arc::clone(key)));
-            self.forget_beyond_most();
-        }
-    }
-
-    fn forget_expired(&mut self, now: Instant) {
-        while self.order.front().is_some_and(|(stored, _)| now.duration_since(*stored) >= self.kept) {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_beyond_most(&mut self) {
-        while self.order.len() > self.most {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        if let Some((_, key)) = self.order.pop_front() {
-            self.places.remove(&key);
         }
     }
 }
@@ -247,225 +198,16 @@ fn conflict() -> CallError {
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
+fn no_longer_kept() -> CallError {
+    let message = "this call was run already, and its reply is too large to be kept until now; \
+                   look at what it did, and send a new Idempotency-Key to run it again";
+    CallError::new(ErrorCode::IdempotencyConflict, message)
+}
+
 fn still_running() -> CallError {
     let message = "the first call with this Idempotency-Key is still running; send it again later for its reply";
     CallError::new(ErrorCode::Timeout, message)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::pending;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use futures_util::future::{join, join_all};
-    use tokio::time::{advance, sleep};
-
-    use super::*;
-
-    const BODY: [u8; 32] = [1; 32];
-    const OTHER_BODY: [u8; 32] = [2; 32];
-    const A_WHILE: Duration = Duration::from_secs(1);
-
-    fn replies(most: usize) -> Replies<usize> {
-        Replies::new(&SessionConfig {
-            max_idempotency_keys: most,
-            idempotency_seconds: 100,
-            ..SessionConfig::default()
-        })
-    }
-
-    fn key(key: &str) -> ReplyKey {
-        ReplyKey::new(&Caller::new("ann", "acme", Vec::new()), "calculator", key).unwrap()
-    }
-
-    fn patient() -> Deadline {
-        Deadline::after(Duration::from_secs(60))
-    }
-
-    /// Runs a call that takes a while and answers with `reply`; the answer, and whether it was replayed.
-    async fn call(replies: &Replies<usize>, key: ReplyKey, reply: usize) -> (usize, bool) {
-        let run = || async move {
-            sleep(A_WHILE).await;
-            reply
-        };
-        match replies.once(key, BODY, patient(), run, |_| true).await.unwrap() {
-            Once::Ran(reply) => (*reply, false),
-            Once::Replayed(reply) => (*reply, true),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn parallel_duplicates_run_once_and_get_the_same_reply() {
-        let replies = replies(10);
-        let runs = AtomicUsize::new(0);
-        let calls = (0..100).map(|_| {
-            replies.once(
-                key("k"),
-                BODY,
-                patient(),
-                || async {
-                    sleep(A_WHILE).await;
-                    runs.fetch_add(1, Ordering::Relaxed)
-                },
-                |_| true,
-            )
-        });
-        let answers = join_all(calls).await;
-        assert_eq!(runs.load(Ordering::Relaxed), 1);
-        let replayed = answers.iter().filter(|answer| matches!(answer, Ok(Once::Replayed(reply)) if **reply == 0));
-        assert_eq!(replayed.count(), 99);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn duplicates_on_several_threads_run_once() {
-        let replies = Arc::new(replies(10));
-        let runs = Arc::new(AtomicUsize::new(0));
-        let calls = (0..200).map(|_| {
-            let (replies, runs) = (Arc::clone(&replies), Arc::clone(&runs));
-            tokio::spawn(async move {
-                let run = || async {
-                    tokio::task::yield_now().await;
-                    runs.fetch_add(1, Ordering::Relaxed)
-                };
-                replies.once(key("k"), BODY, patient(), run, |_| true).await.map(|_| ())
-            })
-        });
-        for answer in join_all(calls).await {
-            answer.unwrap().unwrap();
-        }
-        assert_eq!(runs.load(Ordering::Relaxed), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_later_duplicate_gets_the_stored_reply() {
-        let replies = replies(10);
-        assert_eq!(call(&replies, key("k"), 7).await, (7, false));
-        assert_eq!(call(&replies, key("k"), 8).await, (7, true));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn when_the_first_is_cancelled_one_of_the_waiting_runs() {
-        let replies = Arc::new(replies(10));
-        let first = {
-            let replies = Arc::clone(&replies);
-            tokio::spawn(
-                async move { replies.once(key("k"), BODY, patient(), pending::<usize>, |_| true).await.is_ok() },
-            )
-        };
-        sleep(A_WHILE).await;
-        let waiting = async { join(call(&replies, key("k"), 1), call(&replies, key("k"), 2)).await };
-        let cancel = async {
-            sleep(A_WHILE).await;
-            first.abort();
-        };
-        let ((one, other), ()) = join(waiting, cancel).await;
-        assert_eq!(one.0, other.0);
-        assert!(one.1 != other.1, "one ran, the other got its reply");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_panic_makes_room_for_the_next() {
-        let replies = Arc::new(replies(10));
-        let first = {
-            let replies = Arc::clone(&replies);
-            let run = || async { panic!("the tool fell over") };
-            tokio::spawn(async move { replies.once(key("k"), BODY, patient(), run, |_| true).await.is_ok() })
-        };
-        assert!(first.await.is_err());
-        assert_eq!(call(&replies, key("k"), 2).await, (2, false));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reply_that_was_not_executed_is_not_stored() {
-        let replies = replies(10);
-        for expected in 0..2 {
-            let answer = replies.once(key("k"), BODY, patient(), || async { expected }, |_| false).await;
-            assert!(matches!(answer, Ok(Once::Ran(reply)) if *reply == expected));
-        }
-        assert!(replies.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_body_is_a_conflict_while_the_first_runs_and_after() {
-        let replies = replies(10);
-        let first = call(&replies, key("k"), 1);
-        let second = async {
-            sleep(A_WHILE / 2).await;
-            replies.once(key("k"), OTHER_BODY, patient(), || async { 2 }, |_| true).await.unwrap_err().code()
-        };
-        assert_eq!(join(first, second).await.1, ErrorCode::IdempotencyConflict);
-        let after = replies.once(key("k"), OTHER_BODY, patient(), || async { 2 }, |_| true).await;
-        assert_eq!(after.unwrap_err().code(), ErrorCode::IdempotencyConflict);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_waits_waits_until_his_own_deadline() {
-        let replies = replies(10);
-        let first = call(&replies, key("k"), 1);
-        let second = async {
-            let soon = Deadline::after(A_WHILE / 2);
-            replies.once(key("k"), BODY, soon, || async { 2 }, |_| true).await.unwrap_err().code()
-        };
-        let (first, second) = join(first, second).await;
-        assert_eq!((first, second), ((1, false), ErrorCode::Timeout));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_reply_expires() {
-        let replies = replies(10);
-        call(&replies, key("k"), 1).await;
-        advance(Duration::from_secs(99)).await;
-        assert_eq!(call(&replies, key("k"), 2).await, (1, true));
-        advance(Duration::from_secs(1)).await;
-        assert_eq!(call(&replies, key("k"), 3).await, (3, false));
-        advance(Duration::from_secs(100)).await;
-        replies.evict_expired();
-        assert!(replies.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_oldest_reply_goes_first_when_there_are_too_many() {
-        let replies = replies(2);
-        for name in ["one", "two", "three"] {
-            call(&replies, key(name), 1).await;
-        }
-        assert_eq!(replies.len(), 2);
-        assert_eq!(call(&replies, key("two"), 2).await, (1, true));
-        assert_eq!(call(&replies, key("one"), 2).await, (2, false));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_belongs_to_one_tenant_caller_and_tool() {
-        let replies = replies(10);
-        let owners = [("acme", "ann", "a"), ("acme", "ann", "b"), ("acme", "bob", "a"), ("rival", "ann", "a")];
-        for (reply, (tenant, caller, tool)) in owners.into_iter().enumerate() {
-            let key = ReplyKey::new(&Caller::new(caller, tenant, Vec::new()), tool, "k").unwrap();
-            assert_eq!(call(&replies, key, reply).await, (reply, false));
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn dropped_calls_leave_nothing_behind() {
-        let replies = replies(10);
-        for _ in 0..100 {
-            let first = call(&replies, key("k"), 1);
-            let waiting = call(&replies, key("k"), 1);
-            let both = join(first, waiting);
-            assert!(tokio::time::timeout(A_WHILE / 2, both).await.is_err());
-        }
-        assert!(replies.is_empty());
-    }
-
-    #[test]
-    fn keys_are_visible_ascii() {
-        let ann = Caller::new("ann", "acme", Vec::new());
-        let (longest, too_long) = ("k".repeat(LONGEST_KEY), "k".repeat(LONGEST_KEY + 1));
-        for key in ["k", "\"8e03978e-40d5\"", &longest] {
-            assert!(ReplyKey::new(&ann, "calculator", key).is_ok(), "{key}");
-        }
-        for key in ["", "a b", "tab\t", "é", "nul\0", &too_long] {
-            let error = ReplyKey::new(&ann, "calculator", key).unwrap_err();
-            assert_eq!(error.code(), ErrorCode::InvalidRequest, "{key}");
-        }
-    }
-}
+mod tests;

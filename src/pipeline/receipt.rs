@@ -14,6 +14,7 @@ use crate::breaker::{BreakerState, Trial};
 use crate::budget::{Hold, Left};
 use crate::call::{CallContext, CallId, RateState, Stage};
 use crate::error::{CallError, Detail};
+use crate::json;
 use crate::limits::Slots;
 use crate::policy::Permit;
 use crate::registry::{Accepted, Coercion, Tool, ValidArguments};
@@ -70,6 +71,20 @@ impl Reply {
             Ok(_) => !self.receipt.dry_run,
             Err(error) => matches!(error.stage(), Some(Stage::Execute | Stage::Accept)),
         }
+    }
+
+    /// About how much memory it holds; `None` where the tool was not run, so that there is nothing to repeat.
+    pub(super) fn bytes_to_store(&self) -> Option<usize> {
+        let outcome = match &self.outcome {
+            Ok(answer) => {
+                json::footprint(&answer.output) + answer.text.len() + json::footprint_of_members(&answer.metadata)
+            }
+            Err(error) => error.message().len() + error.output().map_or(0, json::footprint),
+        };
+        let coercions = self.receipt.coercions.iter();
+        let coercions = coercions.map(|change| json::footprint(&change.from) + json::footprint(&change.to));
+        // What else there is, the details of misfits for one, is bounded where it is made.
+        self.was_executed().then(|| size_of::<Self>() + outcome + coercions.sum::<usize>())
     }
 }
 
