@@ -10,6 +10,8 @@ mod explain;
 mod idempotency;
 mod receipt;
 mod settle;
+#[cfg(test)]
+mod tests;
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -69,7 +71,7 @@ impl Pipeline {
         let deadline = call.deadline(tool.timeout());
         let digest = idempotency::digest(call, &arguments);
         let run = || self.run_and_settle(call, arguments);
-        Ok(match self.replies.once(key, digest, deadline, run, Reply::was_executed).await? {
+        Ok(match self.replies.once(key, digest, deadline, run, Reply::bytes_to_store).await? {
             Once::Ran(reply) => Answered { reply, replayed: false },
             Once::Replayed(reply) => {
                 self.settlement.metrics.idempotent_replay();
@@ -85,7 +87,8 @@ impl Pipeline {
         };
         let span = entry.span().clone();
         let outcome = AssertUnwindSafe(self.run(call, arguments, &mut entry)).catch_unwind().instrument(span).await;
-        entry.settle(outcome.unwrap_or_else(|panic| Err(CallError::internal(panic_message(&*panic))))).await
+        let outcome = outcome.unwrap_or_else(|panic| Err(entry.broken_off(panic_message(&*panic))));
+        entry.settle(outcome).await
     }
 
     async fn run(

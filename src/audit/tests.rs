@@ -234,6 +234,13 @@ impl FaultyDisk {
     }
 }
 
+/// A trail that takes lines and never gets one onto the disk.
+pub(crate) fn strict_on_a_full_disk() -> Audit {
+    let disk = FaultyDisk::default();
+    disk.with(|plate| plate.full = true);
+    disk.audit(Durability::Strict, 100, &Arc::default())
+}
+
 impl Disk for FaultyDisk {
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         self.with(|plate| {

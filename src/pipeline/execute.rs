@@ -110,3 +110,6 @@ fn backoff(config: &ExecutionConfig, attempts: u32) -> Duration {
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX)
 }
+
+#[cfg(test)]
+mod tests;

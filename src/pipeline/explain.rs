@@ -85,3 +85,6 @@ impl Pipeline {
 fn rate(tool: &Tool) -> String {
     format!("{} calls a minute for each caller; not counted here", tool.metadata.rate_limit)
 }
+
+#[cfg(test)]
+mod tests;

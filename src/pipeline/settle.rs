@@ -1,5 +1,6 @@
 //! The end of every call, however it came about: counted, logged, traced, audited, and answered.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,15 @@ impl Entry<'_> {
         }
     }
 
+    /// A fault of ours in the stage that has not ended yet.
+    pub(super) fn broken_off(&self, cause: impl fmt::Display) -> CallError {
+        let error = CallError::internal(cause);
+        match Stage::ALL.get(self.receipt.stages.len()) {
+            Some(stage) => error.at_stage(*stage),
+            None => error,
+        }
+    }
+
     /// Writes the call down and makes its reply. Under strict durability, waits for the disk.
     pub async fn settle(mut self, outcome: Result<Accepted, CallError>) -> Reply {
         if let Err(error) = &outcome {
@@ -91,7 +101,15 @@ impl Entry<'_> {
         if let Some(durable) = durable
             && let Err(error) = durable.wait().await
         {
-            outcome = Err(error);
+            // Where the tool has run, the reply must still say so.
+            let stage = match &outcome {
+                Ok(_) => (!self.call.dry_run).then_some(Stage::Accept),
+                Err(refusal) => refusal.stage(),
+            };
+            outcome = Err(match stage {
+                Some(stage) => error.at_stage(stage),
+                None => error,
+            });
         }
         let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
         Reply { outcome, duration, tokens, cost_usd, receipt }
@@ -155,3 +173,6 @@ fn status(error: Option<&CallError>) -> Status {
         Some(_) => Status::Refused,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,12 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::budget::Budgets;
+use crate::call::{Arguments, Caller, Via};
+use crate::config::{BudgetConfig, PolicyConfig};
+use crate::policy::Policy;
 use crate::registry::tests::tool_with;
+use crate::sources::Execution;
 
 fn tool(metadata: Metadata, output_schema: Option<Value>) -> Tool {
     tool_with(metadata, json!({}), output_schema)
@@ -65,6 +70,65 @@ fn an_output_is_held_against_its_schema_as_the_tool_is_set() {
     assert_eq!(with(OutputCheck::Report).fit(json!("3").into(), 100).unwrap().misfits.len(), 1);
     assert!(with(OutputCheck::Off).fit(json!("3").into(), 100).unwrap().misfits.is_empty());
     assert!(with(OutputCheck::Enforce).fit(json!(3).into(), 100).unwrap().misfits.is_empty());
+}
+
+fn call() -> CallContext {
+    CallContext::new("tool", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+}
+
+/// The tool did its work, whether or not the output can be passed on.
+#[test]
+fn accepted_and_refused_outputs_are_charged_once() {
+    let metadata = Metadata { cost_per_use: Decimal::new(1, 1), max_output_bytes: 100, ..Metadata::default() };
+    let cases = [
+        (json!(3), Ok(1)),
+        (json!("not an integer"), Err(ErrorCode::InvalidOutput)),
+        (json!("x".repeat(101)), Err(ErrorCode::OutputTooLarge)),
+    ];
+    for (output, expected) in cases {
+        let tool = tool(metadata.clone(), Some(json!({"type": "integer"})));
+        let budgets = Budgets::new(&BudgetConfig::default());
+        let hold = budgets.reserve(&call(), &tool).unwrap();
+        let accepted = tool.accept(output.into(), hold);
+        let cost = accepted.as_ref().map_or_else(CallError::cost_usd, |accepted| accepted.charge.cost_usd);
+        assert_eq!(cost, Decimal::new(1, 1));
+        assert_eq!(accepted.map(|accepted| accepted.charge.tokens).map_err(|error| error.code()), expected);
+        assert_eq!((budgets.held().cost_usd, budgets.held().tokens), (Decimal::ZERO, 0));
+    }
+}
+
+#[test]
+fn a_text_is_cut_to_the_tokens_set_aside_and_charged_as_cut() {
+    let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
+    let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
+    let hold = budgets.reserve(&call(), &tool).unwrap();
+    let accepted = tool.accept(json!("x".repeat(1_000)).into(), hold).unwrap();
+    assert!(accepted.text.ends_with("of 1000 bytes shown]") && accepted.text.len() <= 200, "{}", accepted.text);
+    assert_eq!(accepted.tokens, accepted.charge.tokens);
+    assert!(accepted.tokens <= 50);
+    assert_eq!(accepted.value, json!("x".repeat(1_000)), "the value stays whole");
+}
+
+struct Endless;
+
+impl Executor for Endless {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_execution_ends_at_its_deadline_and_blames_the_network() {
+    let model = tool(Metadata { name: "endless".into(), ..Metadata::default() }, None);
+    let Tool { metadata, input, output, metrics, .. } = model;
+    let tool = Tool::new(metadata, input, output, metrics, Arc::new(Endless));
+    let policy = Policy::load(&PolicyConfig::default()).unwrap();
+    let permit = policy.authorize(&call(), &tool, tool.input.validate(Arguments::new()).unwrap()).unwrap();
+    let started = tokio::time::Instant::now();
+    let error = tool.execute(&call(), &permit, Deadline::after(Duration::from_secs(3))).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::Timeout, Blame::Network));
+    assert!(error.message().contains("endless did not answer in time"), "{}", error.message());
+    assert!((2.99..3.1).contains(&started.elapsed().as_secs_f64()));
 }
 
 #[test]

@@ -1,0 +1,130 @@
+use futures_util::future::{join, pending};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::breaker::BreakerState;
+use crate::config::Config;
+use crate::error::ErrorCode;
+use crate::pipeline::tests::{Checkpoint, Scripted, call, cents, failure, upstream};
+use crate::registry::Metadata;
+
+fn answer() -> ToolOutput {
+    json!("fine").into()
+}
+
+/// Fails on the network at every run.
+fn unreachable() -> Scripted {
+    Scripted::answering(|_| Err(failure(Blame::Network)))
+}
+
+fn with_timeout(timeout_seconds: u32) -> Metadata {
+    Metadata { timeout_seconds, ..Metadata::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_go_on_until_one_is_answered_and_the_call_is_charged_once() {
+    let script = Scripted::answering(|run| if run < 3 { Err(failure(Blame::Network)) } else { Ok(answer()) });
+    let checkpoint = Checkpoint::around(script);
+    let started = Instant::now();
+    let executed = checkpoint.execute().await.unwrap();
+    assert_eq!((executed.attempts, checkpoint.runs()), (3, 3));
+    // Half to the whole of one second, then of two.
+    let waited = started.elapsed().as_secs_f64();
+    assert!((1.5..=3.01).contains(&waited), "{waited} s");
+    let before = executed.hold.before();
+    let charge = executed.hold.charge(1);
+    assert_eq!((charge.cost_usd, before.cost_usd - charge.after.cost_usd), (cents(10), cents(10)));
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
+}
+
+/// Fault 2: what is not the network's fault is not sent again.
+#[tokio::test(start_paused = true)]
+async fn only_failures_of_the_network_are_tried_again() {
+    let cases: [(fn() -> CallError, usize); 5] = [
+        (|| CallError::tool("404: no such pet"), 1),
+        (|| failure(Blame::Call), 1),
+        (|| failure(Blame::Upstream), 1),
+        (|| failure(Blame::Network).retry_after(Duration::from_secs(1)), 1),
+        (|| failure(Blame::Network), 3),
+    ];
+    for (error, runs) in cases {
+        let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
+        let told = checkpoint.execute().await.unwrap_err();
+        assert_eq!((checkpoint.runs(), told.attempts()), (runs, u32::try_from(runs).unwrap()), "{told}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_charged_when_the_tool_reports_it_and_refunded_otherwise() {
+    let cases: [(fn() -> CallError, i64); 2] = [(|| CallError::tool("no"), 10), (|| failure(Blame::Upstream), 0)];
+    for (error, cost) in cases {
+        let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
+        let before = checkpoint.pipeline.budget.check(&call(), &checkpoint.tool()).unwrap();
+        let told = checkpoint.execute().await.unwrap_err();
+        assert_eq!(told.cost_usd(), cents(cost));
+        let held = checkpoint.pipeline.budget.held();
+        assert_eq!((held.cost_usd, held.tokens), (cents(0), 0));
+        let after = checkpoint.pipeline.budget.check(&call(), &checkpoint.tool()).unwrap();
+        // The request's own scope is the narrowest, and ends with the request.
+        assert_eq!(before.tokens, after.tokens);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_does_not_go_where_the_circuit_has_opened_meanwhile() {
+    let mut config = Config::default();
+    config.breaker.consecutive_failures = 1;
+    let checkpoint = Checkpoint::with(config, Metadata::default(), unreachable());
+    let others = async {
+        sleep(Duration::from_millis(100)).await;
+        checkpoint.fail_upstream();
+    };
+    let (told, ()) = join(checkpoint.execute(), others).await;
+    assert_eq!(told.unwrap_err().code(), ErrorCode::UpstreamError, "the failure it had, not the circuit's");
+    assert_eq!(checkpoint.runs(), 1);
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Open);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_begins_that_the_deadline_would_cut() {
+    let mut config = Config::default();
+    config.execution.backoff_base_seconds = 10.0;
+    let checkpoint = Checkpoint::with(config, with_timeout(2), unreachable());
+    let started = Instant::now();
+    assert_eq!(checkpoint.execute().await.unwrap_err().attempts(), 1);
+    assert!(started.elapsed() < Duration::from_millis(50));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_end_by_themselves_and_all_of_them_at_the_deadline() {
+    let script = Scripted { takes: Duration::from_secs(3_600), ..unreachable() };
+    let checkpoint = Checkpoint::with(Config::default(), with_timeout(15), script);
+    let started = Instant::now();
+    let told = checkpoint.execute().await.unwrap_err();
+    // Ten seconds, a wait, and what is left.
+    assert_eq!((told.code(), told.attempts()), (ErrorCode::Timeout, 2));
+    let elapsed = started.elapsed().as_secs_f64();
+    assert!((14.9..=15.1).contains(&elapsed), "{elapsed} s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_tool_may_use_all_its_time_at_once() {
+    let slow = || Scripted { takes: Duration::from_secs(20), ..Scripted::answering(|_| Ok(answer())) };
+    let local = Checkpoint::around(Scripted { upstream: None, ..slow() });
+    assert_eq!(local.execute().await.unwrap().attempts, 1);
+    let remote = Checkpoint::around(slow());
+    assert_eq!(remote.execute().await.unwrap_err().code(), ErrorCode::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_execution_gives_everything_back() {
+    let checkpoint = Checkpoint::around(Scripted { takes: Duration::from_secs(5), ..unreachable() });
+    tokio::select! {
+        _ = checkpoint.execute() => panic!("it takes longer"),
+        () = sleep(Duration::from_secs(1)) => {}
+        () = pending() => {}
+    }
+    assert_eq!(checkpoint.pipeline.budget.held().tokens, 0);
+    assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
+}

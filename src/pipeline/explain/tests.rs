@@ -1,0 +1,76 @@
+use serde_json::json;
+
+use super::*;
+use crate::call::ToolOutput;
+use crate::config::Config;
+use crate::pipeline::tests::{Checkpoint, Scripted, call, upstream};
+use crate::registry::Metadata;
+
+fn checkpoint(metadata: Metadata) -> Checkpoint {
+    let mut config = Config::default();
+    config.breaker.consecutive_failures = 1;
+    Checkpoint::with(config, metadata, Scripted::answering(|_| Ok(ToolOutput::default())))
+}
+
+fn arguments(value: serde_json::Value) -> Arguments {
+    value.as_object().unwrap().clone()
+}
+
+/// Whether each stage passes, in order.
+fn verdicts(checkpoint: &Checkpoint, value: serde_json::Value) -> Vec<(Stage, Option<bool>)> {
+    let verdicts = checkpoint.pipeline.explain(&call(), arguments(value));
+    assert!(verdicts.iter().all(|verdict| !verdict.because.is_empty()));
+    verdicts.iter().map(|verdict| (verdict.stage, verdict.passes)).collect()
+}
+
+fn expected(validate: bool, policy: Option<bool>, breaker: bool) -> Vec<(Stage, Option<bool>)> {
+    vec![
+        (Stage::Find, Some(true)),
+        (Stage::Limits, Some(true)),
+        (Stage::Validate, Some(validate)),
+        (Stage::Policy, policy),
+        (Stage::Budget, Some(true)),
+        (Stage::Breaker, Some(breaker)),
+    ]
+}
+
+#[tokio::test]
+async fn every_stage_is_asked_and_nothing_is_spent() {
+    let checkpoint = checkpoint(Metadata::default());
+    for _ in 0..1_000 {
+        assert_eq!(verdicts(&checkpoint, json!({"n": "3"})), expected(true, Some(true), true));
+    }
+    let Pipeline { budget, limits, breakers, .. } = &checkpoint.pipeline;
+    assert_eq!((budget.held().tokens, limits.in_flight(), checkpoint.runs()), (0, 0, 0));
+    assert!(breakers.admit(Some(upstream())).is_ok());
+    assert!(limits.admit(&call(), &checkpoint.tool()).await.is_ok(), "more than its sixty a minute were explained");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_there_ends_it() {
+    let unknown = crate::call::CallContext { tool: "nothing".into(), ..call() };
+    let verdicts = checkpoint(Metadata::default()).pipeline.explain(&unknown, Arguments::new());
+    assert_eq!((verdicts.len(), verdicts[0].passes), (1, Some(false)));
+    assert!(verdicts[0].because.starts_with("unknown_tool: "), "{}", verdicts[0].because);
+}
+
+#[tokio::test]
+async fn policies_are_not_asked_about_arguments_that_do_not_fit() {
+    let checkpoint = checkpoint(Metadata::default());
+    assert_eq!(verdicts(&checkpoint, json!({"n": []})), expected(false, None, true));
+}
+
+#[tokio::test]
+async fn a_denial_comes_with_its_reason_and_the_later_stages_are_asked_all_the_same() {
+    let checkpoint = checkpoint(Metadata { dangerous: true, ..Metadata::default() });
+    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new());
+    assert_eq!((verdicts[3].passes, verdicts.len()), (Some(false), 6));
+    assert!(verdicts[3].because.contains("the caller needs the role operator"), "{}", verdicts[3].because);
+}
+
+#[tokio::test]
+async fn an_open_circuit_is_told() {
+    let checkpoint = checkpoint(Metadata::default());
+    checkpoint.fail_upstream();
+    assert_eq!(verdicts(&checkpoint, json!({})), expected(true, Some(true), false));
+}

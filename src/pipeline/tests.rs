@@ -1,0 +1,148 @@
+//! What the tests of the stages share: a tool that does as it is told, and a checkpoint around it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::audit::Audit;
+use crate::call::{Caller, ToolOutput, Upstream, Via};
+use crate::config::{BudgetConfig, Config, Durability};
+use crate::error::{Blame, ErrorCode};
+use crate::metrics::Metrics;
+use crate::registry::{Metadata, Snapshot, Tool};
+use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+
+/// What a tool does at its nth run, counted from 1.
+type Answer = Box<dyn Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync>;
+
+/// A tool that takes a while and then answers as told.
+pub(super) struct Scripted {
+    pub(super) takes: Duration,
+    pub(super) upstream: Option<Upstream>,
+    pub(super) answer: Answer,
+}
+
+impl Scripted {
+    pub(super) fn answering(answer: impl Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync + 'static) -> Self {
+        Self { takes: Duration::ZERO, upstream: Some(upstream()), answer: Box::new(answer) }
+    }
+}
+
+struct Counted {
+    script: Scripted,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Executor for Counted {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        let run = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        Box::pin(async move {
+            tokio::time::sleep(self.script.takes).await;
+            (self.script.answer)(run)
+        })
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        self.script.upstream.clone()
+    }
+}
+
+/// A pipeline with one tool, `scripted`, which costs ten cents and is idempotent unless it says otherwise.
+pub(super) struct Checkpoint {
+    pub(super) pipeline: Pipeline,
+    runs: Arc<AtomicUsize>,
+    pub(super) state: TempDir,
+}
+
+impl Checkpoint {
+    pub(super) fn around(script: Scripted) -> Self {
+        Self::with(Config::default(), Metadata::default(), script)
+    }
+
+    pub(super) fn with(config: Config, metadata: Metadata, script: Scripted) -> Self {
+        let (state, runs) = (TempDir::new().unwrap(), Arc::new(AtomicUsize::new(0)));
+        let metadata = Metadata { name: "scripted".into(), cost_per_use: cents(10), idempotent: true, ..metadata };
+        let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let executor = Arc::new(Counted { script, runs: Arc::clone(&runs) });
+        let definition = ToolDefinition { metadata, parameters, output_schema: None, executor };
+        let metrics = Arc::new(Metrics::new("test").unwrap());
+        let snapshot = Snapshot::build(vec![definition], Vec::new(), &config.tools, &metrics).unwrap();
+        let file = state.path().join("audit.jsonl");
+        let audit = Audit::open(file, Durability::Relaxed, 100, Arc::default()).unwrap();
+        let pipeline = Pipeline {
+            registry: Arc::new(Registry::new(snapshot)),
+            limits: Limits::new(&config.limits).unwrap(),
+            policy: Policy::load(&config.policy).unwrap(),
+            budget: Arc::new(Budgets::new(&BudgetConfig::default())),
+            breakers: Breakers::new(&config.breaker, Arc::clone(&metrics)),
+            retries: Retries::new(&config.execution),
+            replies: Replies::new(&config.session),
+            settlement: Settlement { metrics, audit },
+        };
+        Self { pipeline, runs, state }
+    }
+
+    pub(super) fn runs(&self) -> usize {
+        self.runs.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tool(&self) -> Arc<Tool> {
+        self.pipeline.registry.find("scripted").unwrap()
+    }
+
+    /// The stage `execute`, with everything that the stages before hand on.
+    pub(super) async fn execute(&self) -> Result<super::execute::Executed, CallError> {
+        let Pipeline { policy, budget, breakers, retries, .. } = &self.pipeline;
+        let (call, tool) = (call(), self.tool());
+        let arguments = tool.input.validate(Arguments::new()).unwrap();
+        let permit = policy.authorize(&call, &tool, arguments).unwrap();
+        let hold = budget.reserve(&call, &tool).unwrap();
+        let trial = breakers.admit(tool.upstream_of(&permit)).unwrap();
+        retries.execute(&call, &tool, &permit, trial, hold).await
+    }
+
+    /// Another call's failure.
+    pub(super) fn fail_upstream(&self) {
+        self.pipeline.breakers.admit(Some(upstream())).unwrap().record(Some(&failure(Blame::Network)));
+    }
+
+    /// The audit trail's lines, once it is closed.
+    pub(super) async fn lines(&self) -> Vec<serde_json::Value> {
+        self.pipeline.settlement.audit.close().await;
+        let text = std::fs::read_to_string(self.state.path().join("audit.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+pub(super) fn call() -> CallContext {
+    CallContext::new("scripted", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
+}
+
+pub(super) fn upstream() -> Upstream {
+    Upstream("https://api.example.com:443".into())
+}
+
+pub(super) fn failure(blame: Blame) -> CallError {
+    CallError::new(ErrorCode::UpstreamError, "as the test says").blaming(blame)
+}
+
+pub(super) fn cents(cents: i64) -> rust_decimal::Decimal {
+    rust_decimal::Decimal::new(cents, 2)
+}
+
+/// A call that panicked may have done its work: with a key, it is not run again.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_panicked_is_told_where_and_is_not_run_again() {
+    let checkpoint = Checkpoint::around(Scripted::answering(|_| panic!("the tool fell over")));
+    for replayed in [false, true] {
+        let call = CallContext { idempotency_key: Some("k".into()), ..call() };
+        let answered = checkpoint.pipeline.call(call, Arguments::new()).await;
+        let error = answered.reply.outcome.as_ref().unwrap_err();
+        assert_eq!((error.code(), error.stage()), (ErrorCode::Internal, Some(Stage::Execute)));
+        assert_eq!(answered.replayed, replayed);
+    }
+    assert_eq!(checkpoint.runs(), 1);
+}
