@@ -28,6 +28,7 @@ pub(super) struct ExecuteRequest {
     arguments: Option<Arguments>,
     #[schema(value_type = Option<Object>)]
     parameters: Option<Arguments>,
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     session_id: Option<String>,
     /// Run every check, but not the tool.
     #[serde(default)]
@@ -53,10 +54,14 @@ pub(super) struct ExecuteNamedRequest {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionContext {
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     session_id: Option<String>,
     user_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
     request_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
     agent_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
     task_id: Option<String>,
     #[schema(value_type = Option<Object>)]
     prompt_params: Option<Map<String, Value>>,

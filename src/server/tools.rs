@@ -20,6 +20,7 @@ use crate::pipeline::Answered;
 use crate::registry::{Snapshot, Tool, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Filter {
     category: Option<String>,
     #[serde(default)]
@@ -27,6 +28,7 @@ pub(super) struct Filter {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct ListParameters {
     category: Option<String>,
     #[serde(default)]
@@ -42,6 +44,7 @@ pub(super) enum Detail {
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct SearchParameters {
     /// Words to look for in names, descriptions and parameter names.
     q: String,

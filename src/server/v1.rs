@@ -20,6 +20,7 @@ use crate::gateway::Gateway;
 use crate::registry::Tool;
 
 #[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub(super) struct Category {
     category: Option<String>,
 }
