@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts; sourced, not run. Where things that outlive a checkout are kept.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/sekisho"
 tools="$cache/tools"
@@ -33,10 +34,13 @@ cargo_tool() {
     need "$1" "cargo install --locked $2 --version $3"
 }
 
-# python_environment PACKAGE...: a virtual environment in the cache with these packages; sets $python.
+# python_environment PACKAGE...: a virtual environment in the cache with these packages.
 python_environment() {
-    python="$cache/python/bin/python"
-    [ -x "$python" ] || python3 -m venv "$cache/python"
+    # An environment without pip is one that was begun and not finished.
+    if [ ! -x "$cache/python/bin/pip" ]; then
+        rm -rf "$cache/python"
+        python3 -m venv "$cache/python" >"$cache/pip.log" 2>&1 || return 1
+    fi
     local wanted="$cache/python/wanted" list="$*"
     if [ "$(cat "$wanted" 2>/dev/null)" != "$list" ]; then
         say "installing Python packages: $list ..."
