@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-fn sekisho(directory: &TempDir) -> Command {
+pub(crate) fn sekisho(directory: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sekisho"));
     command.env_clear().env("SEKISHO_STATE_DIRECTORY", directory.path().join("state")).current_dir(directory.path());
     command
@@ -16,7 +16,7 @@ fn run(directory: &TempDir, arguments: &[&str]) -> Output {
     sekisho(directory).args(arguments).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -82,13 +82,13 @@ fn explain_tells_which_stage_would_stop_a_call() {
 }
 
 /// A gateway of the real program, stopped when dropped.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl Serving {
-    fn start(directory: &TempDir) -> Self {
+    pub(crate) fn start(directory: &TempDir) -> Self {
         let mut child =
             sekisho(directory).args(["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();

@@ -17,5 +17,6 @@ mod listing;
 mod observability;
 mod outside;
 mod policy;
+mod readme;
 mod reload;
 mod upstream;

@@ -1,0 +1,279 @@
+//! README and ARCHITECTURE are promises: what they show is run, what they list is compared.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output};
+
+use sekisho::config::{Config, Environment, PolicyConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer};
+use crate::cli::{Serving, sekisho, text};
+
+const README: &str = include_str!("../../README.md");
+const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What stands under a heading, up to the next one.
+fn section(title: &str) -> &'static str {
+    let (_, rest) = README.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
+    rest.split("\n## ").next().unwrap()
+}
+
+/// The code blocks of a language.
+fn blocks(markdown: &'static str, language: &str) -> Vec<&'static str> {
+    let opening = format!("```{language}\n");
+    markdown.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
+}
+
+/// The cells of all table rows, headings left out.
+fn rows(markdown: &'static str) -> Vec<Vec<&'static str>> {
+    let lines: Vec<_> = markdown.lines().collect();
+    let is_row = |line: &str| line.starts_with('|') && !line.starts_with("|---");
+    let rows = lines.windows(2).filter(|pair| is_row(pair[0]) && !pair[1].starts_with("|---"));
+    let rows = rows.map(|pair| pair[0]).chain(lines.last().copied().filter(|line| is_row(line)));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// What stands in backticks.
+fn code_spans(markdown: &'static str) -> Vec<&'static str> {
+    markdown.split('`').skip(1).step_by(2).collect()
+}
+
+fn set<T: Into<String>>(items: impl IntoIterator<Item = T>) -> BTreeSet<String> {
+    items.into_iter().map(Into::into).collect()
+}
+
+/// Runs a line as a shell would, with this build's program.
+fn shell(directory: &TempDir, line: &str) -> Output {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_sekisho")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+    let state = directory.path().join("state");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).env_clear().env("PATH", path).env("SEKISHO_STATE_DIRECTORY", state);
+    shell.current_dir(directory.path()).output().unwrap()
+}
+
+#[test]
+fn every_command_shown_runs() {
+    let (served, directory) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    assert!(
+        shell(&directory, "curl --version").status.success(),
+        "curl is missing. Install it with: sudo apt-get install curl"
+    );
+    let serving = Serving::start(&served);
+    let address = serving.url.strip_prefix("http://").unwrap();
+    let mut run = 0;
+    for line in blocks(README, "sh").into_iter().flat_map(str::lines).filter(|line| !line.starts_with("scripts/")) {
+        let output = shell(&directory, &line.replace("localhost:8080", address));
+        let told = text(&output);
+        assert!(output.status.success(), "{line}: {told}");
+        assert!(!told.is_empty() && !told.contains(r#""success":false"#), "{line}: {told}");
+        run += 1;
+    }
+    assert!(run >= 10, "only {run} lines were found");
+}
+
+#[test]
+fn every_command_in_the_text_is_one() {
+    let directory = TempDir::new().unwrap();
+    let commands: Vec<_> = code_spans(README).into_iter().filter(|span| span.starts_with("sekisho ")).collect();
+    assert!(commands.len() >= 4, "{commands:?}");
+    for command in commands.into_iter().filter(|command| !command.starts_with("sekisho serve")) {
+        let output = shell(&directory, &command.replace("FILE", &format!("'{ROOT}/config/sekisho.yaml'")));
+        // The call that the text has explained is a refused one.
+        let expected = if command.starts_with("sekisho explain") { 3 } else { 0 };
+        assert_eq!(output.status.code(), Some(expected), "{command}: {}", text(&output));
+    }
+}
+
+#[test]
+fn the_exit_codes_are_those_of_the_program() {
+    let directory = TempDir::new().unwrap();
+    let plain = |text: &str| text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ");
+    let help = plain(&text(&sekisho(&directory).arg("--help").output().unwrap()));
+    let told = plain(section("Command line"));
+    let codes = told.split_once("Exit codes: ").unwrap().1.split_once("cannot be reached").unwrap().0;
+    assert!(help.contains(codes), "README: {codes}\n\n--help: {help}");
+}
+
+#[test]
+fn the_rego_example_decides_as_it_reads() {
+    let directory = TempDir::new().unwrap();
+    let blocks = blocks(README, "rego");
+    assert_eq!(blocks.len(), 1);
+    std::fs::write(directory.path().join("tools.rego"), blocks[0]).unwrap();
+    std::fs::create_dir(directory.path().join("cases")).unwrap();
+    let cases = r#"
+- {name: a researcher may, input: {tool: web_fetch, user: {roles: [researcher]}}, expect: allow}
+- {name: others may not, input: {tool: web_fetch}, expect: {deny: web_fetch is for researchers}}
+- {name: other tools are open, input: {tool: calculator}, expect: allow}
+"#;
+    std::fs::write(directory.path().join("cases/example.yaml"), cases).unwrap();
+    let config = PolicyConfig { directory: Some(directory.path().to_owned()), ..PolicyConfig::default() };
+    let results = sekisho::policy::cases::run(&config).unwrap();
+    assert_eq!(results.len(), 3);
+    assert!(results.iter().all(|result| result.problem.is_none()), "{results:?}");
+}
+
+/// Every key of an object, and of the objects in it.
+fn keys(value: &Value) -> BTreeSet<String> {
+    let members = value.as_object().into_iter().flatten();
+    members.flat_map(|(key, member)| keys(member).into_iter().chain([key.clone()])).collect()
+}
+
+#[tokio::test]
+async fn the_policy_input_has_the_fields_listed() {
+    let directory = TempDir::new().unwrap();
+    let policies = directory.path().join("policies");
+    std::fs::create_dir(&policies).unwrap();
+    let telltale = "package tools\ndeny[msg] { msg := json.marshal(input) }\n";
+    std::fs::write(policies.join("tools.rego"), telltale).unwrap();
+    let app = TestApp::in_directory(directory, &format!("policy: {{directory: '{}'}}", policies.display())).await;
+    let request = app.post("/tools/echo/execute").json(&json!({"session_id": "s"}));
+    let (_, reply) = answer(request).await;
+    let input = reply["receipt"]["policy"]["reasons"][0].as_str().unwrap_or_else(|| panic!("{reply}"));
+    let input: Value = serde_json::from_str(input).unwrap();
+    let listed = blocks(section("Policies"), "json")[0].split('"').skip(1).step_by(2).filter(|name| *name != "…");
+    assert_eq!(set(listed), keys(&input));
+}
+
+/// A configuration in which one key, named by its path, has a value.
+fn with_key(key: &str, value: &str) -> Option<Config> {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("sekisho.yaml");
+    let depth = key.split('.').count();
+    let yaml = format!("{{{}: {value}{}", key.replace('.', ": {"), "}".repeat(depth));
+    std::fs::write(&file, yaml).unwrap();
+    Config::load(Some(&file), &Environment::default()).ok()
+}
+
+#[test]
+fn every_environment_variable_sets_the_key_beside_it() {
+    let values = [("7", "7"), ("0.25", "0.25"), ("127.0.0.1:7", "'127.0.0.1:7'"), ("a.example", "[a.example]")];
+    let mut compared = 0;
+    for row in rows(section("Configuration")) {
+        let (variables, keys) = (code_spans(row[0]), code_spans(row[1]));
+        if !variables.iter().all(|variable| variable.chars().all(|c| c.is_ascii_uppercase() || c == '_')) {
+            continue;
+        }
+        assert!(keys.len() == variables.len() || keys.len() == 1, "{row:?}");
+        for (variable, key) in variables.iter().zip(keys.iter().cycle()) {
+            let tool = variable.trim_end_matches("_RATE_LIMIT").to_lowercase();
+            let key = key.replace("<tool>", &tool);
+            let honoured = values.iter().any(|(value, yaml)| {
+                let by_variable = Config::load(None, &Environment::from_iter([(*variable, *value)])).ok();
+                by_variable.is_some_and(|config| config != Config::default() && Some(config) == with_key(&key, yaml))
+            });
+            assert!(honoured, "{variable} does not set {key}");
+            compared += 1;
+        }
+    }
+    assert!(compared >= 17, "only {compared} variables were found");
+}
+
+#[test]
+fn the_topics_are_those_of_the_configuration() {
+    let schema = sekisho::config::json_schema();
+    let schema = serde_json::to_value(schema).unwrap();
+    let rows = rows(section("Configuration")).into_iter();
+    let listed = rows.flat_map(|row| code_spans(row[0])).filter(|name| !name.chars().any(char::is_uppercase));
+    assert_eq!(set(listed), set(schema["properties"].as_object().unwrap().keys().cloned()));
+}
+
+#[tokio::test]
+async fn the_endpoints_are_those_of_the_service() {
+    let app = TestApp::start().await;
+    let (_, document) = answer(app.get("/openapi.json")).await;
+    let mut listed = BTreeSet::new();
+    for route in rows(section("Endpoints")).into_iter().flat_map(|row| code_spans(row[0])) {
+        let (method, target) = route.split_once(' ').unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        let operation = &document["paths"][path][method.to_lowercase()];
+        let parameters: Vec<_> = operation["parameters"].as_array().into_iter().flatten().collect();
+        for name in query.split('&').filter_map(|pair| pair.split('=').next()).filter(|name| !name.is_empty()) {
+            let described = parameters.iter().any(|parameter| parameter["name"] == name && parameter["in"] == "query");
+            assert!(described, "{route}: {name} is no query parameter in {operation}");
+        }
+        listed.insert(format!("{} {path}", method.to_lowercase()));
+    }
+    let described = document["paths"].as_object().unwrap().iter().flat_map(|(path, operations)| {
+        operations.as_object().unwrap().keys().map(move |method| format!("{method} {path}"))
+    });
+    // The description does not describe itself.
+    assert_eq!(listed, described.chain(["get /openapi.json".to_owned()]).collect());
+}
+
+#[tokio::test]
+async fn the_metrics_are_those_exported() {
+    let app = TestApp::start().await;
+    let text = app.metrics().await;
+    let exported = text.lines().filter_map(|line| line.strip_prefix("# HELP shannon_")?.split(' ').next());
+    assert_eq!(set(rows(section("Metrics")).into_iter().flat_map(|row| code_spans(row[0]))), set(exported));
+}
+
+#[test]
+fn the_tools_are_those_offered() {
+    let directory = TempDir::new().unwrap();
+    let output = sekisho(&directory).args(["--json", "tools"]).output().unwrap();
+    let offered: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let offered = offered.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap());
+    // Only offered with a provider, as the table says.
+    let offered = set(offered.chain(["web_search"]));
+    assert_eq!(set(rows(section("Tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
+}
+
+/// Codes of features that do not exist yet; `cancelled` is nobody's answer, and told in the text.
+const NOT_ANSWERED: [&str; 9] = [
+    "cancelled",
+    "conversation_locked",
+    "sandbox_memory",
+    "sandbox_output",
+    "sandbox_timeout",
+    "sandbox_trap",
+    "tool_changed",
+    "unknown_result",
+    "warming_up",
+];
+
+#[test]
+fn the_error_codes_are_those_of_the_service() {
+    let source = include_str!("../../src/error.rs");
+    let codes =
+        source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.split('"').next());
+    let answered = codes.filter(|code| !NOT_ANSWERED.contains(code));
+    let listed = rows(section("Errors")).into_iter().flat_map(|row| {
+        // In the first cell only `success: false` stands in backticks.
+        code_spans(row[1])
+    });
+    assert_eq!(set(listed), set(answered));
+    assert!(section("Errors").contains("`cancelled`"));
+}
+
+/// The files and folders that the map names, `a/{b,c}.rs` spelled out.
+fn rooms() -> BTreeSet<String> {
+    let map = blocks(ARCHITECTURE, "").into_iter().find(|block| block.contains("main.rs")).unwrap();
+    let mut rooms = BTreeSet::new();
+    for word in map.split_whitespace().map(|word| word.trim_end_matches([',', ';'])) {
+        match (word.split_once('{'), word.split_once('}')) {
+            (Some((before, _)), Some((_, after))) => {
+                let names = &word[before.len() + 1..word.len() - after.len() - 1];
+                rooms.extend(names.split(',').map(|name| format!("{before}{name}{after}")));
+            }
+            _ if word.ends_with(".rs") || word.ends_with('/') => _ = rooms.insert(word.to_owned()),
+            _ => {}
+        }
+    }
+    rooms
+}
+
+#[test]
+fn the_map_shows_every_room_and_none_that_is_not_there() {
+    let source = std::path::Path::new(ROOT).join("src");
+    let rooms = rooms();
+    let missing = |room: &&String| !source.join(room).exists();
+    assert_eq!(rooms.iter().find(missing), None);
+    let files = std::fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let unnamed: Vec<_> = files.filter(|name| name.ends_with(".rs") && !rooms.contains(name)).collect();
+    assert_eq!(unnamed, Vec::<String>::new());
+}
