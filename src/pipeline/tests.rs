@@ -59,10 +59,10 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     pub(super) fn around(script: Scripted) -> Self {
-        Self::with(Config::default(), Metadata::default(), script)
+        Self::with(&Config::default(), Metadata::default(), script)
     }
 
-    pub(super) fn with(config: Config, metadata: Metadata, script: Scripted) -> Self {
+    pub(super) fn with(config: &Config, metadata: Metadata, script: Scripted) -> Self {
         let (state, runs) = (TempDir::new().unwrap(), Arc::new(AtomicUsize::new(0)));
         let metadata = Metadata { name: "scripted".into(), cost_per_use: cents(10), idempotent: true, ..metadata };
         let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}});

@@ -75,7 +75,7 @@ async fn a_failure_is_charged_when_the_tool_reports_it_and_refunded_otherwise() 
 async fn a_retry_does_not_go_where_the_circuit_has_opened_meanwhile() {
     let mut config = Config::default();
     config.breaker.consecutive_failures = 1;
-    let checkpoint = Checkpoint::with(config, Metadata::default(), unreachable());
+    let checkpoint = Checkpoint::with(&config, Metadata::default(), unreachable());
     let others = async {
         sleep(Duration::from_millis(100)).await;
         checkpoint.fail_upstream();
@@ -90,7 +90,7 @@ async fn a_retry_does_not_go_where_the_circuit_has_opened_meanwhile() {
 async fn no_wait_begins_that_the_deadline_would_cut() {
     let mut config = Config::default();
     config.execution.backoff_base_seconds = 10.0;
-    let checkpoint = Checkpoint::with(config, with_timeout(2), unreachable());
+    let checkpoint = Checkpoint::with(&config, with_timeout(2), unreachable());
     let started = Instant::now();
     assert_eq!(checkpoint.execute().await.unwrap_err().attempts(), 1);
     assert!(started.elapsed() < Duration::from_millis(50));
@@ -99,7 +99,7 @@ async fn no_wait_begins_that_the_deadline_would_cut() {
 #[tokio::test(start_paused = true)]
 async fn attempts_end_by_themselves_and_all_of_them_at_the_deadline() {
     let script = Scripted { takes: Duration::from_secs(3_600), ..unreachable() };
-    let checkpoint = Checkpoint::with(Config::default(), with_timeout(15), script);
+    let checkpoint = Checkpoint::with(&Config::default(), with_timeout(15), script);
     let started = Instant::now();
     let told = checkpoint.execute().await.unwrap_err();
     // Ten seconds, a wait, and what is left.

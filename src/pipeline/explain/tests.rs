@@ -9,15 +9,15 @@ use crate::registry::Metadata;
 fn checkpoint(metadata: Metadata) -> Checkpoint {
     let mut config = Config::default();
     config.breaker.consecutive_failures = 1;
-    Checkpoint::with(config, metadata, Scripted::answering(|_| Ok(ToolOutput::default())))
+    Checkpoint::with(&config, metadata, Scripted::answering(|_| Ok(ToolOutput::default())))
 }
 
-fn arguments(value: serde_json::Value) -> Arguments {
+fn arguments(value: &serde_json::Value) -> Arguments {
     value.as_object().unwrap().clone()
 }
 
 /// Whether each stage passes, in order.
-fn verdicts(checkpoint: &Checkpoint, value: serde_json::Value) -> Vec<(Stage, Option<bool>)> {
+fn verdicts(checkpoint: &Checkpoint, value: &serde_json::Value) -> Vec<(Stage, Option<bool>)> {
     let verdicts = checkpoint.pipeline.explain(&call(), arguments(value));
     assert!(verdicts.iter().all(|verdict| !verdict.because.is_empty()));
     verdicts.iter().map(|verdict| (verdict.stage, verdict.passes)).collect()
@@ -38,7 +38,7 @@ fn expected(validate: bool, policy: Option<bool>, breaker: bool) -> Vec<(Stage, 
 async fn every_stage_is_asked_and_nothing_is_spent() {
     let checkpoint = checkpoint(Metadata::default());
     for _ in 0..1_000 {
-        assert_eq!(verdicts(&checkpoint, json!({"n": "3"})), expected(true, Some(true), true));
+        assert_eq!(verdicts(&checkpoint, &json!({"n": "3"})), expected(true, Some(true), true));
     }
     let Pipeline { budget, limits, breakers, .. } = &checkpoint.pipeline;
     assert_eq!((budget.held().tokens, limits.in_flight(), checkpoint.runs()), (0, 0, 0));
@@ -57,7 +57,7 @@ async fn a_tool_that_is_not_there_ends_it() {
 #[tokio::test]
 async fn policies_are_not_asked_about_arguments_that_do_not_fit() {
     let checkpoint = checkpoint(Metadata::default());
-    assert_eq!(verdicts(&checkpoint, json!({"n": []})), expected(false, None, true));
+    assert_eq!(verdicts(&checkpoint, &json!({"n": []})), expected(false, None, true));
 }
 
 #[tokio::test]
@@ -72,5 +72,5 @@ async fn a_denial_comes_with_its_reason_and_the_later_stages_are_asked_all_the_s
 async fn an_open_circuit_is_told() {
     let checkpoint = checkpoint(Metadata::default());
     checkpoint.fail_upstream();
-    assert_eq!(verdicts(&checkpoint, json!({})), expected(true, Some(true), false));
+    assert_eq!(verdicts(&checkpoint, &json!({})), expected(true, Some(true), false));
 }
