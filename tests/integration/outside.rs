@@ -28,13 +28,18 @@ async fn promtool_accepts_the_metrics() {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs schemathesis, named by the variable SCHEMATHESIS"]
-async fn schemathesis_finds_no_server_error() {
-    let app = TestApp::with("tools: {overrides: {sleep: {hidden: true}, panic: {hidden: true}}}").await;
+async fn schemathesis_finds_nothing_undescribed() {
+    // Tools that answer with a server error, or not at all, are found by the links between routes.
+    let hidden = ["sleep", "panic", "flood", "flaky"].map(|tool| format!("{tool}: {{hidden: true}}")).join(", ");
+    let app = TestApp::with(&format!("tools: {{overrides: {{{hidden}}}}}")).await;
     let program = std::env::var("SCHEMATHESIS").expect("SCHEMATHESIS names the program");
     let url = format!("{}/openapi.json", app.url);
     let judged = tokio::task::spawn_blocking(move || {
         Command::new(program)
-            .args(["run", &url, "--checks", "not_a_server_error,response_schema_conformance,content_type_conformance"])
+            // Whether data is good is for each tool's own schema to say, which the description does not know;
+            // and a batch tells what is wrong with one of its calls in that call's reply.
+            .args(["run", &url, "--checks", "all"])
+            .args(["--exclude-checks", "positive_data_acceptance,negative_data_rejection"])
             .args(["--max-examples", "40", "--seed", "1", "--request-timeout", "20"])
             .output()
             .unwrap()
