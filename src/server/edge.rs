@@ -8,6 +8,7 @@ use std::panic::AssertUnwindSafe;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::HOST;
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Request, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -53,7 +54,7 @@ const NOT_OUR_NAME: &str =
 /// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
 /// anonymous caller there: on loopback, only loopback's names are answered.
 fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    let authority = uri.authority().map(|authority| authority.as_str());
+    let authority = uri.authority().map(Authority::as_str);
     let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {
         return false;
     };
