@@ -176,6 +176,18 @@ async fn what_a_crash_leaves_behind_is_mended() {
 }
 
 #[tokio::test]
+async fn a_trail_that_is_removed_while_it_is_written_refuses_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("audit.jsonl");
+    let audit = open(&file, Durability::Strict).unwrap();
+    audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await.unwrap();
+    fs::remove_file(&file).unwrap();
+    let lost = audit.reserve().unwrap().write(&record(&call("calculator"))).wait().await;
+    assert_eq!(lost.unwrap_err().code(), ErrorCode::Internal);
+    assert_eq!(audit.reserve().unwrap_err().code(), ErrorCode::Overloaded);
+}
+
+#[tokio::test]
 async fn a_trail_has_one_writer() {
     let (_folder, file) = trail(1).await;
     let first = open(&file, Durability::Relaxed).unwrap();

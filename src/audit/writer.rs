@@ -4,7 +4,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -182,6 +182,10 @@ pub(super) struct TrailFile {
 
 impl Disk for TrailFile {
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        // What is written to a file without a name is gone when it is closed.
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed; restart to begin a new trail"));
+        }
         self.file.write_all(text)
     }
 

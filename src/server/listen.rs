@@ -16,6 +16,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::edge::Edge;
 use super::patience::Patience;
@@ -89,6 +91,8 @@ struct Connections {
     read_timeout: Duration,
     slots: Arc<Semaphore>,
     open: GracefulShutdown,
+    tasks: TaskTracker,
+    cut_off: CancellationToken,
 }
 
 impl Connections {
@@ -102,6 +106,8 @@ impl Connections {
             read_timeout,
             slots: Arc::new(Semaphore::new(config.max_connections)),
             open: GracefulShutdown::new(),
+            tasks: TaskTracker::new(),
+            cut_off: CancellationToken::new(),
         }
     }
 
@@ -125,9 +131,9 @@ impl Connections {
         let stream = TokioIo::new(Patience::new(stream, self.read_timeout));
         let service = service_fn(move |request| edge.clone().answer(request));
         let connection = self.http.serve_connection(stream, service).into_owned();
-        let connection = self.open.watch(connection);
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
+        let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
+        self.tasks.spawn(async move {
+            if let Some(Err(error)) = connection.await {
                 tracing::debug!(%error, "a connection broke off");
             }
             drop(slot);
@@ -135,14 +141,17 @@ impl Connections {
     }
 
     async fn finish(self, grace: Duration) {
-        let left = self.open.count();
         if tokio::time::timeout(grace, self.open.shutdown()).await.is_err() {
             tracing::warn!(
-                connections = left,
+                connections = self.tasks.len(),
                 grace_seconds = grace.as_secs(),
                 "calls were cut off at the end of the grace period"
             );
+            self.cut_off.cancel();
         }
+        // What was cut off is settled before the audit trail ends.
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 

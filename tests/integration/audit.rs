@@ -48,3 +48,18 @@ async fn under_strict_durability_a_reply_means_the_line_is_on_disk() {
         assert_eq!(text.lines().count(), n);
     }
 }
+
+#[tokio::test]
+async fn a_call_cut_off_by_the_end_of_the_grace_period_has_its_line() {
+    let app = TestApp::with("server: {shutdown_grace_seconds: 0}").await;
+    let request = app.post("/tools/sleep/execute").json(&json!({"arguments": {"ms": 60_000}}));
+    let call = tokio::spawn(request.send());
+    while app.gateway.pipeline.limits.in_flight() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let directory = app.stop().await;
+    assert!(call.await.unwrap().is_err());
+    let text = std::fs::read_to_string(directory.path().join("state/audit.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(line["status"], "cancelled");
+}
