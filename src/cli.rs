@@ -9,7 +9,6 @@ mod present;
 mod serve;
 mod tools;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -101,7 +100,10 @@ pub fn main() -> ExitCode {
     let Cli { common, command } = Cli::parse();
     let exit = match command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "sekisho", &mut io::stdout());
+            // Into memory first: it panics where it cannot write.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "sekisho", &mut script);
+            present::line(String::from_utf8_lossy(&script).trim_end());
             Exit::Done
         }
         Command::Check { print_schema: true } => present::json(&crate::config::json_schema()),

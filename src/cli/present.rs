@@ -1,6 +1,4 @@
 //! What a person sees on the terminal, and what a script does.
-#![expect(clippy::print_stderr, reason = "the terminal is this module's business")]
-
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -22,7 +20,11 @@ pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {
 
 /// A line of the answer. A reader that has gone (`| head`) is no reason to panic.
 pub(super) fn line(text: &str) {
-    let _gone = writeln!(io::stdout(), "{text}");
+    if let Err(error) = writeln!(io::stdout(), "{text}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        problem(&format!("the answer cannot be written: {error}"));
+    }
 }
 
 pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
@@ -34,5 +36,5 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
 
 /// What went wrong, on standard error.
 pub(super) fn problem(text: &str) {
-    eprintln!("sekisho: {text}");
+    let _gone = writeln!(io::stderr(), "sekisho: {text}");
 }

@@ -155,3 +155,17 @@ fn the_audit_trail_is_verified_from_the_terminal() {
     assert_eq!(verified.status.code(), Some(1));
     assert!(text(&verified).contains("line 1"), "{}", text(&verified));
 }
+
+/// Both ends of a pipe that nobody reads any more.
+fn closed_pipe() -> std::io::PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
+#[test]
+fn readers_that_have_gone_are_no_reason_to_panic() {
+    let directory = TempDir::new().unwrap();
+    for (arguments, exit) in [(&["completions", "bash"][..], 0), (&["tools"], 0), (&["call", "nothing"], 3)] {
+        let status = sekisho(&directory).args(arguments).stdout(closed_pipe()).stderr(closed_pipe()).status().unwrap();
+        assert_eq!(status.code(), Some(exit), "{arguments:?}");
+    }
+}
