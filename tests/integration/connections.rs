@@ -40,7 +40,7 @@ async fn a_request_that_breaks_http_is_told_so() {
     ];
     for (sent, expected) in cases {
         let answer = exchange(&app, sent.as_bytes()).await;
-        assert!(answer.starts_with(expected), "{:.60}: {answer:?}", sent);
+        assert!(answer.starts_with(expected), "{sent:.60}: {answer:?}");
     }
 }
 
