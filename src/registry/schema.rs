@@ -1,7 +1,7 @@
 //! What fits a tool: the compiled schemas of its arguments and its output (JSON Schema 2020-12).
 //!
 //! Schemas come from outside too, so nothing here fetches what a `$ref` names, a schema is bounded
-//! before it is compiled ([`bounds`](super::bounds)), and a pattern that backtracks for ever fails.
+//! before it is compiled (`bounds`), and a pattern that backtracks for ever fails.
 
 #[cfg(test)]
 mod tests;
