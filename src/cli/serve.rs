@@ -103,8 +103,9 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: 
         tracing::warn!("SIGHUP cannot be heard; changed files are still noticed");
         return;
     };
+    let mut watched = gateway.watched_files(file.as_deref());
+    let mut watcher = Watcher::new(watched.clone());
     loop {
-        let mut watcher = Watcher::new(gateway.watched_files(file.as_deref()));
         tokio::select! {
             _ = hang_up.recv() => {}
             () = watcher.changed() => {}
@@ -112,6 +113,11 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: 
         match load_config(file.as_deref(), listen) {
             Ok(config) => gateway.reload(config).await,
             Err(faults) => gateway.refuse_reload(&describe(&faults)),
+        }
+        let to_watch = gateway.watched_files(file.as_deref());
+        if to_watch != watched {
+            watcher = Watcher::new(to_watch.clone());
+            watched = to_watch;
         }
     }
 }

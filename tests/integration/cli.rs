@@ -89,8 +89,16 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(directory: &TempDir) -> Self {
-        let mut child =
-            sekisho(directory).args(["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_with(directory, &[])
+    }
+
+    fn start_with(directory: &TempDir, options: &[&str]) -> Self {
+        let mut child = sekisho(directory)
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(options)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;
@@ -118,6 +126,34 @@ fn a_running_gateway_is_asked_over_http() {
     assert!(text(&ask(&["tools", "search", "arithmetic"])).contains("calculator"));
     assert!(text(&ask(&["tools", "show", "calculator"])).contains("parameters"));
     assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
+}
+
+/// A changed file is taken over; a broken one, here told of by SIGHUP, leaves the running configuration.
+#[test]
+fn a_changed_file_is_taken_over_while_it_runs() {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("sekisho.yaml");
+    std::fs::write(&file, "").unwrap();
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let until = |path: &str, wanted: &dyn Fn(&str) -> bool| {
+        let started = std::time::Instant::now();
+        while started.elapsed().as_secs() < 20 {
+            let told = Command::new("curl").args(["-s", &format!("{}{path}", serving.url)]).output().unwrap();
+            if wanted(&String::from_utf8_lossy(&told.stdout)) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
+    };
+    assert!(until("/tools/list", &|names| names.contains("json_query")));
+    std::fs::write(&file, "tools: {overrides: {json_query: {hidden: true}}}").unwrap();
+    assert!(until("/tools/list", &|names| !names.contains("json_query")), "the change went unnoticed");
+    std::fs::write(&file, "tools: {no_such_key: 1}").unwrap();
+    let pid = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
+    assert!(until("/readyz", &|ready| ready.contains("no_such_key")), "the broken file went unnoticed");
+    assert!(until("/tools/list", &|names| names.starts_with('[') && !names.contains("json_query")));
 }
 
 /// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.
