@@ -7,6 +7,7 @@ mod listen;
 mod patience;
 mod reply;
 mod request;
+mod select;
 mod tools;
 mod v1;
 
@@ -33,6 +34,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::execute))
         .routes(routes!(tools::execute_named))
         .routes(routes!(tools::batch_execute))
+        .routes(routes!(select::select))
         .routes(routes!(v1::list))
         .routes(routes!(v1::show))
         .routes(routes!(v1::execute))

@@ -19,4 +19,5 @@ mod outside;
 mod policy;
 mod readme;
 mod reload;
+mod select;
 mod upstream;

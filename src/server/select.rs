@@ -1,0 +1,103 @@
+//! `POST /tools/select`: which tools fit a task.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::documentation::ReplyBody;
+use super::reply;
+use super::request::{Origin, json_body};
+use crate::call::Arguments;
+use crate::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::registry::Snapshot;
+
+/// Longest task, in bytes: a description, not a document.
+const LONGEST_TASK: usize = 16 << 10;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SelectRequest {
+    /// What is to be done, in words.
+    #[schema(min_length = 1)]
+    task: String,
+    /// What else is known of it; strings in it are words to look for, too.
+    #[schema(value_type = Option<Object>)]
+    context: Option<Map<String, Value>>,
+    #[serde(default = "excluded")]
+    exclude_dangerous: bool,
+    #[serde(default = "default_max_tools")]
+    #[schema(minimum = 1)]
+    max_tools: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Selection<'a> {
+    /// Names, the best first.
+    selected_tools: Vec<&'a str>,
+    /// Calls ready to be made; a search knows none.
+    calls: Vec<SelectedCall>,
+    /// Who chose: `search` (BM25 over names, descriptions and parameters).
+    provider_used: &'static str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct SelectedCall {
+    tool_name: String,
+    #[schema(value_type = Object)]
+    parameters: Arguments,
+}
+
+/// The tools that fit a task.
+#[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
+    responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn select(
+    _origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, CallError> {
+    let request: SelectRequest = json_body(&gateway, &headers, body).await?;
+    request.check()?;
+    let snapshot = gateway.pipeline.registry.snapshot();
+    let selected_tools = request.search(&snapshot);
+    Ok(reply::json(StatusCode::OK, &Selection { selected_tools, calls: Vec::new(), provider_used: "search" }))
+}
+
+impl SelectRequest {
+    fn check(&self) -> Result<(), CallError> {
+        let problem = if self.task.trim().is_empty() {
+            "`task` is empty; say in a few words what is to be done".to_owned()
+        } else if self.task.len() > LONGEST_TASK {
+            format!("`task` is longer than {LONGEST_TASK} bytes; say it shorter")
+        } else if self.max_tools == 0 {
+            "`max_tools` must be 1 or more".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(CallError::new(ErrorCode::InvalidRequest, problem))
+    }
+
+    fn search<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a str> {
+        let known = self.context.iter().flatten().filter_map(|(_, value)| value.as_str());
+        let query = [self.task.as_str()].into_iter().chain(known).collect::<Vec<_>>().join(" ");
+        // All of them: dangerous ones are left out before the best are counted.
+        let found = snapshot.search(&query, snapshot.tools().len()).into_iter().map(|(tool, _)| tool);
+        let fitting = found.filter(|tool| !(self.exclude_dangerous && tool.metadata.dangerous));
+        fitting.take(self.max_tools).map(|tool| tool.name()).collect()
+    }
+}
+
+fn excluded() -> bool {
+    true
+}
+
+fn default_max_tools() -> usize {
+    2
+}
