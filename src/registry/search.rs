@@ -3,7 +3,7 @@
 //! Ranking after Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
 //! (2009), with fields weighted as in its BM25F (§3.6): a word in the name tells more than one in a description.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -28,7 +28,7 @@ const LONGEST_ENDING: usize = 3;
 const SHORTEST_STEM: usize = 5;
 /// Words looked up for one beginning.
 const MOST_COMPLETIONS: usize = 64;
-/// Words of a query that are looked at.
+/// Different words of a query that are looked at, the first ones.
 const LONGEST_QUERY: usize = 32;
 
 /// The words of all tools, and how much each tells of each tool.
@@ -66,9 +66,9 @@ impl SearchIndex {
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(usize, f64)> {
         let mut scores = vec![0.0; self.tools];
         let mut best = vec![0.0; self.tools];
+        let mut seen = HashSet::new();
         let mut asked = words(query);
-        asked.sort_unstable();
-        asked.dedup();
+        asked.retain(|word| seen.insert(word.clone()));
         for word in asked.iter().take(LONGEST_QUERY) {
             // A tool that has a word in several forms is not better than one that has it once.
             best.fill(0.0);

@@ -203,6 +203,14 @@ fn the_tool_that_answers_best_comes_first() {
 }
 
 #[test]
+fn a_long_query_is_looked_at_from_its_beginning() {
+    let snapshot = searchable(&[("web_search", "Looks things up", json!({}))]);
+    let filler: String = (0..100).map(|n| format!(" a{n}")).collect();
+    assert_eq!(snapshot.search(&format!("search{filler}"), 1).len(), 1);
+    assert!(snapshot.search(&format!("{filler} search"), 1).is_empty());
+}
+
+#[test]
 fn equals_stand_in_the_order_of_their_names() {
     let snapshot = searchable(&[("b_x", "", json!({})), ("c_x", "", json!({})), ("a_x", "", json!({}))]);
     let found: Vec<_> = snapshot.search("x", 10).into_iter().map(|(tool, _)| tool.name()).collect();
