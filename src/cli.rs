@@ -5,6 +5,7 @@ mod call;
 mod check;
 mod client;
 mod explain;
+mod import;
 mod present;
 mod serve;
 mod tools;
@@ -74,6 +75,11 @@ enum Command {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
+    /// See what an API's document becomes: `sekisho import openapi api.yaml --report`.
+    Import {
+        #[command(subcommand)]
+        command: import::ImportCommand,
+    },
     /// Print completions for a shell: `source <(sekisho completions bash)`.
     Completions { shell: Shell },
 }
@@ -113,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
+        Command::Import { command } => import::run(&common, command),
     };
     exit.into()
 }

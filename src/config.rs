@@ -10,6 +10,7 @@ mod breaker;
 mod budget;
 mod execution;
 mod limits;
+mod openapi;
 mod outbound;
 mod policy;
 mod secret;
@@ -46,6 +47,7 @@ pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
 pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
+pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
 pub use self::schema::json_schema;
@@ -68,6 +70,7 @@ pub struct Config {
     pub server: ServerConfig,
     pub auth: AuthConfig,
     pub tools: ToolsConfig,
+    pub openapi: OpenApiConfig,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
     pub budget: BudgetConfig,
@@ -160,6 +163,7 @@ impl Config {
         self.server.check(&mut findings);
         self.auth.check(&mut findings);
         self.tools.check(&mut findings);
+        self.openapi.check(&mut findings);
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);
         self.budget.check(&mut findings);

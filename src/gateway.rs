@@ -20,7 +20,7 @@ use crate::call::Deadline;
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::outbound::Outbound;
+use crate::outbound::{DomainList, Outbound};
 use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
 use crate::readiness::Readiness;
@@ -28,6 +28,7 @@ use crate::registry::{Registry, Snapshot};
 use crate::session::Sessions;
 use crate::sources::Source;
 use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::openapi::{Collections, Loader};
 use crate::store::Store;
 
 /// The running service, whatever faces it has.
@@ -41,6 +42,8 @@ pub struct Gateway {
     workspaces: Workspaces,
     /// Beside the built-in tools, which a reload may configure anew.
     sources: Vec<Box<dyn Source>>,
+    loader: Loader,
+    collections: ArcSwap<Collections>,
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
@@ -83,7 +86,11 @@ impl Gateway {
         let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
         let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
         let workspaces = workspaces(&config);
-        let snapshot = snapshot(&config, &outbound, &workspaces, &sources, &metrics)?;
+        let loader = loader(&config, &outbound)?;
+        let collections = Collections::load(&config.openapi, &loader, &Collections::default()).await;
+        let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone());
+        let snapshot = snapshot(&config, &builtin, &sources, &collections, &metrics)?;
+        tell_what_is_broken(&readiness, &Collections::default(), &collections);
         let authenticator = authenticator(&config, &outbound).await?;
         let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
 
@@ -116,6 +123,8 @@ impl Gateway {
             outbound,
             workspaces,
             sources,
+            loader,
+            collections: ArcSwap::from_pointee(collections),
             store,
             usage,
             background: TaskTracker::new(),
@@ -127,6 +136,11 @@ impl Gateway {
 
     pub fn config(&self) -> Guard<Arc<Config>> {
         self.config.load()
+    }
+
+    /// What reads OpenAPI documents.
+    pub fn loader(&self) -> &Loader {
+        &self.loader
     }
 
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
@@ -160,8 +174,9 @@ impl Gateway {
 
     /// What a change of should lead to a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
-        let policies = self.config().policy.directory.clone();
-        config_file.map(Path::to_owned).into_iter().chain(policies).collect()
+        let config = self.config();
+        let policies = config.policy.directory.iter();
+        config_file.into_iter().map(Path::to_owned).chain(policies.chain(config.openapi.files()).cloned()).collect()
     }
 
     /// Ends what runs in the background and writes down what is not yet. Calls are over by now.
@@ -180,7 +195,10 @@ impl Gateway {
         // Who may come in without a key goes by the address really listened on, not by the next one.
         config.server = running.server.clone();
         let metrics = &self.pipeline.settlement.metrics;
-        let snapshot = snapshot(&config, &self.outbound, &self.workspaces, &self.sources, metrics)?;
+        let before = self.collections.load_full();
+        let collections = Collections::load(&config.openapi, &self.loader, &before).await;
+        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone());
+        let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
         let authenticator = authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
@@ -189,6 +207,8 @@ impl Gateway {
         self.pipeline.replies.reconfigure(&config.session);
         self.sessions.reconfigure(&config.session);
         self.pipeline.registry.replace(snapshot);
+        tell_what_is_broken(&self.readiness, &before, &collections);
+        self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
         self.config.store(Arc::new(config));
         Ok(())
@@ -224,30 +244,49 @@ impl Gateway {
     }
 }
 
-/// The tools that a configuration offers, without starting anything.
+/// The tools that a configuration offers, and the collections some of them come from, without starting anything.
 ///
 /// # Errors
 /// Names and schemas that cannot be registered.
-pub fn registry_of(config: &Config) -> Result<Snapshot, CannotStart> {
+pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
     let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    snapshot(config, &outbound, &workspaces(config), &[], &metrics)
+    let loader = loader(config, &outbound)?;
+    let collections = Collections::load(&config.openapi, &loader, &Collections::default()).await;
+    let builtin = Builtin::new(&config.tools, outbound, workspaces(config));
+    let snapshot = snapshot(config, &builtin, &[], &collections, &metrics)?;
+    Ok((snapshot, collections))
 }
 
 fn workspaces(config: &Config) -> Workspaces {
     Workspaces::new(config.workspaces_directory(), &config.tools.workspace)
 }
 
+fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
+    let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(in_part("outbound"))?;
+    Ok(Loader::new(outbound.clone(), allowed))
+}
+
+/// A broken collection degrades the service and stops nothing else.
+fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collections) {
+    let component = |name: &String| format!("openapi:{name}");
+    for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
+        readiness.restore(&component(name));
+    }
+    for (name, reason) in &now.broken {
+        readiness.degrade(&component(name), reason);
+    }
+}
+
 fn snapshot(
     config: &Config,
-    outbound: &Outbound,
-    workspaces: &Workspaces,
+    builtin: &Builtin,
     sources: &[Box<dyn Source>],
+    collections: &Collections,
     metrics: &Metrics,
 ) -> Result<Snapshot, CannotStart> {
-    let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone());
     let mut offer = builtin.tools();
-    for source in sources {
+    for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
         let more = source.tools();
         offer.tools.extend(more.tools);
         offer.unavailable.extend(more.unavailable);

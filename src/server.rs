@@ -4,6 +4,7 @@ mod documentation;
 mod edge;
 mod health;
 mod listen;
+mod openapi;
 mod patience;
 mod reply;
 mod request;
@@ -35,6 +36,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::execute_named))
         .routes(routes!(tools::batch_execute))
         .routes(routes!(select::select))
+        .routes(routes!(openapi::validate))
         .routes(routes!(v1::list))
         .routes(routes!(v1::show))
         .routes(routes!(v1::execute))

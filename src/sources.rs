@@ -1,6 +1,7 @@
 //! Where tools come from: a [`Source`] describes tools, an [`Executor`] runs one.
 
 pub mod builtin;
+pub mod openapi;
 
 use std::fmt;
 use std::future::Future;
@@ -38,6 +39,7 @@ pub struct Unavailable {
 }
 
 /// A tool as its source describes it, before configuration has its say.
+#[derive(Clone)]
 pub struct ToolDefinition {
     pub metadata: Metadata,
     /// JSON Schema 2020-12 of the arguments, `type: object`.

@@ -1,22 +1,25 @@
 //! `sekisho check`: configuration, policies and tools, each fault with where it stands.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 
 use super::{Common, Exit, describe, load_config, present};
 use crate::config::Config;
 use crate::gateway;
 use crate::policy;
+use crate::sources::openapi::Collections;
 
 /// One part that was looked at.
 struct Finding {
-    part: &'static str,
+    part: Cow<'static, str>,
     /// What is wrong; `Ok` says what is right.
     verdict: Result<String, String>,
 }
 
 pub(super) fn run(common: &Common) -> Exit {
     let findings = match load_config(common.config.as_deref(), None) {
-        Err(faults) => vec![Finding { part: "configuration", verdict: Err(describe(&faults)) }],
+        Err(faults) => vec![Finding { part: "configuration".into(), verdict: Err(describe(&faults)) }],
         Ok(config) => look_at(&config),
     };
     let broken = findings.iter().any(|finding| finding.verdict.is_err());
@@ -25,28 +28,43 @@ pub(super) fn run(common: &Common) -> Exit {
 }
 
 fn look_at(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![Finding { part: "configuration", verdict: Ok("in order".into()) }];
+    let mut findings = vec![Finding { part: "configuration".into(), verdict: Ok("in order".into()) }];
     let policies = policy::Policy::load(&config.policy);
     findings.push(Finding {
-        part: "policies",
+        part: "policies".into(),
         verdict: policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults)),
     });
     if policies.is_ok() {
-        findings.push(Finding { part: "policy cases", verdict: run_cases(config) });
+        findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config) });
     }
-    match gateway::registry_of(config) {
-        Err(problem) => findings.push(Finding { part: "tools", verdict: Err(problem.to_string()) }),
-        Ok(snapshot) => {
+    let Some(runtime) = super::serve::runtime() else { return findings };
+    match runtime.block_on(gateway::registry_of(config)) {
+        Err(problem) => findings.push(Finding { part: "tools".into(), verdict: Err(problem.to_string()) }),
+        Ok((snapshot, collections)) => {
+            findings.extend(look_at_collections(&collections));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
-            findings.push(Finding { part: "tools", verdict: Ok(names.join(", ")) });
+            findings.push(Finding { part: "tools".into(), verdict: Ok(names.join(", ")) });
             let missing = snapshot.unavailable().iter().map(|missing| format!("{}: {}", missing.tool, missing.reason));
             let missing: Vec<_> = missing.collect();
             if !missing.is_empty() {
-                findings.push(Finding { part: "not offered", verdict: Ok(missing.join("\n")) });
+                findings.push(Finding { part: "not offered".into(), verdict: Ok(missing.join("\n")) });
             }
         }
     }
     findings
+}
+
+/// What was made of each document, or why nothing was.
+fn look_at_collections(collections: &Collections) -> impl Iterator<Item = Finding> {
+    let finding = |name: &String, verdict| Finding { part: format!("openapi:{name}").into(), verdict };
+    let loaded = collections.loaded.iter().map(move |(name, collection)| {
+        let report = &collection.report;
+        let (lost, approximated) = (report.lost.len(), report.approximated.len());
+        let (operations, tools) = (report.operations, report.tools);
+        let says = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
+        finding(name, Ok(says))
+    });
+    loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
 }
 
 fn run_cases(config: &Config) -> Result<String, String> {
@@ -74,8 +92,8 @@ fn show(common: &Common, findings: Vec<Finding>) {
         return;
     }
     let row = |finding: Finding| match finding.verdict {
-        Ok(says) => vec![finding.part.to_owned(), "ok".to_owned(), says],
-        Err(says) => vec![finding.part.to_owned(), "BROKEN".to_owned(), says],
+        Ok(says) => vec![finding.part.into_owned(), "ok".to_owned(), says],
+        Err(says) => vec![finding.part.into_owned(), "BROKEN".to_owned(), says],
     };
     present::table(&["part", "", ""], findings.into_iter().map(row).collect());
 }

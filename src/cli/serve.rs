@@ -66,7 +66,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
     })
 }
 
-fn runtime() -> Option<Runtime> {
+pub(super) fn runtime() -> Option<Runtime> {
     match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => Some(runtime),
         Err(error) => {

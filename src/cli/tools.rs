@@ -24,17 +24,20 @@ pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
         Some(server) => Remote::new(server)
             .and_then(|remote| ask(&remote, command))
             .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
-        None => with_config(common, |config| match gateway::registry_of(&config) {
-            Ok(snapshot) => match look_up(&snapshot, command) {
-                Ok(answer) => show(common, command, &answer),
+        None => with_config(common, |config| {
+            let Some(runtime) = super::serve::runtime() else { return Exit::Misconfigured };
+            match runtime.block_on(gateway::registry_of(&config)) {
+                Ok((snapshot, _)) => match look_up(&snapshot, command) {
+                    Ok(answer) => show(common, command, &answer),
+                    Err(problem) => {
+                        present::problem(&problem);
+                        Exit::Failed
+                    }
+                },
                 Err(problem) => {
-                    present::problem(&problem);
-                    Exit::Failed
+                    present::problem(&problem.to_string());
+                    Exit::Misconfigured
                 }
-            },
-            Err(problem) => {
-                present::problem(&problem.to_string());
-                Exit::Misconfigured
             }
         }),
     }

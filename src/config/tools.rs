@@ -68,9 +68,9 @@ impl ToolsConfig {
     }
 }
 
-const TOOL_NAME_RULE: &str = "use 1 to 64 letters, digits, `_` and `-`: model APIs accept no more";
+pub(super) const TOOL_NAME_RULE: &str = "use 1 to 64 letters, digits, `_` and `-`: model APIs accept no more";
 
-fn is_tool_name(name: &str) -> bool {
+pub(super) fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 

@@ -112,6 +112,18 @@ impl Origin {
         }
     }
 
+    /// What the route does is the work of such a role alone.
+    ///
+    /// # Errors
+    /// `denied`, with the role that is missing.
+    pub(super) fn require_role(&self, role: &str) -> Result<(), CallError> {
+        if self.caller.has_role(role) {
+            return Ok(());
+        }
+        let message = format!("this needs the role `{role}`; call with a key that holds it");
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
     fn call(
         &self,
         tool: String,

@@ -15,6 +15,7 @@ mod leaks;
 mod limits;
 mod listing;
 mod observability;
+mod openapi;
 mod outside;
 mod policy;
 mod readme;

@@ -47,6 +47,29 @@ outbound:
 #[test]
 fn every_rule_of_the_check_bites() {
     for (text, setting) in [
+        ("openapi: {collections: {a b: {spec_inline: x}}}", "openapi.collections.a b"),
+        ("openapi: {collections: {a: {}}}", "openapi.collections.a"),
+        ("openapi: {collections: {a: {spec_inline: x, spec_file: y}}}", "openapi.collections.a"),
+        ("openapi: {collections: {a: {spec_url: 'file:///x'}}}", "openapi.collections.a.spec_url"),
+        ("openapi: {collections: {a: {spec_inline: x, base_url: 'ftp://x'}}}", "openapi.collections.a.base_url"),
+        ("openapi: {collections: {a: {spec_inline: x, auth_type: bearer}}}", "openapi.collections.a.auth_config.token"),
+        (
+            "openapi: {collections: {a: {spec_inline: x, auth_type: basic, auth_config: {username: u}}}}",
+            "openapi.collections.a.auth_config.password",
+        ),
+        ("openapi: {collections: {a: {spec_inline: x, category: ''}}}", "openapi.collections.a.category"),
+        (
+            "openapi: {collections: {a: {spec_inline: x, base_cost_per_use: -1}}}",
+            "openapi.collections.a.base_cost_per_use",
+        ),
+        ("openapi: {collections: {a: {spec_inline: x, operations: ['']}}}", "openapi.collections.a.operations[0]"),
+        ("openapi: {collections: {a: {spec_inline: x, rate_limit: 0}}}", "openapi.collections.a.rate_limit"),
+        ("openapi: {collections: {a: {spec_inline: x, timeout_seconds: 0}}}", "openapi.collections.a.timeout_seconds"),
+        (
+            "openapi: {collections: {a: {spec_inline: x, max_response_bytes: 0}}}",
+            "openapi.collections.a.max_response_bytes",
+        ),
+        ("openapi: {adapters: {a: {response: ' '}}}", "openapi.adapters.a.response"),
         ("server: {max_body_bytes: 0}", "server.max_body_bytes"),
         ("server: {max_connections: 0}", "server.max_connections"),
         ("server: {read_timeout_seconds: 0}", "server.read_timeout_seconds"),

@@ -1,0 +1,208 @@
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use rust_decimal::Decimal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::Secret;
+use super::check::Findings;
+use super::schema::Money;
+use super::tools::{TOOL_NAME_RULE, is_tool_name};
+
+/// Documents whose operations are offered as tools.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct OpenApiConfig {
+    /// By name, which stands before the names of the tools: `NAME__OPERATION`.
+    pub collections: BTreeMap<String, CollectionSettings>,
+    /// By vendor.
+    pub adapters: BTreeMap<String, AdapterConfig>,
+}
+
+impl OpenApiConfig {
+    /// The files that collections are read from; a change of one is a reason to reload.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.collections.values().flat_map(|settings| settings.spec_file.iter().chain(&settings.overlays))
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        for (name, settings) in &self.collections {
+            let setting = format!("openapi.collections.{name}");
+            if !is_tool_name(name) {
+                findings.add(&setting, "is not a name for a collection", TOOL_NAME_RULE);
+            }
+            settings.check(&setting, findings);
+        }
+        for (vendor, adapter) in &self.adapters {
+            let setting = format!("openapi.adapters.{vendor}.response");
+            if adapter.response.as_ref().is_some_and(|expression| expression.trim().is_empty()) {
+                findings.add(setting, "is empty", "write a JMESPath expression, or leave the setting out");
+            }
+        }
+    }
+}
+
+/// One document and how its operations are offered. The defaults are those of the specification.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CollectionSettings {
+    /// Where the document stands; one of the three `spec_` settings is given.
+    pub spec_url: Option<Url>,
+    /// A file of this machine: for the configuration only.
+    pub spec_file: Option<PathBuf>,
+    /// The document itself, as JSON or YAML.
+    pub spec_inline: Option<String>,
+    pub auth_type: AuthType,
+    pub auth_config: AuthSettings,
+    pub category: String,
+    /// Price of one call in USD.
+    #[schemars(with = "Money")]
+    pub base_cost_per_use: Decimal,
+    /// Only operations with these ids; empty: all.
+    pub operations: Vec<String>,
+    /// Only operations with one of these tags; empty: all.
+    pub tags: Vec<String>,
+    /// In place of the document's servers.
+    pub base_url: Option<Url>,
+    /// Calls a minute for each caller and tool.
+    pub rate_limit: u32,
+    /// Longest run of one call.
+    pub timeout_seconds: f64,
+    /// Most bytes of one answer, decompressed.
+    pub max_response_bytes: usize,
+    /// Overlay 1.0 documents, applied in this order before the document is read.
+    pub overlays: Vec<PathBuf>,
+    /// The adapter to use; `auth_config.vendor` means the same.
+    pub vendor_adapter: Option<String>,
+}
+
+impl Default for CollectionSettings {
+    fn default() -> Self {
+        Self {
+            spec_url: None,
+            spec_file: None,
+            spec_inline: None,
+            auth_type: AuthType::None,
+            auth_config: AuthSettings::default(),
+            category: "api".into(),
+            base_cost_per_use: Decimal::new(1, 3),
+            operations: Vec::new(),
+            tags: Vec::new(),
+            base_url: None,
+            rate_limit: 30,
+            timeout_seconds: 30.0,
+            max_response_bytes: 10 << 20,
+            overlays: Vec::new(),
+            vendor_adapter: None,
+        }
+    }
+}
+
+impl CollectionSettings {
+    /// The adapter's name; an adapter that is named but not declared is a warning, no failure (E40).
+    pub fn adapter_name(&self) -> Option<&str> {
+        self.vendor_adapter.as_deref().or(self.auth_config.vendor.as_deref())
+    }
+
+    /// What makes no sense although every type is right; `setting` is where the collection stands.
+    pub(super) fn check(&self, setting: &str, findings: &mut Findings) {
+        let at = |key: &str| format!("{setting}.{key}");
+        self.check_origin(setting, findings);
+        self.auth_config.check(self.auth_type, &at("auth_config"), findings);
+        findings.name(&at("category"), &self.category);
+        if self.base_cost_per_use < Decimal::ZERO {
+            findings.add(at("base_cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+        }
+        findings.names(&at("operations"), &self.operations);
+        findings.names(&at("tags"), &self.tags);
+        findings.above_zero(&at("rate_limit"), self.rate_limit);
+        findings.duration(&at("timeout_seconds"), self.timeout_seconds);
+        findings.above_zero(&at("max_response_bytes"), self.max_response_bytes);
+    }
+
+    fn check_origin(&self, setting: &str, findings: &mut Findings) {
+        let given = [self.spec_url.is_some(), self.spec_file.is_some(), self.spec_inline.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 {
+            let message = "needs one of `spec_url`, `spec_file` and `spec_inline`";
+            findings.add(setting, message, "say where its document stands, once");
+        }
+        for (key, url) in [("spec_url", &self.spec_url), ("base_url", &self.base_url)] {
+            if url.as_ref().is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
+                let advice = "write it like https://api.example.com/openapi.json";
+                findings.add(format!("{setting}.{key}"), "is not an http or https address", advice);
+            }
+        }
+    }
+}
+
+/// How a collection's calls prove who they are, on top of what the document says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthType {
+    #[default]
+    None,
+    ApiKey,
+    Bearer,
+    Basic,
+}
+
+/// Credentials of a collection, and what goes with every call.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuthSettings {
+    /// The adapter to use (E39).
+    pub vendor: Option<String>,
+    pub api_key: Option<Secret>,
+    /// Name of the header, query parameter or cookie that carries the key; without it the document's.
+    pub api_key_name: Option<String>,
+    pub token: Option<Secret>,
+    pub username: Option<String>,
+    pub password: Option<Secret>,
+    /// OAuth 2.0 client credentials (A54).
+    pub client_id: Option<String>,
+    pub client_secret: Option<Secret>,
+    /// Sent with every call.
+    pub extra_headers: BTreeMap<String, Secret>,
+    /// Like `extra_headers`, with `${name}` filled in from the caller's own tokens (C12).
+    pub headers_template: BTreeMap<String, String>,
+}
+
+impl AuthSettings {
+    /// Whether the credentials are there that the way of proving asks for.
+    fn check(&self, auth_type: AuthType, setting: &str, findings: &mut Findings) {
+        let missing = match auth_type {
+            AuthType::ApiKey if self.api_key.is_none() => "api_key",
+            AuthType::Bearer if self.token.is_none() && self.client_id.is_none() => "token",
+            AuthType::Basic if self.username.is_none() => "username",
+            AuthType::Basic if self.password.is_none() => "password",
+            _ => return,
+        };
+        let message = "is missing, and `auth_type` asks for it";
+        findings.add_secret(format!("{setting}.{missing}"), message, "give it, best as `${NAME}` from the environment");
+    }
+}
+
+/// A vendor adapter (E39–E44), declared: what is changed between a tool's arguments and the vendor's API.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdapterConfig {
+    /// Only operations with these ids; empty: all.
+    pub operations: Vec<String>,
+    /// Argument → the vendor's name for it.
+    pub keys: BTreeMap<String, String>,
+    /// Field, by the vendor's name → alias → value: for a text, and for each text of a list.
+    pub values: BTreeMap<String, BTreeMap<String, String>>,
+    /// Field → the member of `prompt_params` it is filled from, whatever the model wrote there.
+    pub inject: BTreeMap<String, String>,
+    /// Fields with a time range → how its members are renamed, such as `{start: startTime, end: endTime}`.
+    pub time_ranges: BTreeMap<String, BTreeMap<String, String>>,
+    /// Field → its value where the arguments have none.
+    pub defaults: BTreeMap<String, Value>,
+    /// Sent with every call.
+    pub headers: BTreeMap<String, Secret>,
+    /// JMESPath that picks what is answered out of the vendor's response.
+    pub response: Option<String>,
+}

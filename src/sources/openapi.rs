@@ -1,0 +1,32 @@
+//! Tools from OpenAPI documents: document → operations → tools; request and response at call time;
+//! and a report of what was approximated or lost on the way.
+
+pub mod adapter;
+mod arguments;
+mod body;
+pub mod collection;
+pub mod collections;
+mod credentials;
+pub mod document;
+mod executor;
+pub mod fetch;
+pub mod operation;
+pub mod overlay;
+mod parameter;
+pub mod reader;
+mod reference;
+pub mod report;
+mod request;
+mod response;
+mod schema;
+mod swagger2;
+#[cfg(test)]
+mod tests;
+mod tool;
+
+pub use self::collection::{Collection, CollectionFault, Loader};
+pub use self::collections::Collections;
+pub use self::credentials::CredentialFault;
+pub use self::executor::Access;
+pub use self::fetch::SpecOrigin;
+pub use self::tool::definitions;

@@ -1,0 +1,204 @@
+//! Vendor adapters (E39–E44): declared in the configuration, compiled once, applied to every call.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use jmespath::Expression;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::config::AdapterConfig;
+use crate::error::CallError;
+
+/// Longest response expression: its parser recurses on every bracket and prefix.
+const MAX_EXPRESSION_BYTES: usize = 1_024;
+
+/// A compiled adapter.
+pub struct Adapter {
+    config: AdapterConfig,
+    headers: HeaderMap,
+    response: Option<Expression<'static>>,
+}
+
+impl fmt::Debug for Adapter {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Adapter").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// What in an adapter's declaration cannot be used.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum AdapterFault {
+    #[error("`headers.{0}` is not a header; use letters, digits and `-` in its name, and no line break in its value")]
+    Header(String),
+    #[error("`response` is not a JMESPath expression of at most {MAX_EXPRESSION_BYTES} bytes: {0}")]
+    Response(String),
+}
+
+impl Adapter {
+    /// # Errors
+    /// [`AdapterFault`], without showing a header's value.
+    pub fn compile(config: AdapterConfig) -> Result<Self, AdapterFault> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &config.headers {
+            let header = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value.expose()).ok());
+            let (header, mut value) = header.ok_or_else(|| AdapterFault::Header(name.clone()))?;
+            value.set_sensitive(true);
+            headers.insert(header, value);
+        }
+        let response = config.response.as_deref().map(compile_response).transpose()?;
+        Ok(Self { config, headers, response })
+    }
+
+    /// Turns a tool's arguments into the vendor's, in place: names, defaults, values, time ranges, and last
+    /// what the session knows, so that a model cannot write over it.
+    pub fn transform_request(
+        &self,
+        operation_id: &str,
+        arguments: &mut Map<String, Value>,
+        prompt_params: &Map<String, Value>,
+    ) {
+        if !self.applies_to(operation_id) {
+            return;
+        }
+        rename(arguments, self.config.keys.iter());
+        for (field, value) in &self.config.defaults {
+            arguments.entry(field.as_str()).or_insert_with(|| value.clone());
+        }
+        for (field, aliases) in &self.config.values {
+            for text in arguments.get_mut(field).into_iter().flat_map(texts) {
+                if let Some(meant) = text.as_str().and_then(|alias| aliases.get(alias)) {
+                    *text = Value::String(meant.clone());
+                }
+            }
+        }
+        for (field, members) in &self.config.time_ranges {
+            if let Some(Value::Object(range)) = arguments.get_mut(field) {
+                rename(range, members.iter());
+            }
+        }
+        for (field, parameter) in &self.config.inject {
+            if let Some(value) = prompt_params.get(parameter) {
+                arguments.insert(field.clone(), value.clone());
+            }
+        }
+    }
+
+    /// Headers of the operation's requests.
+    pub fn headers(&self, operation_id: &str) -> Option<&HeaderMap> {
+        self.applies_to(operation_id).then_some(&self.headers)
+    }
+
+    /// What of the vendor's response is answered; all of it where the adapter says nothing.
+    ///
+    /// # Errors
+    /// `tool_error` when the response has not the form that the adapter expects.
+    pub fn shape_response(&self, operation_id: &str, response: Value) -> Result<Value, CallError> {
+        let Some(expression) = self.response.as_ref().filter(|_| self.applies_to(operation_id)) else {
+            return Ok(response);
+        };
+        let misfit = |error: &dyn fmt::Display| {
+            CallError::tool("the response does not have the form that the vendor adapter expects").caused_by(error)
+        };
+        let selected = expression.search(response).map_err(|error| misfit(&error))?;
+        serde_json::to_value(&*selected).map_err(|error| misfit(&error))
+    }
+
+    fn applies_to(&self, operation_id: &str) -> bool {
+        self.config.operations.is_empty() || self.config.operations.iter().any(|id| id == operation_id)
+    }
+}
+
+fn compile_response(expression: &str) -> Result<Expression<'static>, AdapterFault> {
+    if expression.len() > MAX_EXPRESSION_BYTES {
+        return Err(AdapterFault::Response("it is longer".into()));
+    }
+    jmespath::compile(expression).map_err(|error| AdapterFault::Response(error.to_string()))
+}
+
+/// All at once, so that two names may change places. A name that is already taken keeps its value.
+fn rename<'a>(members: &mut Map<String, Value>, names: impl Iterator<Item = (&'a String, &'a String)>) {
+    let renamed: Vec<_> = names.filter_map(|(from, to)| Some((to, members.shift_remove(from)?))).collect();
+    for (to, value) in renamed {
+        members.entry(to.as_str()).or_insert(value);
+    }
+}
+
+/// The value itself, or each of a list.
+fn texts(value: &mut Value) -> &mut [Value] {
+    match value {
+        Value::Array(items) => items,
+        single => std::slice::from_mut(single),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn adapter(declared: Value) -> Result<Adapter, AdapterFault> {
+        Adapter::compile(serde_json::from_value(declared).unwrap())
+    }
+
+    fn transformed(declared: Value, arguments: Value, prompt_params: Value) -> Value {
+        let (Value::Object(mut arguments), Value::Object(prompt_params)) = (arguments, prompt_params) else {
+            panic!("arguments are objects")
+        };
+        adapter(declared).unwrap().transform_request("query", &mut arguments, &prompt_params);
+        arguments.into()
+    }
+
+    #[test]
+    fn the_datainsight_example_works_as_written() {
+        let declared = json!({
+            "values": {"metrics": {"users": "di:unique_users", "sessions": "di:total_sessions"}},
+            "inject": {"account_id": "account_id"},
+            "time_ranges": {"timeRange": {"start": "startTime", "end": "endTime"}},
+        });
+        let body = json!({"metrics": ["users", "sessions", "bounces"], "timeRange": {"start": "a", "end": "b"}});
+        let expected = json!({
+            "metrics": ["di:unique_users", "di:total_sessions", "bounces"],
+            "timeRange": {"startTime": "a", "endTime": "b"},
+            "account_id": "42",
+        });
+        assert_eq!(transformed(declared.clone(), body.clone(), json!({"account_id": "42"})), expected);
+        // Without a session the field stays away, as in the original.
+        assert_eq!(transformed(declared, body, json!({})).get("account_id"), None);
+    }
+
+    #[test]
+    fn what_the_session_knows_wins_over_the_model() {
+        let declared = json!({"inject": {"account_id": "account"}, "keys": {"acct": "account_id"}});
+        let told = transformed(declared, json!({"acct": "someone else's"}), json!({"account": 7}));
+        assert_eq!(told, json!({"account_id": 7}));
+    }
+
+    #[test]
+    fn names_may_change_places_and_defaults_fill_only_what_is_missing() {
+        let declared = json!({"keys": {"a": "b", "b": "a"}, "defaults": {"a": 9, "c": 3}});
+        assert_eq!(transformed(declared, json!({"a": 1, "b": 2}), json!({})), json!({"b": 1, "a": 2, "c": 3}));
+    }
+
+    #[test]
+    fn other_operations_are_left_alone() {
+        let declared = json!({"operations": ["other"], "defaults": {"a": 1}, "response": "x", "headers": {"a": "b"}});
+        assert_eq!(transformed(declared.clone(), json!({}), json!({})), json!({}));
+        let adapter = adapter(declared).unwrap();
+        assert!(adapter.headers("query").is_none());
+        assert_eq!(adapter.headers("other").unwrap()["a"], "b");
+        assert_eq!(adapter.shape_response("query", json!({"x": 1})).unwrap(), json!({"x": 1}));
+        assert_eq!(adapter.shape_response("other", json!({"x": 1})).unwrap(), json!(1));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_without_its_secret() {
+        let fault = adapter(json!({"headers": {"x-key": "hunter2\n"}})).unwrap_err();
+        assert_eq!(fault, AdapterFault::Header("x-key".into()));
+        assert!(!fault.to_string().contains("hunter2"));
+        assert!(matches!(adapter(json!({"response": "a[["})), Err(AdapterFault::Response(_))));
+        assert!(matches!(adapter(json!({"response": "!".repeat(100_000)})), Err(AdapterFault::Response(_))));
+        assert!(!format!("{:?}", adapter(json!({"headers": {"k": "hunter2"}})).unwrap()).contains("hunter2"));
+    }
+}

@@ -1,0 +1,273 @@
+//! Who a collection's calls come from: the document's security schemes bound to configured credentials,
+//! headers that go with every call, and headers filled in from the caller's own tokens.
+
+mod oauth;
+mod template;
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use serde_json::{Map, Value};
+use thiserror::Error;
+use url::Url;
+
+pub(super) use self::oauth::{Token, TokenSource};
+use self::template::Template;
+use super::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
+use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
+use crate::error::CallError;
+
+/// A collection's credentials, checked once.
+pub(super) struct Credentials<'a> {
+    api: &'a Api,
+    auth_type: AuthType,
+    settings: &'a AuthSettings,
+    /// One for each scheme that asks for one.
+    tokens: Vec<(&'a str, Arc<TokenSource>)>,
+}
+
+/// Credentials that cannot be sent.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum CredentialFault {
+    #[error("`{0}` is not a header; use letters, digits and `-` in its name, and no line break in its value")]
+    Header(String),
+    #[error("`auth_config.headers_template.{0}` has a `${{` without `}}`")]
+    Template(String),
+    #[error("`auth_type` asks for `auth_config.{0}`, which is missing")]
+    Missing(&'static str),
+    #[error("`auth_config.{0}` has characters that no credential has")]
+    Unsendable(&'static str),
+}
+
+/// What goes with every request of one operation. No `Debug`: it holds what must not be seen.
+#[derive(Clone, Default)]
+pub(super) struct Authorization {
+    headers: HeaderMap,
+    /// Encoded name, value.
+    query: Vec<(String, String)>,
+    cookies: Vec<(String, String)>,
+    templates: Vec<Template>,
+    pub(super) tokens: Option<Arc<TokenSource>>,
+}
+
+impl<'a> Credentials<'a> {
+    /// # Errors
+    /// [`CredentialFault`]: what `auth_type` asks for and is not there.
+    pub(super) fn bind(api: &'a Api, settings: &'a CollectionSettings) -> Result<Self, CredentialFault> {
+        let auth = &settings.auth_config;
+        let missing = match settings.auth_type {
+            AuthType::ApiKey if auth.api_key.is_none() => Some("api_key"),
+            AuthType::Bearer if auth.token.is_none() && auth.client_id.is_none() => Some("token"),
+            AuthType::Basic if auth.username.is_none() => Some("username"),
+            AuthType::Basic if auth.password.is_none() => Some("password"),
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            return Err(CredentialFault::Missing(missing));
+        }
+        let tokens = api.security_schemes.iter().filter_map(|(name, scheme)| match scheme {
+            SecurityScheme::ClientCredentials { token_url, scopes } => {
+                let (id, secret) = (auth.client_id.as_ref()?, auth.client_secret.as_ref()?);
+                Some((name.as_str(), Arc::new(TokenSource::new(token_url.clone(), id, secret, scopes))))
+            }
+            _ => None,
+        });
+        Ok(Self { api, auth_type: settings.auth_type, settings: auth, tokens: tokens.collect() })
+    }
+
+    /// What goes with the operation's requests, and what it asks for and does not get.
+    ///
+    /// # Errors
+    /// [`CredentialFault`] for a credential that cannot stand in a header.
+    pub(super) fn of(&self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialFault> {
+        let mut authorization = Authorization::default();
+        let asked = operation.security.as_ref().unwrap_or(&self.api.security);
+        // Of the alternatives the first that can be met; "nothing" only when no other can.
+        let met = asked.iter().find(|requirement| !requirement.is_empty() && self.meets(requirement));
+        let mut note = None;
+        match met {
+            Some(requirement) => {
+                for name in requirement.keys() {
+                    self.add_scheme(name, &mut authorization)?;
+                }
+            }
+            // An operation that says it asks for nothing is not sent credentials.
+            None if operation.security.as_ref().is_some_and(Vec::is_empty) => {}
+            None if self.auth_type != AuthType::None => self.add_configured(&mut authorization)?,
+            None if asked.is_empty() || asked.iter().any(SecurityRequirement::is_empty) => {}
+            None => {
+                let schemes: Vec<_> = asked.iter().flat_map(|requirement| requirement.keys()).cloned().collect();
+                note = Some(format!("asks for {}, for which no credentials are configured", schemes.join(" or ")));
+            }
+        }
+        for (name, value) in &self.settings.extra_headers {
+            let (name, value) = sensitive(name, value.expose())
+                .ok_or_else(|| CredentialFault::Header(format!("auth_config.extra_headers.{name}")))?;
+            authorization.headers.insert(name, value);
+        }
+        for (name, text) in &self.settings.headers_template {
+            authorization.templates.push(Template::parse(name, text)?);
+        }
+        Ok((authorization, note))
+    }
+
+    fn meets(&self, requirement: &SecurityRequirement) -> bool {
+        let auth = self.settings;
+        requirement.keys().all(|name| match self.api.security_schemes.get(name) {
+            Some(SecurityScheme::ApiKey { .. }) => auth.api_key.is_some(),
+            Some(SecurityScheme::Basic) => auth.username.is_some() && auth.password.is_some(),
+            Some(SecurityScheme::ClientCredentials { .. }) => auth.token.is_some() || self.source(name).is_some(),
+            Some(SecurityScheme::Bearer | SecurityScheme::Other(_)) => auth.token.is_some(),
+            None => false,
+        })
+    }
+
+    fn source(&self, scheme: &str) -> Option<&Arc<TokenSource>> {
+        self.tokens.iter().find(|(name, _)| *name == scheme).map(|(_, source)| source)
+    }
+
+    fn add_scheme(&self, name: &str, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+        match self.api.security_schemes.get(name) {
+            Some(SecurityScheme::ApiKey { name, location }) => {
+                let name = self.settings.api_key_name.as_deref().unwrap_or(name);
+                self.add_api_key(name, *location, authorization)
+            }
+            Some(SecurityScheme::Basic) => self.add_basic(authorization),
+            Some(SecurityScheme::ClientCredentials { .. }) if self.settings.token.is_none() => {
+                authorization.tokens = self.source(name).cloned();
+                Ok(())
+            }
+            _ => self.add_bearer(authorization),
+        }
+    }
+
+    /// `auth_type`, where the document does not say how the credential is sent.
+    fn add_configured(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+        match self.auth_type {
+            AuthType::None => Ok(()),
+            AuthType::ApiKey => {
+                let declared = self.api.security_schemes.values().find_map(|scheme| match scheme {
+                    SecurityScheme::ApiKey { name, location } => Some((name.as_str(), *location)),
+                    _ => None,
+                });
+                let (name, location) = declared.unwrap_or(("X-API-Key", Location::Header));
+                let name = self.settings.api_key_name.as_deref().unwrap_or(name);
+                self.add_api_key(name, location, authorization)
+            }
+            AuthType::Bearer if self.settings.token.is_none() => {
+                authorization.tokens = self.tokens.first().map(|(_, source)| Arc::clone(source));
+                match authorization.tokens {
+                    Some(_) => Ok(()),
+                    None => Err(CredentialFault::Missing("token")),
+                }
+            }
+            AuthType::Bearer => self.add_bearer(authorization),
+            AuthType::Basic => self.add_basic(authorization),
+        }
+    }
+
+    fn add_api_key(
+        &self,
+        name: &str,
+        location: Location,
+        authorization: &mut Authorization,
+    ) -> Result<(), CredentialFault> {
+        let key = self.settings.api_key.as_ref().map(Secret::expose).unwrap_or_default();
+        match location {
+            Location::Cookie => authorization.cookies.push((name.to_owned(), key.to_owned())),
+            Location::Query | Location::QueryString => authorization.query.push((name.to_owned(), key.to_owned())),
+            Location::Header | Location::Path => {
+                let (name, value) = sensitive(name, key).ok_or(CredentialFault::Unsendable("api_key"))?;
+                authorization.headers.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_bearer(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+        let token = self.settings.token.as_ref().map(Secret::expose).unwrap_or_default();
+        let value = bearer(token).ok_or(CredentialFault::Unsendable("token"))?;
+        authorization.headers.insert(header::AUTHORIZATION, value);
+        Ok(())
+    }
+
+    /// RFC 7617.
+    fn add_basic(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+        let username = self.settings.username.as_deref().unwrap_or_default();
+        let password = self.settings.password.as_ref().map(Secret::expose).unwrap_or_default();
+        authorization.headers.insert(header::AUTHORIZATION, basic(username, password));
+        Ok(())
+    }
+}
+
+impl Authorization {
+    /// Puts everything but an OAuth token on a request. What is there by the same name is replaced: a model's
+    /// argument never stands in for a credential.
+    ///
+    /// # Errors
+    /// `invalid_request` when the caller did not send a token that a header needs.
+    pub(super) fn apply(
+        &self,
+        url: &mut Url,
+        headers: &mut HeaderMap,
+        tool_parameters: &Map<String, Value>,
+    ) -> Result<(), CallError> {
+        if !self.query.is_empty() {
+            let taken = |name: &str| self.query.iter().any(|(ours, _)| ours == name);
+            let kept: Vec<(String, String)> =
+                url.query_pairs().filter(|(name, _)| !taken(name)).map(|(n, v)| (n.into(), v.into())).collect();
+            let replaces = kept.len() != url.query_pairs().count();
+            let mut pairs = url.query_pairs_mut();
+            if replaces {
+                pairs.clear().extend_pairs(kept);
+            }
+            pairs.extend_pairs(&self.query);
+        }
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        if !self.cookies.is_empty() {
+            add_cookies(headers, &self.cookies);
+        }
+        let tokens = tool_parameters.get("tokens").and_then(Value::as_object);
+        for template in &self.templates {
+            headers.insert(template.header.clone(), template.fill(tokens)?);
+        }
+        Ok(())
+    }
+}
+
+fn add_cookies(headers: &mut HeaderMap, cookies: &[(String, String)]) {
+    let sent = headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let ours = |pair: &&str| !cookies.iter().any(|(name, _)| pair.split('=').next() == Some(name));
+    let mut all: Vec<String> =
+        sent.split("; ").filter(|pair| !pair.is_empty()).filter(ours).map(str::to_owned).collect();
+    all.extend(cookies.iter().map(|(name, value)| format!("{name}={value}")));
+    if let Ok(mut value) = HeaderValue::try_from(all.join("; ")) {
+        value.set_sensitive(true);
+        headers.insert(header::COOKIE, value);
+    }
+}
+
+fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::try_from(name).ok()?, value))
+}
+
+/// RFC 6750 §2.1.
+pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+fn basic(username: &str, password: &str) -> HeaderValue {
+    let encoded = STANDARD.encode(format!("{username}:{password}"));
+    // Base64 always stands in a header.
+    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).unwrap_or(HeaderValue::from_static(""));
+    value.set_sensitive(true);
+    value
+}

@@ -1,0 +1,133 @@
+//! Tokens by the client credentials flow (RFC 6749 §4.4): asked for once, kept until shortly before
+//! they expire (A54–A56).
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use url::Url;
+use url::form_urlencoded;
+
+use super::basic;
+use crate::call::Deadline;
+use crate::config::Secret;
+use crate::error::{CallError, ErrorCode};
+use crate::json;
+use crate::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+
+/// How long before its end a token is replaced (A56).
+const REFRESH_BEFORE: Duration = Duration::from_secs(300);
+
+/// How long a token is kept whose answer does not say.
+const UNKNOWN_LIFETIME: Duration = Duration::from_secs(3_600);
+
+/// A token's answer is a few hundred bytes.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
+
+/// Where one scheme's tokens come from, and the one in use.
+pub(in super::super) struct TokenSource {
+    url: Url,
+    /// `Basic`, with the client's id and secret.
+    client: HeaderValue,
+    body: Bytes,
+    /// Held while a token is fetched, so that it is fetched once whoever waits for it.
+    current: Mutex<Option<Token>>,
+}
+
+/// An access token.
+#[derive(Clone, PartialEq, Eq)]
+pub(in super::super) struct Token {
+    pub(in super::super) header: HeaderValue,
+    refresh_at: Instant,
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("TokenSource").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
+
+impl TokenSource {
+    pub(in super::super) fn new(url: Url, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
+        // RFC 6749 §2.3.1: id and secret are form-encoded before they are made Basic credentials.
+        let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        let client = basic(&encode(client_id), &encode(client_secret.expose()));
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        form.append_pair("grant_type", "client_credentials");
+        if !scopes.is_empty() {
+            form.append_pair("scope", &scopes.join(" "));
+        }
+        Self { url, client, body: form.finish().into(), current: Mutex::new(None) }
+    }
+
+    /// The token in use, or a new one.
+    ///
+    /// # Errors
+    /// `upstream_error` when the token server gives none. It does not count against the API's own circuit.
+    pub(in super::super) async fn token(
+        &self,
+        outbound: &Outbound,
+        allowed: &DomainList,
+        deadline: Deadline,
+    ) -> Result<Token, CallError> {
+        let mut current = self.current.lock().await;
+        if let Some(token) = current.as_ref().filter(|token| Instant::now() < token.refresh_at) {
+            return Ok(token.clone());
+        }
+        let token = self.fetch(outbound, allowed, deadline).await.map_err(|error| {
+            let host = self.url.host_str().unwrap_or_default();
+            CallError::new(ErrorCode::UpstreamError, format!("no access token from {host}: {}", error.message()))
+                .caused_by(error.cause().unwrap_or_default())
+        })?;
+        *current = Some(token.clone());
+        Ok(token)
+    }
+
+    /// Forgets a token that the API refused, unless another has taken its place.
+    pub(in super::super) async fn drop_token(&self, refused: &Token) {
+        let mut current = self.current.lock().await;
+        if current.as_ref() == Some(refused) {
+            *current = None;
+        }
+    }
+
+    async fn fetch(&self, outbound: &Outbound, allowed: &DomainList, deadline: Deadline) -> Result<Token, CallError> {
+        let mut request = OutboundRequest {
+            method: Method::POST,
+            body: Some(self.body.clone()),
+            max_response_bytes: MAX_ANSWER_BYTES,
+            allowed,
+            ..OutboundRequest::get(self.url.clone(), deadline)
+        };
+        request.headers.insert(header::AUTHORIZATION, self.client.clone());
+        request.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        request.headers.insert(header::CONTENT_TYPE, form);
+        let response = outbound.send(request).await?;
+        check_status(&response)?;
+        let unusable = || CallError::tool("its answer holds no bearer token");
+        let answer: Answer = json::parse_as(&response.body).map_err(|_| unusable())?;
+        let header = super::bearer(&answer.access_token).ok_or_else(unusable)?;
+        let lifetime = answer
+            .expires_in
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+            .unwrap_or(UNKNOWN_LIFETIME)
+            .min(UNKNOWN_LIFETIME * 24);
+        // A token that lives shorter than twice the margin is used for half its life.
+        let used = lifetime.checked_sub(REFRESH_BEFORE).unwrap_or_default().max(lifetime / 2);
+        Ok(Token { header, refresh_at: Instant::now() + used })
+    }
+}
+
+/// RFC 6749 §5.1. No `Debug`: it holds the token.
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    /// Seconds.
+    #[serde(default)]
+    expires_in: Option<f64>,
+}

@@ -1,0 +1,61 @@
+//! Headers with `${name}` filled in from the caller's own tokens (C12).
+
+use http::{HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+
+use super::CredentialFault;
+use crate::error::{CallError, ErrorCode};
+
+/// One header.
+#[derive(Debug, Clone)]
+pub(super) struct Template {
+    pub(super) header: HeaderName,
+    /// A text, and the token that follows it; the last is followed by none.
+    parts: Vec<(String, Option<String>)>,
+}
+
+impl Template {
+    /// # Errors
+    /// A name that is no header's; a `${` that does not end.
+    pub(super) fn parse(name: &str, text: &str) -> Result<Self, CredentialFault> {
+        let header = HeaderName::try_from(name)
+            .map_err(|_| CredentialFault::Header(format!("auth_config.headers_template.{name}")))?;
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            let (token, left) = after.split_once('}').ok_or_else(|| CredentialFault::Template(name.to_owned()))?;
+            parts.push((before.to_owned(), Some(token.to_owned())));
+            rest = left;
+        }
+        parts.push((rest.to_owned(), None));
+        Ok(Self { header, parts })
+    }
+
+    /// # Errors
+    /// `invalid_request` naming the token that is missing; it never shows one.
+    pub(super) fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
+        let mut text = String::new();
+        for (before, token) in &self.parts {
+            text.push_str(before);
+            if let Some(name) = token {
+                let value = tokens.and_then(|tokens| tokens.get(name)).and_then(Value::as_str);
+                text.push_str(value.ok_or_else(|| missing(name))?);
+            }
+        }
+        let mut value = HeaderValue::try_from(text).map_err(|_| {
+            let header = &self.header;
+            CallError::new(ErrorCode::InvalidRequest, format!("a token for `{header}` cannot stand in a header"))
+        })?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+}
+
+fn missing(name: &str) -> CallError {
+    CallError::new(
+        ErrorCode::InvalidRequest,
+        format!(
+            "this tool needs the caller's token `{name}`; send it as session_context.tool_parameters.tokens.{name}"
+        ),
+    )
+}

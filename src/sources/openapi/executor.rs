@@ -1,0 +1,127 @@
+//! Runs one operation: arguments to a request, the request with its credentials to the API, the answer to an output.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::adapter::Adapter;
+use super::credentials::{Authorization, Token};
+use super::request::{Request, RequestPlan};
+use super::response;
+use crate::call::{Arguments, ToolOutput, Upstream};
+use crate::error::CallError;
+use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use crate::sources::{Attempt, Execution, Executor};
+use crate::telemetry;
+
+/// Redirects followed for methods that only read. Any other method's redirect is an answer like another: its
+/// body is not sent to an address that nobody named.
+const MAX_REDIRECTS: usize = 5;
+
+/// Bytes a call may hold for each byte of an answer: the bytes themselves, the parsed value, its text.
+const HELD_FOR_EACH_BYTE: usize = 8;
+
+/// How the tools of one collection reach their API.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub outbound: Outbound,
+    /// `outbound.openapi_allowed_domains`.
+    pub allowed: Arc<DomainList>,
+    pub adapter: Option<Arc<Adapter>>,
+    /// Most bytes of one answer, decompressed.
+    pub max_response_bytes: usize,
+}
+
+/// One operation.
+pub(super) struct OperationExecutor {
+    /// The operation as an adapter names it.
+    pub(super) id: String,
+    pub(super) plan: RequestPlan,
+    pub(super) authorization: Authorization,
+    pub(super) access: Arc<Access>,
+}
+
+impl fmt::Debug for OperationExecutor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OperationExecutor").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl Executor for OperationExecutor {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(attempt, arguments))
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(upstream_of(self.plan.base()))
+    }
+}
+
+impl OperationExecutor {
+    async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let request = self.request(&attempt, arguments)?;
+        let response = match &self.authorization.tokens {
+            None => self.send(&attempt, &request, None).await?,
+            Some(tokens) => {
+                let access = &self.access;
+                let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+                let response = self.send(&attempt, &request, Some(&token)).await?;
+                if response.status == StatusCode::UNAUTHORIZED {
+                    // The token may have been withdrawn: once more, with a new one.
+                    tokens.drop_token(&token).await;
+                    let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+                    self.send(&attempt, &request, Some(&token)).await?
+                } else {
+                    response
+                }
+            }
+        };
+        let mut output = response::output(&response)?;
+        if let Some(adapter) = &self.access.adapter {
+            output.value = adapter.shape_response(&self.id, output.value)?;
+        }
+        Ok(output)
+    }
+
+    fn request(&self, attempt: &Attempt<'_>, arguments: &Arguments) -> Result<Request, CallError> {
+        let mut request = match &self.access.adapter {
+            None => self.plan.request(arguments)?,
+            Some(adapter) => {
+                let mut arguments = arguments.clone();
+                adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
+                let mut request = self.plan.request(&arguments)?;
+                for (name, value) in adapter.headers(&self.id).into_iter().flatten() {
+                    request.headers.insert(name, value.clone());
+                }
+                request
+            }
+        };
+        self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+        Ok(request)
+    }
+
+    async fn send(
+        &self,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        token: Option<&Token>,
+    ) -> Result<OutboundResponse, CallError> {
+        let access = &self.access;
+        let mut headers = request.headers.clone();
+        if let Some(token) = token {
+            headers.insert(http::header::AUTHORIZATION, token.header.clone());
+        }
+        let outgoing = OutboundRequest {
+            method: request.method.clone(),
+            headers,
+            body: request.body.clone(),
+            max_response_bytes: access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE),
+            max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
+            allowed: &access.allowed,
+            trace: telemetry::outgoing(attempt.call),
+            ..OutboundRequest::get(request.url.clone(), attempt.deadline)
+        };
+        access.outbound.send(outgoing).await
+    }
+}

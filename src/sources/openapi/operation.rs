@@ -1,0 +1,167 @@
+//! An API as its document describes it, read, resolved and lowered: the model between documents and tools.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::report::Report;
+
+/// A whole document, of whatever version, in one form.
+#[derive(Debug, Clone)]
+pub struct Api {
+    pub title: String,
+    pub version: String,
+    pub description: String,
+    /// Of the document; an operation may have its own.
+    pub servers: Vec<Server>,
+    /// By name.
+    pub security_schemes: BTreeMap<String, SecurityScheme>,
+    /// What operations ask that say nothing of their own.
+    pub security: Vec<SecurityRequirement>,
+    pub operations: Vec<Operation>,
+    /// Lowered schemas that others point to as `#/$defs/NAME`; recursion stays recursion.
+    pub definitions: Arc<Map<String, Value>>,
+    pub report: Report,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Variables filled in with their defaults, made absolute where the document's own address is known.
+    pub url: Url,
+    pub description: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Operation {
+    /// As written; may be missing, odd or doubled.
+    pub id: Option<String>,
+    pub method: Method,
+    /// With `{templates}`, as written.
+    pub path: String,
+    pub summary: String,
+    pub description: String,
+    pub tags: Vec<String>,
+    pub deprecated: bool,
+    /// Path-level ones included, overridden by the operation's own.
+    pub parameters: Vec<Parameter>,
+    pub body: Option<RequestBody>,
+    pub responses: Vec<Response>,
+    /// Empty: the document's.
+    pub servers: Vec<Server>,
+    /// `None`: the document's; an empty list: none is asked.
+    pub security: Option<Vec<SecurityRequirement>>,
+    /// The `x-` members.
+    pub extensions: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub location: Location,
+    pub required: bool,
+    pub deprecated: bool,
+    pub description: String,
+    /// Lowered JSON Schema; points into [`Api::definitions`].
+    pub schema: Value,
+    pub encoding: ParameterEncoding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Location {
+    Path,
+    Query,
+    /// OpenAPI 3.2: the whole query string is one value.
+    QueryString,
+    Header,
+    Cookie,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ParameterEncoding {
+    /// By style: <https://spec.openapis.org/oas/v3.1.1.html#style-values>.
+    Styled { style: Style, explode: bool, allow_reserved: bool, allow_empty: bool },
+    /// `content`: serialized as this media type.
+    Content(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Style {
+    Matrix,
+    Label,
+    Simple,
+    Form,
+    SpaceDelimited,
+    PipeDelimited,
+    DeepObject,
+    /// OpenAPI 3.2, for cookies.
+    Cookie,
+    /// Swagger 2.0's `collectionFormat: tsv`.
+    TabDelimited,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RequestBody {
+    pub required: bool,
+    pub description: String,
+    /// In the document's order.
+    pub content: Vec<MediaType>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct MediaType {
+    /// As written, such as `application/json` or `text/*`.
+    pub name: String,
+    /// Lowered; `true` when the document says nothing.
+    pub schema: Value,
+    /// Of form and multipart properties, by name.
+    pub encoding: BTreeMap<String, PropertyEncoding>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PropertyEncoding {
+    pub content_type: Option<String>,
+    /// Given only where the document gives it: without, a property that is no scalar goes as JSON in
+    /// multipart, and in `form` style in a form.
+    pub style: Option<Style>,
+    pub explode: Option<bool>,
+    pub allow_reserved: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Response {
+    pub status: StatusRange,
+    pub description: String,
+    pub content: Vec<MediaType>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatusRange {
+    Exactly(u16),
+    /// `2XX` is `Class(2)`.
+    Class(u16),
+    Default,
+}
+
+/// Schemes asked together, each with its scopes.
+pub type SecurityRequirement = BTreeMap<String, Vec<String>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecurityScheme {
+    ApiKey {
+        name: String,
+        location: Location,
+    },
+    /// `bearer`, also for OpenID Connect, where only the token is sent.
+    Bearer,
+    Basic,
+    /// Client credentials flow.
+    ClientCredentials {
+        token_url: Url,
+        scopes: Vec<String>,
+    },
+    /// Another flow or scheme: its token has to be given; says what it is.
+    Other(String),
+}

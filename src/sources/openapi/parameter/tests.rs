@@ -1,0 +1,87 @@
+//! The table of <https://spec.openapis.org/oas/v3.1.1.html#style-examples>, row by row.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn values() -> [Value; 3] {
+    [json!("blue"), json!(["blue", "black", "brown"]), json!({"R": 100, "G": 200, "B": 150})]
+}
+
+#[test]
+fn paths_follow_the_table() {
+    for (style, explode, expected) in [
+        (Style::Matrix, false, [";color=blue", ";color=blue,black,brown", ";color=R,100,G,200,B,150"]),
+        (Style::Matrix, true, [";color=blue", ";color=blue;color=black;color=brown", ";R=100;G=200;B=150"]),
+        (Style::Label, false, [".blue", ".blue,black,brown", ".R,100,G,200,B,150"]),
+        (Style::Label, true, [".blue", ".blue.black.brown", ".R=100.G=200.B=150"]),
+        (Style::Simple, false, ["blue", "blue,black,brown", "R,100,G,200,B,150"]),
+        (Style::Simple, true, ["blue", "blue,black,brown", "R=100,G=200,B=150"]),
+    ] {
+        let written = values().map(|value| path("color", &value, style, explode, Escaping::Percent));
+        assert_eq!(written, expected, "{style:?} {explode}");
+    }
+    assert_eq!(path("color", &json!(""), Style::Matrix, false, Escaping::Percent), ";color");
+}
+
+fn query(value: &Value, style: Style, explode: bool, escaping: Escaping) -> String {
+    let pairs = pairs("color", value, style, explode, escaping);
+    pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("&")
+}
+
+#[test]
+fn queries_follow_the_table() {
+    for (style, explode, expected) in [
+        (Style::Form, false, ["color=blue", "color=blue,black,brown", "color=R,100,G,200,B,150"]),
+        (Style::Form, true, ["color=blue", "color=blue&color=black&color=brown", "R=100&G=200&B=150"]),
+        (
+            Style::SpaceDelimited,
+            false,
+            ["color=blue", "color=blue%20black%20brown", "color=R%20100%20G%20200%20B%20150"],
+        ),
+        (
+            Style::PipeDelimited,
+            false,
+            ["color=blue", "color=blue%7Cblack%7Cbrown", "color=R%7C100%7CG%7C200%7CB%7C150"],
+        ),
+        (
+            Style::DeepObject,
+            true,
+            ["color=blue", "color[0]=blue&color[1]=black&color[2]=brown", "color[R]=100&color[G]=200&color[B]=150"],
+        ),
+    ] {
+        let written = values().map(|value| query(&value, style, explode, Escaping::Percent));
+        assert_eq!(written, expected, "{style:?} {explode}");
+    }
+}
+
+#[test]
+fn what_is_empty_or_nested_or_reserved_has_one_form() {
+    for empty in [json!([]), json!({})] {
+        for style in [Style::Form, Style::PipeDelimited, Style::DeepObject] {
+            assert_eq!(query(&empty, style, false, Escaping::Percent), "", "{style:?}");
+        }
+    }
+    let nested = json!({"a": {"b": [1, true]}});
+    assert_eq!(query(&nested, Style::DeepObject, true, Escaping::Percent), "color[a][b][0]=1&color[a][b][1]=true");
+    assert_eq!(query(&json!("a/b&c=d#e"), Style::Form, true, Escaping::Percent), "color=a%2Fb%26c%3Dd%23e");
+    assert_eq!(query(&json!("a/b&c=d#e"), Style::Form, true, Escaping::Reserved), "color=a/b%26c%3Dd%23e");
+    assert_eq!(header(&json!(["a b", 2]), false), "a b,2");
+    assert_eq!(header(&json!({"R": 100, "G": 200}), true), "R=100,G=200");
+}
+
+proptest! {
+    #[test]
+    fn an_exploded_array_is_read_back_as_it_was(items in prop::collection::vec(".{0,12}", 0..6)) {
+        let written = query(&json!(items), Style::Form, true, Escaping::Percent);
+        let read: Vec<_> = url::form_urlencoded::parse(written.as_bytes()).map(|(_, value)| value.into_owned()).collect();
+        prop_assert_eq!(read, items);
+    }
+
+    #[test]
+    fn a_value_never_leaves_its_path_segment(text in ".{0,20}") {
+        let written = path("id", &json!(text), Style::Simple, false, Escaping::Percent);
+        prop_assert!(!written.contains(['/', '?', '#', ' ', '\\']));
+    }
+}

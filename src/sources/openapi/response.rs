@@ -1,0 +1,131 @@
+//! What an API answered, as a tool's output: JSON, text, images and other bytes.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, header};
+use serde_json::{Map, Value, json};
+
+use super::body::{essence, is_json};
+use crate::call::ToolOutput;
+use crate::error::{Blame, CallError, ErrorCode};
+use crate::json;
+use crate::outbound::{OutboundResponse, check_status};
+
+/// The answer's value: JSON as it is, text as a string, anything else as
+/// `{media_type, content_base64, size_bytes}`, nothing as null. Status and media type stand in the metadata.
+///
+/// # Errors
+/// Those of [`check_status`]: 2xx alone is success; `upstream_error` for JSON that is none.
+pub(super) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallError> {
+    check_status(response)?;
+    let media_type = media_type(&response.headers);
+    let value = value(response, media_type.as_deref())?;
+    let mut metadata = Map::new();
+    metadata.insert("status".into(), response.status.as_u16().into());
+    if let Some(media_type) = media_type {
+        metadata.insert("media_type".into(), essence(&media_type).into());
+    }
+    Ok(ToolOutput { value, metadata, ..ToolOutput::default() })
+}
+
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    Some(headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_owned())
+}
+
+fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<Value, CallError> {
+    let body = &response.body;
+    if body.is_empty() {
+        return Ok(Value::Null);
+    }
+    match media_type {
+        Some(name) if is_json(name) => json::parse(body).map_err(|error| {
+            let host = response.url.host_str().unwrap_or_default();
+            CallError::new(ErrorCode::UpstreamError, format!("{host} announced JSON and sent something else"))
+                .blaming(Blame::Upstream)
+                .caused_by(error)
+        }),
+        Some(name) if is_text(&essence(name)) => Ok(text(body, name).into()),
+        // Without a media type only the bytes can tell (RFC 9110 §8.3).
+        None => Ok(json::parse(body).unwrap_or_else(|_| match std::str::from_utf8(body) {
+            Ok(text) => text.into(),
+            Err(_) => bytes("application/octet-stream", body),
+        })),
+        Some(name) => Ok(bytes(&essence(name), body)),
+    }
+}
+
+fn is_text(essence: &str) -> bool {
+    const TEXTS: [&str; 5] = [
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/javascript",
+        "application/x-www-form-urlencoded",
+    ];
+    essence.starts_with("text/") || essence.ends_with("+xml") || essence.ends_with("+yaml") || TEXTS.contains(&essence)
+}
+
+/// In the character set that `Content-Type` names, UTF-8 otherwise.
+fn text(body: &[u8], media_type: &str) -> String {
+    let named = media_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    });
+    let encoding = named.and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
+    encoding.unwrap_or(encoding_rs::UTF_8).decode(body).0.into_owned()
+}
+
+fn bytes(media_type: &str, body: &[u8]) -> Value {
+    json!({"media_type": media_type, "size_bytes": body.len(), "content_base64": STANDARD.encode(body)})
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderValue, StatusCode};
+    use url::Url;
+
+    use super::*;
+
+    fn answer(media_type: Option<&str>, body: &[u8]) -> OutboundResponse {
+        let mut headers = HeaderMap::new();
+        if let Some(media_type) = media_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(media_type).unwrap());
+        }
+        OutboundResponse {
+            status: StatusCode::OK,
+            headers,
+            url: Url::parse("https://api.example/").unwrap(),
+            body: Bytes::copy_from_slice(body),
+            cut: false,
+            remote_addr: None,
+        }
+    }
+
+    #[test]
+    fn each_media_type_has_its_form() {
+        for (media_type, body, expected) in [
+            (Some("application/json"), &b"{\"a\": 1}"[..], json!({"a": 1})),
+            (Some("application/vnd.api+json; charset=utf-8"), b"[1]", json!([1])),
+            (Some("text/csv"), b"a,b", json!("a,b")),
+            (Some("text/plain; charset=ISO-8859-1"), b"caf\xe9", json!("café")),
+            (Some("application/atom+xml"), b"<a/>", json!("<a/>")),
+            (None, b"{\"a\": 1}", json!({"a": 1})),
+            (None, b"plain", json!("plain")),
+            (Some("application/json"), b"", json!(null)),
+            (
+                Some("image/png"),
+                b"\x89PNG",
+                json!({"media_type": "image/png", "size_bytes": 4, "content_base64": "iVBORw=="}),
+            ),
+        ] {
+            assert_eq!(output(&answer(media_type, body)).unwrap().value, expected, "{media_type:?}");
+        }
+    }
+
+    #[test]
+    fn json_that_is_none_is_the_upstreams_failure() {
+        let error = output(&answer(Some("application/json"), b"<html>")).unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
+    }
+}

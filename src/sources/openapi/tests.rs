@@ -1,0 +1,206 @@
+//! Operations called against a real server on loopback, which notes what it was asked.
+
+mod calls;
+mod checkpoint;
+mod secured;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response as Answer};
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::operation::{
+    Api, Location, MediaType, Operation, Parameter, ParameterEncoding, RequestBody, Response, Server, StatusRange,
+    Style,
+};
+use super::report::Report;
+use super::{Access, definitions};
+use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::config::{CollectionSettings, OutboundConfig};
+use crate::error::CallError;
+use crate::outbound::{DomainList, Outbound, test_server};
+use crate::sources::{Attempt, ToolDefinition};
+
+/// What the server was asked.
+#[derive(Debug, Clone)]
+struct Asked {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Asked {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// Status, media type and body of an answer.
+type Scripted = (StatusCode, &'static str, String);
+
+/// An API on loopback.
+#[derive(Clone)]
+struct Upstream {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    /// One after the other; `200` with `{}` when there are no more.
+    answers: Arc<Mutex<VecDeque<Scripted>>>,
+    url: Url,
+}
+
+impl Upstream {
+    async fn start() -> Self {
+        async fn take(
+            State((asked, answers)): State<Shared>,
+            method: Method,
+            uri: Uri,
+            headers: HeaderMap,
+            body: Bytes,
+        ) -> Answer {
+            asked.lock().unwrap().push(Asked { method, uri, headers, body });
+            let answer = answers.lock().unwrap().pop_front();
+            let (status, media_type, body) =
+                answer.unwrap_or_else(|| (StatusCode::OK, "application/json", "{}".to_owned()));
+            (status, [(http::header::CONTENT_TYPE, media_type)], body).into_response()
+        }
+        type Shared = (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<VecDeque<Scripted>>>);
+        let shared: Shared = Shared::default();
+        let (asked, answers) = shared.clone();
+        let address = test_server::serve(Router::new().fallback(take).with_state(shared)).await;
+        Self { asked, answers, url: Url::parse(&format!("http://{address}/v1/")).unwrap() }
+    }
+
+    fn answers(&self, status: u16, media_type: &'static str, body: &(impl ToString + ?Sized)) {
+        let status = StatusCode::from_u16(status).unwrap();
+        self.answers.lock().unwrap().push_back((status, media_type, body.to_string()));
+    }
+
+    fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn last(&self) -> Asked {
+        self.asked().pop().expect("the server was asked")
+    }
+
+    fn api(&self, operations: Vec<Operation>) -> Api {
+        api(self.url.as_str(), operations)
+    }
+}
+
+fn api(server: &str, operations: Vec<Operation>) -> Api {
+    Api {
+        title: "Pets".into(),
+        version: "1".into(),
+        description: String::new(),
+        servers: vec![Server { url: Url::parse(server).unwrap(), description: String::new() }],
+        security_schemes: BTreeMap::new(),
+        security: Vec::new(),
+        operations,
+        definitions: Arc::default(),
+        report: Report::default(),
+    }
+}
+
+fn operation(id: &str, method: Method, path: &str) -> Operation {
+    Operation {
+        id: Some(id.into()),
+        method,
+        path: path.into(),
+        summary: format!("Does {id}"),
+        description: String::new(),
+        tags: Vec::new(),
+        deprecated: false,
+        parameters: Vec::new(),
+        body: None,
+        responses: vec![Response {
+            status: StatusRange::Exactly(200),
+            description: String::new(),
+            content: vec![media_type("application/json", json!({}))],
+        }],
+        servers: Vec::new(),
+        security: None,
+        extensions: Map::new(),
+    }
+}
+
+fn parameter(name: &str, location: Location, schema: Value) -> Parameter {
+    let style = match location {
+        Location::Path | Location::Header => Style::Simple,
+        _ => Style::Form,
+    };
+    Parameter {
+        name: name.into(),
+        location,
+        required: false,
+        deprecated: false,
+        description: String::new(),
+        schema,
+        encoding: ParameterEncoding::Styled {
+            style,
+            explode: style == Style::Form,
+            allow_reserved: false,
+            allow_empty: false,
+        },
+    }
+}
+
+fn media_type(name: &str, schema: Value) -> MediaType {
+    MediaType { name: name.into(), schema, encoding: BTreeMap::new() }
+}
+
+fn body(media_type_name: &str, schema: Value) -> Option<RequestBody> {
+    Some(RequestBody { required: true, description: String::new(), content: vec![media_type(media_type_name, schema)] })
+}
+
+/// Loopback may be reached: the guard has tests of its own.
+fn access() -> Arc<Access> {
+    let config = OutboundConfig { allow_networks: vec!["127.0.0.0/8".into()], ..OutboundConfig::default() };
+    Arc::new(Access {
+        outbound: Outbound::new(&config).unwrap(),
+        allowed: Arc::new(DomainList::any().clone()),
+        adapter: None,
+        max_response_bytes: 1 << 20,
+    })
+}
+
+fn tools(api: &Api, settings: &CollectionSettings) -> Vec<ToolDefinition> {
+    definitions("pets", api, settings, &access()).unwrap().0
+}
+
+fn tool(api: &Api) -> ToolDefinition {
+    tools(api, &CollectionSettings::default()).pop().expect("one tool")
+}
+
+fn settings(value: Value) -> CollectionSettings {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Runs a tool with arguments that fit its own schema.
+async fn call(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
+    let context = CallContext::new("pets", Arc::new(Caller::anonymous()), Via::Rest);
+    call_as(tool, &context, arguments).await
+}
+
+async fn call_as(tool: &ToolDefinition, context: &CallContext, arguments: Value) -> Result<ToolOutput, CallError> {
+    let fits = jsonschema::validator_for(&tool.parameters).unwrap().is_valid(&arguments);
+    assert!(fits, "{arguments} does not fit {:#}", tool.parameters);
+    let attempt = Attempt {
+        call: context,
+        deadline: Deadline::after(Duration::from_secs(20)),
+        memory_limit_bytes: 128 << 20,
+        max_output_bytes: 1 << 20,
+    };
+    tool.executor.execute(attempt, arguments.as_object().unwrap()).await
+}

@@ -1,0 +1,194 @@
+//! Arguments in their places, and what each answer means.
+
+use super::*;
+use crate::error::{Blame, ErrorCode};
+
+#[tokio::test]
+async fn every_argument_arrives_in_its_place() {
+    let upstream = Upstream::start().await;
+    let mut put = operation("put_pet", Method::PUT, "/pets/{id}");
+    put.parameters = vec![
+        parameter("id", Location::Path, json!({"type": "string"})),
+        parameter("tag", Location::Query, json!({"type": "array", "items": {"type": "string"}})),
+        parameter("X-Trace", Location::Header, json!({"type": "string"})),
+        parameter("session", Location::Cookie, json!({"type": "string"})),
+    ];
+    put.body = body(
+        "application/json",
+        json!({"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}),
+    );
+    upstream.answers(200, "application/json", &json!({"id": 7}));
+    let tool = tool(&upstream.api(vec![put]));
+    let arguments = json!({
+        "id": "a/b c", "tag": ["x", "y&z"], "X-Trace": "here", "session": "s1", "body_id": 7, "name": "Rex"
+    });
+    let output = call(&tool, arguments).await.unwrap();
+    assert_eq!(output.value, json!({"id": 7}));
+    assert_eq!(output.metadata["status"], 200);
+    let asked = upstream.last();
+    assert_eq!((asked.method.as_str(), asked.uri.to_string().as_str()), ("PUT", "/v1/pets/a%2Fb%20c?tag=x&tag=y%26z"));
+    assert_eq!(asked.header("cookie"), Some("session=s1"));
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    assert_eq!(asked.header("accept"), Some("application/json"));
+    assert_eq!(serde_json::from_slice::<Value>(&asked.body).unwrap(), json!({"id": 7, "name": "Rex"}));
+    assert!(tool.metadata.idempotent);
+}
+
+/// Fault 8: header parameters that are dropped.
+#[tokio::test]
+async fn a_header_parameter_is_sent() {
+    let upstream = Upstream::start().await;
+    let mut get = operation("get_pet", Method::GET, "/pets");
+    get.parameters = vec![
+        parameter("X-Account", Location::Header, json!({"type": "string"})),
+        parameter("X-List", Location::Header, json!({"type": "array", "items": {"type": "integer"}})),
+    ];
+    let tool = tool(&upstream.api(vec![get]));
+    call(&tool, json!({"X-Account": "acme", "X-List": [1, 2]})).await.unwrap();
+    assert_eq!(upstream.last().header("x-account"), Some("acme"));
+    assert_eq!(upstream.last().header("x-list"), Some("1,2"));
+}
+
+#[tokio::test]
+async fn each_status_blames_whom_it_should() {
+    let upstream = Upstream::start().await;
+    let tool = tool(&upstream.api(vec![operation("get_pet", Method::GET, "/pets")]));
+    for (status, code, blame) in [
+        (404, ErrorCode::ToolError, Blame::Call),
+        (422, ErrorCode::ToolError, Blame::Call),
+        (429, ErrorCode::UpstreamError, Blame::Call),
+        (503, ErrorCode::UpstreamError, Blame::Upstream),
+    ] {
+        upstream.answers(status, "application/json", &json!({"message": "no such pet"}));
+        let error = call(&tool, json!({})).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (code, blame), "{status}");
+        assert!(error.message().ends_with(": no such pet"), "{}", error.message());
+    }
+}
+
+#[tokio::test]
+async fn a_path_argument_cannot_lead_to_another_operation() {
+    let upstream = Upstream::start().await;
+    let mut delete = operation("delete_file", Method::DELETE, "/pets/{id}/files");
+    delete.parameters = vec![parameter("id", Location::Path, json!({"type": ["string", "null"]}))];
+    let tool = tool(&upstream.api(vec![delete]));
+    for id in [json!(".."), json!("."), json!(""), json!(null)] {
+        let error = call(&tool, json!({"id": id})).await.unwrap_err();
+        assert_eq!(error.code(), ErrorCode::InvalidArguments, "{id}");
+    }
+    for (id, path) in [
+        ("../..", "/v1/pets/..%2F../files"),
+        ("a?b#c", "/v1/pets/a%3Fb%23c/files"),
+        ("%2e%2e", "/v1/pets/%252e%252e/files"),
+        ("a\\..\\b", "/v1/pets/a%5C..%5Cb/files"),
+    ] {
+        call(&tool, json!({"id": id})).await.unwrap();
+        assert_eq!(upstream.last().uri.path(), path);
+    }
+}
+
+#[tokio::test]
+async fn a_value_cannot_add_a_header_or_a_cookie() {
+    let upstream = Upstream::start().await;
+    let mut get = operation("get_pet", Method::GET, "/pets");
+    let mut cookie = parameter("session", Location::Cookie, json!({"type": "string"}));
+    cookie.encoding =
+        ParameterEncoding::Styled { style: Style::Cookie, explode: true, allow_reserved: false, allow_empty: false };
+    get.parameters = vec![parameter("X-Note", Location::Header, json!({"type": "string"})), cookie];
+    let tool = tool(&upstream.api(vec![get]));
+    for arguments in [json!({"X-Note": "a\r\nX-Admin: yes"}), json!({"session": "a; admin=yes"})] {
+        assert_eq!(call(&tool, arguments).await.unwrap_err().code(), ErrorCode::InvalidArguments);
+    }
+    assert!(upstream.asked().is_empty());
+}
+
+#[tokio::test]
+async fn forms_are_written_in_the_style_of_each_member() {
+    let upstream = Upstream::start().await;
+    let mut post = operation("create", Method::POST, "/charges");
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "amount": {"type": "integer"},
+            "expand": {"type": "array", "items": {"type": "string"}},
+            "card": {"type": "object"}
+        },
+        "required": ["amount"]
+    });
+    let mut content = media_type("application/x-www-form-urlencoded", schema);
+    let nested = |style| crate::sources::openapi::operation::PropertyEncoding {
+        style: Some(style),
+        explode: Some(true),
+        ..Default::default()
+    };
+    content.encoding.insert("card".into(), nested(Style::DeepObject));
+    content.encoding.insert("expand".into(), nested(Style::DeepObject));
+    post.body = Some(RequestBody { required: true, description: String::new(), content: vec![content] });
+    let tool = tool(&upstream.api(vec![post]));
+    let arguments = json!({"amount": 5, "expand": ["a b"], "card": {"owner": {"name": "Ann & Co"}}});
+    call(&tool, arguments).await.unwrap();
+    let asked = upstream.last();
+    assert_eq!(asked.text(), "amount=5&expand[0]=a%20b&card[owner][name]=Ann%20%26%20Co");
+    assert_eq!(asked.header("content-type"), Some("application/x-www-form-urlencoded"));
+    assert!(!tool.metadata.idempotent);
+}
+
+#[tokio::test]
+async fn files_travel_in_multipart_and_octet_bodies() {
+    let upstream = Upstream::start().await;
+    let mut upload = operation("upload", Method::POST, "/files");
+    upload.body = body(
+        "multipart/form-data",
+        json!({
+            "type": "object",
+            "properties": {
+                "file": {"type": "string", "format": "binary"},
+                "about": {"type": "object"},
+                "title": {"type": "string"}
+            },
+            "required": ["file"]
+        }),
+    );
+    let mut raw = operation("raw", Method::PUT, "/raw");
+    raw.body = body("application/octet-stream", json!({"type": "string", "format": "binary"}));
+    let tools = tools(&upstream.api(vec![upload, raw]), &CollectionSettings::default());
+    let file = json!({"filename": "a\"b.bin", "content_base64": "AAH/", "content_type": "image/png"});
+    call(&tools[0], json!({"file": file, "about": {"a": 1}, "title": "T"})).await.unwrap();
+    let asked = upstream.last();
+    let content_type = asked.header("content-type").unwrap();
+    let boundary = content_type.strip_prefix("multipart/form-data; boundary=").unwrap();
+    let mut expected = Vec::new();
+    expected.extend_from_slice(format!("--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a%22b.bin\"\r\nContent-Type: image/png\r\n\r\n").as_bytes());
+    expected.extend_from_slice(&[0, 1, 255]);
+    expected.extend_from_slice(format!("\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"about\"\r\nContent-Type: application/json\r\n\r\n{{\"a\":1}}\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nT\r\n--{boundary}--\r\n").as_bytes());
+    assert_eq!(asked.body, expected);
+    call(&tools[1], json!({"body": {"content_base64": "AAH/"}})).await.unwrap();
+    assert_eq!(upstream.last().body[..], [0, 1, 255]);
+    assert_eq!(upstream.last().header("content-type"), Some("application/octet-stream"));
+    let error = call(&tools[1], json!({"body": {"content_base64": "no base64!"}})).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::InvalidArguments);
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_by_reading_methods_only() {
+    let upstream = Upstream::start().await;
+    let router = axum::Router::new().fallback({
+        let target = format!("{}pets", upstream.url);
+        move || async move { (StatusCode::TEMPORARY_REDIRECT, [(http::header::LOCATION, target)]) }
+    });
+    let address = test_server::serve(router).await;
+    let operations = [Method::GET, Method::POST].map(|method| operation(method.clone().as_str(), method, "/pets"));
+    let tools = tools(&api(&format!("http://{address}"), operations.into()), &CollectionSettings::default());
+    call(&tools[0], json!({})).await.unwrap();
+    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(call(&tools[1], json!({})).await.unwrap_err().code(), ErrorCode::ToolError);
+    assert_eq!(upstream.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_has_a_limit() {
+    let upstream = Upstream::start().await;
+    upstream.answers(200, "text/plain", &"x".repeat((1 << 20) + 1));
+    let tool = tool(&upstream.api(vec![operation("get_pet", Method::GET, "/pets")]));
+    assert_eq!(call(&tool, json!({})).await.unwrap_err().code(), ErrorCode::OutputTooLarge);
+}

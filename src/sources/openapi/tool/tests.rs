@@ -1,0 +1,182 @@
+use std::sync::Arc;
+
+use http::Method;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::config::OutboundConfig;
+use crate::outbound::{DomainList, Outbound};
+use crate::sources::openapi::operation::{Location, Parameter, ParameterEncoding, Server, Style};
+
+fn api(operations: Vec<Operation>) -> Api {
+    Api {
+        title: "Pets".into(),
+        version: "1".into(),
+        description: String::new(),
+        servers: vec![Server { url: Url::parse("https://pets.example/v1").unwrap(), description: String::new() }],
+        security_schemes: BTreeMap::new(),
+        security: Vec::new(),
+        operations,
+        definitions: Arc::default(),
+        report: Report::default(),
+    }
+}
+
+fn operation(id: Option<&str>, method: Method, path: &str) -> Operation {
+    Operation {
+        id: id.map(str::to_owned),
+        method,
+        path: path.into(),
+        summary: String::new(),
+        description: String::new(),
+        tags: Vec::new(),
+        deprecated: false,
+        parameters: Vec::new(),
+        body: None,
+        responses: Vec::new(),
+        servers: Vec::new(),
+        security: None,
+        extensions: Map::new(),
+    }
+}
+
+fn made(api: &Api, settings: serde_json::Value) -> (Vec<ToolDefinition>, Report) {
+    let access = Access {
+        outbound: Outbound::new(&OutboundConfig::default()).unwrap(),
+        allowed: Arc::new(DomainList::any().clone()),
+        adapter: None,
+        max_response_bytes: 1 << 20,
+    };
+    definitions("pets", api, &serde_json::from_value(settings).unwrap(), &Arc::new(access)).unwrap()
+}
+
+fn names(operations: &[Operation]) -> Vec<String> {
+    let tools = made(&api(operations.to_vec()), json!({})).0;
+    tools.into_iter().map(|tool| tool.metadata.name).collect()
+}
+
+#[test]
+fn names_come_from_ids_or_else_from_method_and_path() {
+    let operations = [
+        operation(Some("listPets"), Method::GET, "/pets"),
+        operation(None, Method::GET, "/pets/{id}"),
+        operation(Some(" "), Method::DELETE, "/pets/{id}"),
+    ];
+    assert_eq!(names(&operations), ["pets__listPets", "pets__get_pets_id", "pets__delete_pets_id"]);
+}
+
+#[test]
+fn a_doubled_id_gives_names_that_do_not_depend_on_the_order() {
+    let mut operations = [operation(Some("list"), Method::GET, "/a"), operation(Some("list"), Method::GET, "/b")];
+    let mut forward = names(&operations);
+    operations.reverse();
+    let mut backward = names(&operations);
+    assert_ne!(forward, backward);
+    forward.sort();
+    backward.sort();
+    assert_eq!(forward, backward);
+    assert!(forward[0] != forward[1] && forward.iter().all(|name| name.starts_with("pets__GET_")), "{forward:?}");
+}
+
+#[test]
+fn filters_choose_by_id_and_tag() {
+    let mut tagged = operation(Some("b"), Method::GET, "/b");
+    tagged.tags = vec!["x".into()];
+    let api = api(vec![operation(Some("a"), Method::GET, "/a"), tagged]);
+    for (settings, expected) in [
+        (json!({}), 2),
+        (json!({"operations": ["a"]}), 1),
+        (json!({"tags": ["x"]}), 1),
+        (json!({"operations": ["a"], "tags": ["x"]}), 0),
+    ] {
+        let (tools, report) = made(&api, settings.clone());
+        assert_eq!((tools.len(), report.tools), (expected, expected), "{settings}");
+    }
+}
+
+#[test]
+fn a_document_can_only_make_its_tools_dearer_slower_and_more_dangerous() {
+    let hinted = |cost: f64, rate: u32| {
+        let mut hinted = operation(Some("a"), Method::POST, "/a");
+        hinted.extensions.insert("x-cost-per-use".into(), cost.into());
+        hinted.extensions.insert("x-rate-limit".into(), rate.into());
+        hinted.extensions.insert("x-dangerous".into(), true.into());
+        let tool = made(&api(vec![hinted]), json!({"base_cost_per_use": 0.5, "rate_limit": 10})).0.remove(0);
+        assert!(tool.metadata.dangerous);
+        (tool.metadata.cost_per_use.to_string(), tool.metadata.rate_limit)
+    };
+    assert_eq!(hinted(2.0, 5), ("2".to_owned(), 5));
+    assert_eq!(hinted(0.0, 500), ("0.5".to_owned(), 10));
+    assert_eq!(hinted(-1.0, 0), ("0.5".to_owned(), 10));
+}
+
+#[test]
+fn one_operation_that_cannot_be_offered_does_not_hold_back_the_others() {
+    let mut broken = operation(Some("broken"), Method::GET, "/broken");
+    broken.parameters = vec![Parameter {
+        name: "q".into(),
+        location: Location::Query,
+        required: false,
+        deprecated: false,
+        description: String::new(),
+        schema: json!({"$ref": "#/$defs/nowhere"}),
+        encoding: ParameterEncoding::Styled {
+            style: Style::Form,
+            explode: true,
+            allow_reserved: false,
+            allow_empty: false,
+        },
+    }];
+    let mut reserved = operation(Some("fine"), Method::GET, "/fine");
+    let header = Parameter {
+        name: "Content-Type".into(),
+        location: Location::Header,
+        required: true,
+        schema: json!({"type": "string"}),
+        ..broken.parameters[0].clone()
+    };
+    reserved.parameters = vec![header];
+    let (tools, report) = made(&api(vec![broken, reserved]), json!({}));
+    assert_eq!(tools.len(), 1);
+    assert_eq!(tools[0].parameters["properties"], json!({}), "OpenAPI says that such a header is ignored");
+    assert_eq!((report.lost.len(), report.lost[0].operation.as_str()), (1, "broken"));
+    assert!(report.approximated[0].reason.contains("Content-Type"), "{report:?}");
+}
+
+#[test]
+fn descriptions_hold_summary_and_description_and_are_bounded() {
+    for (summary, description, expected) in [
+        ("List pets", "All of them.", "List pets. All of them."),
+        ("List pets.", "", "List pets."),
+        ("", "All of them.", "All of them."),
+        ("List", "List all pets.", "List all pets."),
+        ("", "", "GET /pets"),
+    ] {
+        let mut one = operation(None, Method::GET, "/pets");
+        one.summary = summary.into();
+        one.description = description.into();
+        assert_eq!(super::description(&one), expected);
+        one.deprecated = true;
+        assert_eq!(super::description(&one), format!("Deprecated. {expected}"));
+    }
+    let mut long = operation(None, Method::GET, "/pets");
+    long.description = "é".repeat(5_000);
+    assert_eq!(super::description(&long).chars().count(), LONGEST_DESCRIPTION + 1);
+}
+
+proptest! {
+    #[test]
+    fn names_are_valid_and_unique_whatever_the_document_says(ids in prop::collection::vec("[a-zA-Z_/ é.]{0,80}", 1..20)) {
+        let operations: Vec<_> = ids
+            .iter()
+            .enumerate()
+            .map(|(at, id)| operation(Some(id), Method::GET, &format!("/path/{at}")))
+            .collect();
+        let found = names(&operations);
+        prop_assert_eq!(found.iter().collect::<HashSet<_>>().len(), ids.len());
+        for name in found {
+            prop_assert!(crate::registry::ToolName::parse(&name).is_ok(), "{}", name);
+        }
+    }
+}

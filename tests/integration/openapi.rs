@@ -1,0 +1,174 @@
+//! OpenAPI collections from the configuration: their tools, their faults, a reload, and validation by HTTP.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer, code, config};
+use crate::cli::{sekisho, text};
+
+/// The service's own routes, described for a caller.
+fn document(server: &str) -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {"title": "Itself", "version": "1"},
+        "servers": [{"url": server}],
+        "paths": {
+            "/tools/list": {"get": {
+                "operationId": "tools", "summary": "What tools there are.",
+                "parameters": [{"name": "category", "in": "query", "schema": {"type": "string"}}],
+                "responses": {"200": {"description": "names"}},
+            }},
+            "/tools/{name}/metadata": {"get": {
+                "operationId": "tool",
+                "parameters": [{"name": "name", "in": "path", "required": true, "schema": {"type": "string"}}],
+                "responses": {"200": {"description": "one"}},
+            }},
+        },
+    })
+}
+
+/// Two collections: one that works against `server`, and one whose file is not there.
+fn settings(directory: &TempDir, server: &str) -> String {
+    let file = directory.path().join("itself.json");
+    std::fs::write(&file, document(server).to_string()).unwrap();
+    format!(
+        "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n\
+         openapi: {{collections: {{itself: {{spec_file: '{}'}}, gone: {{spec_file: /nowhere.json}}}}}}",
+        file.display()
+    )
+}
+
+#[tokio::test]
+async fn a_collection_is_called_through_the_checkpoint_and_a_broken_one_beside_it_is_told() {
+    let upstream = TestApp::start().await;
+    let directory = TempDir::new().unwrap();
+    let yaml = settings(&directory, &upstream.url);
+    let app = TestApp::in_directory(directory, &yaml).await;
+
+    let (status, reply) = app.call("itself__tools", json!({"category": "utility"})).await;
+    assert_eq!(status, StatusCode::OK, "{reply}");
+    let (_, expected) = answer(upstream.get("/tools/list?category=utility")).await;
+    assert_eq!(reply["output"], expected);
+    assert_eq!(reply["usage"]["cost_usd"], 0.001);
+
+    // A 404 is the call's failure, and no outage of the upstream.
+    let (status, reply) = app.call("itself__tool", json!({"name": "nothing"})).await;
+    assert_eq!((status, reply["success"].clone()), (StatusCode::OK, json!(false)), "{reply}");
+    assert_eq!(code(&reply), "tool_error");
+
+    let (status, reply) = app.call("itself__tool", json!({})).await;
+    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_arguments"));
+
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert_eq!(ready["status"], "degraded");
+    assert!(ready["degraded"]["openapi:gone"].as_str().unwrap().contains("/nowhere.json"), "{ready}");
+}
+
+#[tokio::test]
+async fn a_reload_brings_changed_documents_and_a_broken_one_keeps_what_it_had() {
+    let directory = TempDir::new().unwrap();
+    let yaml = settings(&directory, "http://127.0.0.1:9");
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let file = app.directory.path().join("itself.json");
+    assert!(app.gateway.watched_files(None).contains(&file));
+    let names = async || {
+        let (_, names) = answer(app.get("/tools/list?category=api")).await;
+        names
+    };
+    let reload = async || app.gateway.reload(config(&app.directory, &yaml)).await;
+    assert_eq!(names().await, json!(["itself__tool", "itself__tools"]));
+
+    std::fs::write(&file, "{").unwrap();
+    reload().await;
+    assert_eq!(names().await, json!(["itself__tool", "itself__tools"]));
+    assert!(app.gateway.readiness.degraded().contains_key("openapi:itself"));
+
+    let mut changed = document("http://127.0.0.1:9");
+    changed["paths"].as_object_mut().unwrap().remove("/tools/list");
+    std::fs::write(&file, changed.to_string()).unwrap();
+    reload().await;
+    assert_eq!(names().await, json!(["itself__tool"]));
+    assert!(!app.gateway.readiness.degraded().contains_key("openapi:itself"));
+}
+
+const ADMIN: &str = "auth: {api_keys: [{id: ada, key: key-of-ada, roles: [admin]}]}";
+
+async fn validate(app: &TestApp, body: &Value) -> (StatusCode, Value) {
+    answer(app.post("/tools/openapi/validate").bearer_auth("key-of-ada").json(body)).await
+}
+
+#[tokio::test]
+async fn only_an_administrator_has_documents_read() {
+    for keys in ["", "auth: {anonymous: always, api_keys: [{id: ada, key: key-of-ada, roles: [operator]}]}"] {
+        let app = TestApp::with(keys).await;
+        let request = app.post("/tools/openapi/validate").json(&json!({"spec_inline": "{}"}));
+        let request = if keys.is_empty() { request } else { request.bearer_auth("key-of-ada") };
+        let (status, reply) = answer(request).await;
+        assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "{reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_document_is_validated_by_its_address_or_its_text() {
+    let upstream = TestApp::start().await;
+    let allowed = "outbound: {allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}";
+    let app = TestApp::with(&format!("{allowed}\n{ADMIN}")).await;
+    let validate = async |body: Value| validate(&app, &body).await;
+
+    let (status, found) = validate(json!({"spec_inline": document("https://api.example.com/v1").to_string()})).await;
+    let operations = json!([
+        {"operation_id": "tools", "method": "GET", "path": "/tools/list", "description": "What tools there are."},
+        {"operation_id": "tool", "method": "GET", "path": "/tools/{name}/metadata", "description": ""},
+    ]);
+    let expected = json!({
+        "valid": true, "operations_count": 2, "operations": operations,
+        "base_url": "https://api.example.com/v1", "errors": [],
+    });
+    assert_eq!((status, found), (StatusCode::OK, expected));
+
+    let (_, found) = validate(json!({"spec_url": format!("{}/openapi.json", upstream.url)})).await;
+    assert_eq!((&found["valid"], &found["errors"]), (&json!(true), &json!([])), "{found}");
+    assert!(found["operations_count"].as_u64().unwrap() > 10, "{found}");
+
+    for text in ["{", "swagger: '1.2'", "just text", ""] {
+        let (status, found) = validate(json!({"spec_inline": text})).await;
+        assert_eq!((status, &found["valid"]), (StatusCode::OK, &json!(false)), "{text}: {found}");
+        assert_eq!(found["errors"].as_array().unwrap().len(), 1, "{text}: {found}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_off_the_allowlist_is_refused_and_a_caller_can_name_no_file() {
+    let app = TestApp::with(ADMIN).await;
+    for (body, expected) in [
+        (json!({"spec_url": "https://example.com/openapi.json"}), "denied"),
+        (json!({"spec_url": "file:///etc/passwd"}), "denied"),
+        (json!({"spec_file": "/etc/passwd"}), "invalid_request"),
+        (json!({"spec_inline": "{}", "overlays": ["/etc/passwd"]}), "invalid_request"),
+        (json!({}), "invalid_request"),
+        (json!({"spec_inline": "{}", "spec_url": "https://example.com/"}), "invalid_request"),
+    ] {
+        let (status, reply) = validate(&app, &body).await;
+        assert!(status.is_client_error(), "{body}: {reply}");
+        assert_eq!(code(&reply), expected, "{body}");
+    }
+}
+
+#[test]
+fn the_terminal_tells_what_a_document_becomes() {
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("api.json"), document("https://api.example.com").to_string()).unwrap();
+    let import = |arguments: &[&str]| sekisho(&directory).args(arguments).output().unwrap();
+    let file = directory.path().join("api.json");
+    let file = file.to_str().unwrap();
+
+    let output = import(&["--json", "import", "openapi", file]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
+    assert_eq!(report, json!({"operations": 2, "tools": 2, "lost": [], "approximated": []}));
+
+    let told = text(&import(&["import", "openapi", file, "--report"]));
+    assert!(told.contains("2 operations, 2 tools") && told.contains("spec_file"), "{told}");
+    assert!(!text(&import(&["import", "openapi", file, "--dry-run"])).contains("spec_file"));
+    assert_eq!(import(&["import", "openapi", "/nowhere.json"]).status.code(), Some(1));
+}
