@@ -4,6 +4,7 @@
 //! [`Config::load`] is the way in: file → tree (`document`) → variables filled in (`interpolate`) → typed
 //! (`reader`) → overrides → check. Nothing of a configuration with a fault is used.
 
+mod agent;
 mod audit;
 mod auth;
 mod breaker;
@@ -13,6 +14,7 @@ mod limits;
 mod openapi;
 mod outbound;
 mod policy;
+mod sandbox;
 mod secret;
 mod server;
 mod session;
@@ -39,6 +41,7 @@ use self::check::{Finding, Findings};
 use self::document::Document;
 use self::overrides::Overrides;
 
+pub use self::agent::{AgentConfig, AgentProfile, Provider};
 pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::BreakerConfig;
@@ -50,6 +53,7 @@ pub use self::limits::LimitsConfig;
 pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
+pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
 pub use self::server::ServerConfig;
@@ -70,7 +74,9 @@ pub struct Config {
     pub server: ServerConfig,
     pub auth: AuthConfig,
     pub tools: ToolsConfig,
+    pub sandbox: SandboxConfig,
     pub openapi: OpenApiConfig,
+    pub agent: AgentConfig,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
     pub budget: BudgetConfig,
@@ -150,6 +156,8 @@ impl Config {
         }
         self.server.override_from(environment);
         self.tools.override_from(environment);
+        self.sandbox.override_from(environment);
+        self.agent.override_from(environment);
         self.limits.override_from(environment);
         self.budget.override_from(environment);
         self.breaker.override_from(environment);
@@ -163,7 +171,9 @@ impl Config {
         self.server.check(&mut findings);
         self.auth.check(&mut findings);
         self.tools.check(&mut findings);
+        self.sandbox.check(&mut findings);
         self.openapi.check(&mut findings);
+        self.agent.check(&mut findings);
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);
         self.budget.check(&mut findings);

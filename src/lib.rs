@@ -4,6 +4,7 @@
 //! Modules in reading order. [`pipeline`] is the page to read first: the life of a tool call.
 
 // Faces: how calls come in.
+pub mod agent;
 pub mod cli;
 pub mod server;
 
@@ -29,6 +30,7 @@ pub mod json;
 pub mod metrics;
 pub mod outbound;
 pub mod readiness;
+pub mod sandbox;
 pub mod store;
 pub mod telemetry;
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use rust_decimal::Decimal;
 
+use super::Secret;
 use super::environment::Environment;
 use super::fault::{ConfigFault, Place};
 
@@ -78,6 +79,14 @@ from_str! {
     String: "a text",
     PathBuf: "a path",
     SocketAddr: "an address and a port, such as 127.0.0.1:8080",
+}
+
+impl FromVariable for Secret {
+    const EXPECTED: &'static str = "a text";
+
+    fn from_variable(text: &str) -> Option<Self> {
+        Some(Self::new(text))
+    }
 }
 
 impl<T: FromVariable> FromVariable for Option<T> {

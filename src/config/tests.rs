@@ -107,6 +107,9 @@ fn every_variable_of_the_specification_overrides_the_file() {
         ("OPENAPI_ALLOWED_DOMAINS", "*"),
         ("SEKISHO_LISTEN", "[::1]:9000"),
         ("SEKISHO_STATE_DIRECTORY", "/srv/state"),
+        ("PYTHON_WASI_WASM_PATH", "/opt/python.wasm"),
+        ("WASI_MEMORY_LIMIT_MB", "256"),
+        ("WASI_TIMEOUT_SECONDS", "30"),
         ("RUST_LOG", "debug"),
     ];
     let config = load_with("limits: {parallelism: 3}\nbreaker: {min_requests: 3}\n", &variables).unwrap();
@@ -128,6 +131,8 @@ fn every_variable_of_the_specification_overrides_the_file() {
     assert_eq!(config.budget.token_budget_per_agent, 5_001);
     assert_eq!(config.budget.token_budget_per_task, 20_001);
     assert_eq!(config.limits.parallelism, 8);
+    assert_eq!(config.sandbox.wasm_path.as_deref(), Some(Path::new("/opt/python.wasm")));
+    assert_eq!((config.sandbox.memory_limit_mb, config.sandbox.timeout_seconds), (256, 30));
     assert_eq!(config.outbound.mcp_allowed_domains, ["a.example", "b.example"]);
     assert_eq!(config.outbound.openapi_allowed_domains, ["*"]);
     assert_eq!(config.server.listen.to_string(), "[::1]:9000");

@@ -181,3 +181,23 @@ fn one_id_may_stand_in_two_tenants() {
     let text = "auth: {api_keys: [{id: a, tenant: x, key: k}, {id: a, tenant: y, key: l}]}";
     assert_eq!(load(text).unwrap().auth.api_keys.len(), 2);
 }
+
+#[test]
+fn a_sandbox_in_which_nothing_could_run_is_refused() {
+    let wrong = [
+        ("memory_limit_mb: 63", "sandbox.memory_limit_mb"),
+        ("memory_limit_mb: 4097", "sandbox.memory_limit_mb"),
+        ("max_memory_mb: 511", "sandbox.max_memory_mb"),
+        ("timeout_seconds: 0", "sandbox.timeout_seconds"),
+        ("workers: 0", "sandbox.workers"),
+        ("max_instances: 0", "sandbox.max_instances"),
+        ("max_result_bytes: 0", "sandbox.max_result_bytes"),
+        ("data_files: [/]", "sandbox.data_files[0]"),
+        ("data_files: [/a/table.csv, /b/table.csv]", "sandbox.data_files[1]"),
+    ];
+    for (line, setting) in wrong {
+        let fault = format!("{:?}", load_with(&format!("sandbox: {{{line}}}\n"), &[]).unwrap_err());
+        assert!(fault.contains(setting), "{line}: {fault}");
+    }
+    assert!(load_with("sandbox: {max_memory_mb: 512, data_files: [/a/table.csv]}\n", &[]).is_ok());
+}

@@ -1,0 +1,200 @@
+//! The folder of compiled files. A compiled file is machine code: loading one that somebody else wrote would
+//! run it in our process. So a file is ours only when it stands under the name we would give it, belongs to
+//! us and is closed to everybody else; [`CompiledFolder::verify`] also compares it with the hash noted when
+//! it was written. Anything else counts as missing, and is compiled again.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::private::{self, Unusable};
+
+/// A SHA-256 sum in hexadecimal.
+const SUM_LENGTH: u64 = 64;
+/// Read at once while hashing.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A folder that only we can enter.
+#[derive(Debug, Clone)]
+pub struct CompiledFolder {
+    path: PathBuf,
+    /// Of the engine that compiles and loads: wasmtime's version and its settings.
+    fingerprint: String,
+}
+
+impl CompiledFolder {
+    /// Makes the folder where it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made, or one stands there that others can enter or own.
+    pub fn open(path: &Path, fingerprint: &str) -> io::Result<Self> {
+        private::make_folder(path)?;
+        Ok(Self { path: path.to_owned(), fingerprint: fingerprint.to_owned() })
+    }
+
+    /// Where the compiled form of a module stands, by the SHA-256 sum of what it is made of.
+    pub fn path_of(&self, module_sum: &str) -> PathBuf {
+        self.path.join(format!("{module_sum}-{}.cwasm", self.fingerprint))
+    }
+
+    /// Checks owner and mode, in microseconds: for the path that starts a worker. The folder is closed to
+    /// others, so a file of ours in it was written by us.
+    ///
+    /// # Errors
+    /// Says why the file must be compiled again.
+    pub fn find(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
+        let path = self.path_of(module_sum);
+        for part in [&path, &sum_path(&path)] {
+            private::open(part)?;
+        }
+        Ok(path)
+    }
+
+    /// Checks the content too, by the hash noted beside it.
+    ///
+    /// # Errors
+    /// Says why the file must be compiled again.
+    pub fn verify(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
+        let path = self.find(module_sum)?;
+        let unreadable = |fault| Unusable::Unreadable(path.clone(), fault);
+        let mut noted = String::new();
+        let noted_file = private::open(&sum_path(&path))?;
+        noted_file.take(SUM_LENGTH + 1).read_to_string(&mut noted).map_err(unreadable)?;
+        let actual = sum_of(private::open(&path)?).map_err(unreadable)?;
+        if noted == actual { Ok(path) } else { Err(Unusable::Changed(path)) }
+    }
+
+    /// Puts a compiled module in place. Whoever looks meanwhile sees the old file or the new one, and an
+    /// interruption leaves no half of one.
+    ///
+    /// # Errors
+    /// When the file cannot be written, as on a full disk; nothing is left of it then.
+    pub fn store(&self, module_sum: &str, compiled: &[u8]) -> io::Result<PathBuf> {
+        let path = self.path_of(module_sum);
+        let sum = sum_of(compiled)?;
+        // The sum first: a module without one is never found, and a sum without its module neither.
+        private::write(&sum_path(&path), |file| file.write_all(sum.as_bytes()))?;
+        private::write(&path, |file| file.write_all(compiled))?;
+        File::open(&self.path)?.sync_all()?;
+        Ok(path)
+    }
+}
+
+/// The SHA-256 sum of all that can be read, in lower-case hexadecimal.
+///
+/// # Errors
+/// Those of reading.
+pub fn sum_of(mut content: impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match content.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => hasher.update(chunk.get(..length).unwrap_or_default()),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(hexadecimal(&hasher.finalize()))
+}
+
+/// In lower case.
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sum_path(compiled: &Path) -> PathBuf {
+    compiled.with_extension("sha256")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const SUM: &str = "00ff";
+
+    fn folder() -> (TempDir, CompiledFolder) {
+        let place = TempDir::new().unwrap();
+        let folder = CompiledFolder::open(&place.path().join("compiled"), "one").unwrap();
+        (place, folder)
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn what_was_stored_is_found_whole_and_closed_to_others() {
+        let (_place, folder) = folder();
+        assert!(matches!(folder.find(SUM), Err(Unusable::Missing(_))));
+        let path = folder.store(SUM, b"code").unwrap();
+        assert_eq!(folder.verify(SUM).unwrap(), path);
+        assert_eq!(fs::read(&path).unwrap(), b"code");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(fs::metadata(&folder.path).unwrap().mode() & 0o777, 0o700);
+        folder.store(SUM, b"newer").unwrap();
+        assert_eq!(fs::read(folder.verify(SUM).unwrap()).unwrap(), b"newer");
+        assert_eq!(fs::read_dir(&folder.path).unwrap().count(), 2, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn another_fingerprint_finds_nothing() {
+        let (_place, folder) = folder();
+        folder.store(SUM, b"code").unwrap();
+        let other = CompiledFolder::open(&folder.path, "two").unwrap();
+        assert!(matches!(other.find(SUM), Err(Unusable::Missing(_))));
+    }
+
+    #[test]
+    fn a_changed_file_is_noticed() {
+        let (_place, folder) = folder();
+        let path = folder.store(SUM, b"code").unwrap();
+        fs::write(&path, b"evil").unwrap();
+        assert!(matches!(folder.verify(SUM), Err(Unusable::Changed(_))));
+    }
+
+    #[test]
+    fn a_file_that_others_can_touch_is_not_ours() {
+        for mode in [0o620, 0o602, 0o640, 0o604] {
+            let (_place, folder) = folder();
+            let path = folder.store(SUM, b"code").unwrap();
+            set_mode(&path, mode);
+            assert!(matches!(folder.find(SUM), Err(Unusable::NotOurs(_))), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let (place, folder) = folder();
+        let path = folder.store(SUM, b"code").unwrap();
+        let elsewhere = place.path().join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+        assert!(matches!(folder.find(SUM), Err(Unusable::NotOurs(_))));
+    }
+
+    #[test]
+    fn a_folder_that_others_can_enter_is_refused() {
+        let (_place, folder) = folder();
+        set_mode(&folder.path, 0o755);
+        let refused = CompiledFolder::open(&folder.path, "one").unwrap_err();
+        assert!(refused.to_string().contains("chmod 700"), "{refused}");
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing_behind() {
+        let (_place, folder) = folder();
+        fs::create_dir(folder.path_of(SUM)).unwrap();
+        folder.store(SUM, b"code").unwrap_err();
+        assert!(
+            fs::read_dir(&folder.path).unwrap().all(|entry| !entry.unwrap().path().to_string_lossy().ends_with(".new"))
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! How the engine is set up: the one place. What is compiled by one engine of this room is accepted by
+//! every other of the same [`fingerprint`], whatever the size of its pool.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use wasmtime::{Config, Enabled, Engine, PoolingAllocationConfig};
+
+/// Stack that CPython's build for WASI assumes it has.
+const GUEST_STACK_BYTES: usize = 8 << 20;
+/// A fiber's stack: the guest's, and room for the host functions it calls.
+const FIBER_STACK_BYTES: usize = GUEST_STACK_BYTES + (2 << 20);
+/// CPython with its extensions linked in has 47 157 functions in its table; the pool's default is 20 000.
+const TABLE_ELEMENTS: usize = 65_536;
+/// The instance's own record of so many functions is larger than the pool's default of 1 MiB.
+const INSTANCE_BYTES: usize = 4 << 20;
+/// Pages written by a call that are reset by copying instead of by the kernel: with a page-map scan only
+/// those written are looked at, and keeping them saves their page faults in the next call.
+const MEMORY_KEPT_BYTES: usize = 8 << 20;
+/// The same for the function table.
+const TABLE_KEPT_BYTES: usize = 512 << 10;
+/// Memory images up to this size are laid out whole, so that a snapshot is mapped and never copied.
+const IMAGE_BYTES: u64 = 256 << 20;
+
+/// What one process holds ready for instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    /// Instances that can live at once. Each costs address space, not memory.
+    pub instances: u32,
+    /// Linear memory that any one instance can grow to, in bytes.
+    pub memory_bytes: usize,
+}
+
+impl Default for Pool {
+    /// Enough to compile, and to run one interpreter with the default memory limit (spec E25: 512 MB).
+    fn default() -> Self {
+        Self { instances: 1, memory_bytes: 512 << 20 }
+    }
+}
+
+/// An engine with room for the pool's instances.
+///
+/// # Errors
+/// When the machine cannot give the address space, or the processor lacks what compiled code needs.
+pub fn engine(pool: Pool) -> wasmtime::Result<Engine> {
+    Engine::new(&settings(pool))
+}
+
+/// Names what the engine's compiled files depend on: wasmtime's version, its settings, the processor's
+/// features. Files with another fingerprint must be compiled again.
+pub fn fingerprint(engine: &Engine) -> String {
+    // DefaultHasher::new() has fixed keys. Another Rust may hash differently, which costs a
+    // compilation and nothing else; wasmtime checks compatibility again when it loads a file.
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// Whether the kernel can say which pages were written (`PAGEMAP_SCAN`, Linux 6.7). Without it a used
+/// memory is given back to the kernel whole, and every call takes its page faults anew.
+pub fn can_scan_pages() -> bool {
+    PoolingAllocationConfig::is_pagemap_scan_available()
+}
+
+fn settings(pool: Pool) -> Config {
+    let mut config = Config::new();
+    config
+        .allocation_strategy(allocation(pool))
+        .memory_init_cow(true)
+        .force_memory_init_memfd(true)
+        .memory_guaranteed_dense_image_size(IMAGE_BYTES)
+        .table_lazy_init(true)
+        .epoch_interruption(true)
+        .max_wasm_stack(GUEST_STACK_BYTES)
+        .async_stack_size(FIBER_STACK_BYTES)
+        // A stack is never handed on with another call's bytes in it.
+        .async_stack_zeroing(true)
+        // Backtraces of the interpreter's own functions help nobody who writes Python.
+        .generate_address_map(false)
+        .wasm_backtrace_max_frames(None);
+    config
+}
+
+fn allocation(pool: Pool) -> PoolingAllocationConfig {
+    // Without the scan, what is kept is reset by copying all of it: that costs more than it saves.
+    let (memory_kept, table_kept) = if can_scan_pages() { (MEMORY_KEPT_BYTES, TABLE_KEPT_BYTES) } else { (0, 0) };
+    let mut allocation = PoolingAllocationConfig::new();
+    allocation
+        .total_core_instances(pool.instances)
+        .total_memories(pool.instances)
+        .total_tables(pool.instances)
+        .total_stacks(pool.instances)
+        .total_gc_heaps(pool.instances)
+        .max_memory_size(pool.memory_bytes)
+        .table_elements(TABLE_ELEMENTS)
+        .max_core_instance_size(INSTANCE_BYTES)
+        .linear_memory_keep_resident(memory_kept)
+        .table_keep_resident(table_kept)
+        .pagemap_scan(Enabled::Auto);
+    allocation
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::{Instance, Module, Store};
+
+    use super::*;
+
+    const SMALL: Pool = Pool { instances: 2, memory_bytes: 4 << 20 };
+
+    #[test]
+    fn compiled_files_do_not_depend_on_the_size_of_the_pool() {
+        let small = engine(SMALL).unwrap();
+        let default = engine(Pool::default()).unwrap();
+        assert_eq!(fingerprint(&small), fingerprint(&default));
+        let compiled = small.precompile_module(&wat::parse_str("(module)").unwrap()).unwrap();
+        #[expect(unsafe_code, reason = "the bytes were compiled two lines above")]
+        // SAFETY: they come from `precompile_module`, unchanged.
+        unsafe { Module::deserialize(&default, &compiled) }.unwrap();
+    }
+
+    #[test]
+    fn other_settings_have_another_fingerprint() {
+        let mut without_epochs = settings(SMALL);
+        without_epochs.epoch_interruption(false);
+        let other = Engine::new(&without_epochs).unwrap();
+        assert_ne!(fingerprint(&other), fingerprint(&engine(SMALL).unwrap()));
+    }
+
+    #[test]
+    fn a_function_table_of_cpythons_size_fits() {
+        let engine = engine(SMALL).unwrap();
+        let bytes = wat::parse_str("(module (table 47157 47157 funcref) (memory 1))").unwrap();
+        let module = Module::new(&engine, bytes).unwrap();
+        Instance::new(&mut Store::new(&engine, ()), &module, &[]).unwrap();
+    }
+}

@@ -1,0 +1,183 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const QUOTA: Quota = Quota { bytes: 64 * 1024, nodes: 8 };
+
+fn files() -> (Files, NodeId) {
+    let mut files = Files::new(QUOTA);
+    let tmp = files.place_folder("/tmp", false).unwrap();
+    files.place_file("/input/data.csv", Bytes::from_static(b"a,b\n")).unwrap();
+    (files, tmp)
+}
+
+fn content(files: &Files, id: NodeId) -> Vec<u8> {
+    let mut buffer = vec![0xAA; usize::try_from(files.status(id).unwrap().length).unwrap()];
+    let count = files.read(id, 0, &mut buffer).unwrap();
+    assert_eq!(count, buffer.len());
+    buffer
+}
+
+#[test]
+fn what_the_host_placed_can_be_read_and_not_changed() {
+    let (mut files, tmp) = files();
+    let data = files.find(ROOT, "input/data.csv").unwrap();
+    assert_eq!(content(&files, data), b"a,b\n");
+    let refusals = [
+        files.write(data, 0, b"x").unwrap_err(),
+        files.resize(data, 0).unwrap_err(),
+        files.unlink(ROOT, "input/data.csv").unwrap_err(),
+        files.create_file(ROOT, "input/new").unwrap_err(),
+        files.create_folder(ROOT, "new").unwrap_err(),
+        files.rename((ROOT, "input/data.csv"), (tmp, "mine")).unwrap_err(),
+        files.remove_folder(ROOT, "tmp").unwrap_err(),
+    ];
+    assert_eq!(refusals, [FileFault::ReadOnly; 7]);
+    files.create_file(tmp, "own").unwrap();
+    assert_eq!(files.rename((tmp, "own"), (ROOT, "input/own")), Err(FileFault::ReadOnly));
+}
+
+#[test]
+fn no_path_leads_out_of_the_root() {
+    let (files, tmp) = files();
+    for path in ["../../..", "/../..", "x/.."] {
+        let found = files.find(tmp, path);
+        assert!(matches!(found, Ok(ROOT) | Err(FileFault::Missing)), "{path}: {found:?}");
+    }
+    assert_eq!(files.find(tmp, "../../etc/passwd"), Err(FileFault::Missing));
+}
+
+#[test]
+fn bad_paths_have_their_own_faults() {
+    let (mut files, tmp) = files();
+    let deep = "d/".repeat(3000);
+    let cases = [
+        ("a\0b", FileFault::BadPath),
+        ("", FileFault::Missing),
+        ("missing/x", FileFault::Missing),
+        ("../input/data.csv/x", FileFault::NotAFolder),
+        ("../input/data.csv/", FileFault::NotAFolder),
+        (&"n".repeat(256), FileFault::NameTooLong),
+        (&deep, FileFault::NameTooLong),
+    ];
+    for (path, fault) in cases {
+        assert_eq!(files.find(tmp, path), Err(fault), "{}", path.escape_debug());
+    }
+    assert_eq!(files.create_file(tmp, ".."), Err(FileFault::BadPath));
+    assert_eq!(files.create_file(tmp, "name/"), Err(FileFault::IsAFolder));
+}
+
+#[test]
+fn a_byte_far_out_costs_one_chunk_and_reads_back_behind_zeros() {
+    let (mut files, tmp) = files();
+    let id = files.create_file(tmp, "big").unwrap();
+    assert_eq!(files.write(id, 1 << 40, b"x"), Ok(1));
+    assert_eq!(files.status(id).unwrap().length, (1 << 40) + 1);
+    assert_eq!(files.used_bytes(), CHUNK_BYTES as u64);
+    let mut end = [0xAA; 3];
+    assert_eq!(files.read(id, (1 << 40) - 2, &mut end), Ok(3));
+    assert_eq!(&end, b"\0\0x");
+    assert_eq!(files.write(id, u64::MAX, b"x"), Err(FileFault::TooLarge));
+    files.unlink(tmp, "big").unwrap();
+    assert_eq!(files.used_bytes(), 0);
+}
+
+#[test]
+fn bytes_past_the_quota_are_refused_after_a_short_write() {
+    let (mut files, tmp) = files();
+    let id = files.create_file(tmp, "full").unwrap();
+    assert_eq!(files.write(id, 0, &vec![7; 100 * 1024]), Ok(64 * 1024));
+    assert_eq!(files.write(id, 64 * 1024, b"x"), Err(FileFault::NoSpace));
+    assert_eq!(files.write(id, 0, b"over"), Ok(4), "what is there can be written over");
+    files.resize(id, 0).unwrap();
+    assert_eq!(files.write(id, 0, b"again"), Ok(5));
+}
+
+#[test]
+fn files_past_the_quota_are_refused_until_one_is_gone() {
+    let (mut files, tmp) = files();
+    for number in 0..QUOTA.nodes {
+        files.create_file(tmp, &format!("f{number}")).unwrap();
+    }
+    assert_eq!(files.create_file(tmp, "more"), Err(FileFault::NoSpace));
+    files.unlink(tmp, "f0").unwrap();
+    files.create_folder(tmp, "more").unwrap();
+}
+
+#[test]
+fn an_unlinked_file_lives_until_its_last_handle_is_closed() {
+    let (mut files, tmp) = files();
+    let id = files.create_file(tmp, "f").unwrap();
+    files.opened(id).unwrap();
+    files.write(id, 0, b"still here").unwrap();
+    files.unlink(tmp, "f").unwrap();
+    assert_eq!(content(&files, id), b"still here");
+    files.closed(id);
+    assert_eq!(files.status(id), Err(FileFault::Missing));
+    assert_eq!(files.used_bytes(), 0);
+}
+
+#[test]
+fn nothing_can_be_made_in_a_folder_that_is_gone() {
+    let (mut files, tmp) = files();
+    let gone = files.create_folder(tmp, "d").unwrap();
+    files.opened(gone).unwrap();
+    files.remove_folder(tmp, "d").unwrap();
+    assert_eq!(files.create_file(gone, "lost"), Err(FileFault::Missing));
+}
+
+#[test]
+fn rename_follows_posix() {
+    let (mut files, tmp) = files();
+    let outer = files.create_folder(tmp, "outer").unwrap();
+    files.create_folder(outer, "inner").unwrap();
+    let moved = files.create_file(tmp, "f").unwrap();
+    files.create_file(tmp, "g").unwrap();
+    assert_eq!(files.rename((tmp, "outer"), (tmp, "outer/inner/x")), Err(FileFault::IntoItself));
+    assert_eq!(files.rename((tmp, "f"), (tmp, "outer")), Err(FileFault::IsAFolder));
+    assert_eq!(files.rename((tmp, "outer"), (tmp, "f")), Err(FileFault::NotAFolder));
+    assert_eq!(files.rename((tmp, "f"), (tmp, "f")), Ok(()));
+    files.rename((tmp, "f"), (tmp, "g")).unwrap();
+    assert_eq!(files.find(tmp, "g"), Ok(moved));
+    assert_eq!(files.find(tmp, "f"), Err(FileFault::Missing));
+    files.rename((tmp, "outer/inner"), (tmp, "inner")).unwrap();
+    assert_eq!(files.find(tmp, "inner/.."), Ok(tmp));
+}
+
+#[test]
+fn folders_are_listed_by_name_and_only_empty_ones_removed() {
+    let (mut files, tmp) = files();
+    let folder = files.create_folder(tmp, "d").unwrap();
+    files.create_file(folder, "b").unwrap();
+    files.create_file(folder, "a").unwrap();
+    let names: Vec<_> = files.list(folder).unwrap().map(|(name, _)| name.to_owned()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert_eq!(files.remove_folder(tmp, "d"), Err(FileFault::NotEmpty));
+    assert_eq!(files.unlink(tmp, "d"), Err(FileFault::IsAFolder));
+    assert_eq!(files.remove_folder(tmp, "d/a"), Err(FileFault::NotAFolder));
+}
+
+proptest! {
+    /// Against the plainest model there is: a vector.
+    #[test]
+    fn a_file_behaves_like_a_vector(steps in prop::collection::vec((any::<bool>(), 0_u16..20_000, 0_usize..9_000), 1..12)) {
+        let (mut files, tmp) = files();
+        let id = files.create_file(tmp, "f").unwrap();
+        let mut model: Vec<u8> = Vec::new();
+        for (number, (writes, offset, count)) in steps.into_iter().enumerate() {
+            let start = usize::from(offset);
+            if writes && count > 0 {
+                let data = vec![u8::try_from(number + 1).unwrap(); count];
+                prop_assert_eq!(files.write(id, start as u64, &data), Ok(count));
+                model.resize(model.len().max(start + count), 0);
+                model[start..start + count].copy_from_slice(&data);
+            } else {
+                files.resize(id, start as u64).unwrap();
+                model.resize(start, 0);
+            }
+            prop_assert_eq!(&content(&files, id), &model);
+        }
+        files.unlink(tmp, "f").unwrap();
+        prop_assert_eq!(files.used_bytes(), 0);
+    }
+}

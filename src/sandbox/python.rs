@@ -1,0 +1,35 @@
+//! The Python that runs inside: source texts, and how they come to be modules there.
+
+/// Puts the harness into an interpreter, once for a snapshot or before the first program.
+///
+/// Its modules have names that no program imports by accident; a program that goes looking for them finds
+/// only its own instance's copy.
+pub(super) fn prelude() -> String {
+    let mut text = String::from("def _sekisho_install(name, source):\n");
+    text.push_str("    import sys, types\n");
+    text.push_str("    module = sys.modules[name] = types.ModuleType(name)\n");
+    text.push_str("    exec(compile(source, name + '.py', 'exec'), module.__dict__)\n");
+    for (name, source) in MODULES {
+        text.push_str(&format!("_sekisho_install({name:?}, {})\n", literal(source)));
+    }
+    text.push_str("import sys\nsys.modules['_sekisho_event_loop'].install()\ndel _sekisho_install\n");
+    text
+}
+
+/// Runs the one program of an instance. The program itself comes by the door.
+pub(super) const TURN: &str =
+    "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
+
+const MODULES: [(&str, &str); 3] = [
+    ("_sekisho_encode", include_str!("python/encode.py")),
+    ("_sekisho_event_loop", include_str!("python/event_loop.py")),
+    ("_sekisho_harness", include_str!("python/harness.py")),
+];
+
+/// A text as Python source: of JSON's escapes, each means the same there.
+fn literal(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests;

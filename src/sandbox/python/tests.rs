@@ -1,0 +1,199 @@
+//! The harness under the machine's own Python (3.11 or later). What only shows inside WebAssembly, and numpy and
+//! pandas, is for the tests of the whole sandbox.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+struct Ran {
+    output: Output,
+    frames: Vec<Value>,
+}
+
+impl Ran {
+    fn done(&self) -> &Value {
+        let done = self.frames.last().unwrap_or_else(|| panic!("no frame came: {}", self.stderr()));
+        assert_eq!(done["op"], "done", "{done}");
+        done
+    }
+
+    fn end(&self) -> &Value {
+        &self.done()["end"]
+    }
+
+    fn result(&self) -> Value {
+        self.done()["result"].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+    }
+
+    fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
+    fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+}
+
+fn run(code: &str) -> Ran {
+    run_within(code, 256 << 10)
+}
+
+fn run_within(code: &str, result_bytes: usize) -> Ran {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    fs::write(file("driver"), include_str!("driver.py")).unwrap();
+    fs::write(file("prelude"), prelude()).unwrap();
+    fs::write(file("turn"), TURN).unwrap();
+    fs::write(file("code"), code).unwrap();
+    let output = Command::new("python3")
+        .arg("-I")
+        .args(["driver", "prelude", "turn", "code", "frames"].map(file))
+        .arg(result_bytes.to_string())
+        .output()
+        .expect("python3 is needed");
+    let frames = fs::read_to_string(file("frames")).unwrap_or_default();
+    let frames = frames.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    Ran { output, frames }
+}
+
+#[test]
+fn the_last_expression_is_the_result_with_its_type() {
+    let cases = [
+        ("1 + 1", json!(2)),
+        ("x = 1", json!(null)),
+        ("", json!(null)),
+        ("None", json!(null)),
+        ("[1, 2.5, True, 'é\\ud800'[:1], (1, 2)]", json!([1, 2.5, true, "é", [1, 2]])),
+        ("float('nan')", json!({"$type": "float", "value": "NaN"})),
+        ("-float('inf')", json!({"$type": "float", "value": "-Infinity"})),
+        ("2**53", json!(9_007_199_254_740_992_i64)),
+        ("2**70", json!({"$type": "int", "value": "1180591620717411303424"})),
+        ("10**9000", json!({"$type": "int", "bits": 29_898, "truncated": true})),
+        ("1j", json!({"$type": "complex", "real": 0.0, "imaginary": 1.0})),
+        ("b'ab'", json!({"$type": "bytes", "base64": "YWI="})),
+        ("{3}", json!({"$type": "set", "items": [3]})),
+        ("{'a': {'b': 1}}", json!({"a": {"b": 1}})),
+        ("{1: 2}", json!({"$type": "dict", "pairs": [[1, 2]]})),
+        ("{'$type': 'forged'}", json!({"$type": "dict", "pairs": [["$type", "forged"]]})),
+        ("import datetime as d\nd.datetime(2026, 1, 2, 3, tzinfo=d.timezone.utc)", json!("2026-01-02T03:00:00+00:00")),
+        ("import datetime as d\nd.timedelta(days=1)", json!({"$type": "timedelta", "seconds": 86_400.0})),
+        ("from decimal import Decimal\nDecimal('1.10')", json!("1.10")),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass Point:\n  x: int\nPoint(3)",
+            json!({"$type": "dataclass", "name": "Point", "fields": {"x": 3}}),
+        ),
+        (
+            "from collections import namedtuple\nnamedtuple('N', 'a b')(1, 2)",
+            json!({"$type": "namedtuple", "name": "N", "fields": {"a": 1, "b": 2}}),
+        ),
+        ("object", json!({"$type": "repr", "value": "<class 'object'>", "type": "type"})),
+        ("import asyncio\nasync def f():\n  await asyncio.sleep(.01)\n  return 7\nasyncio.run(f())", json!(7)),
+    ];
+    for (code, expected) in cases {
+        let ran = run(code);
+        assert_eq!(ran.end(), &json!({"kind": "exited", "code": 0}), "{code}");
+        assert_eq!(ran.result(), expected, "{code}");
+    }
+}
+
+#[test]
+fn values_that_lie_or_have_no_end_are_bounded() {
+    let cases = [
+        "x = []\nfor i in range(10**5): x = [x]\nx",
+        "x = []\nx.append(x)\nx",
+        "list(range(10**6))",
+        "{str(i): i for i in range(10**6)}",
+        "'é' * 10**7",
+        "b'a' * 10**7",
+        "[['x' * 100] * 1000] * 1000",
+        "class A:\n  def __repr__(self): raise SystemExit\nA()",
+        "class A:\n  def __repr__(self): return repr(self)\nA()",
+        "class A:\n  @property\n  def __class__(self): raise KeyError\nA()",
+        "class D(dict):\n  def items(self): raise KeyError\nD(a=1)",
+    ];
+    for code in cases {
+        let ran = run_within(code, 10_000);
+        assert_eq!(ran.end(), &json!({"kind": "exited", "code": 0}), "{code}");
+        let length = ran.done()["result"].as_str().unwrap().len();
+        assert!(length < 20_000, "{length} bytes: {code}");
+    }
+}
+
+#[test]
+fn exceptions_name_the_callers_own_lines_and_nothing_of_the_harness() {
+    let cases = [
+        ("def f(x):\n    return 1 / x\nf(0)", "ZeroDivisionError", "division by zero", 2, 12),
+        ("é = 'ü'; q = 3 + missing", "NameError", "name 'missing' is not defined", 1, 18),
+        ("import json\njson.loads('{')", "JSONDecodeError", "Expecting property name", 2, 1),
+        ("x = 1\nif x\n  pass", "SyntaxError", "expected ':'", 2, 5),
+        ("x = (1\n", "SyntaxError", "'(' was never closed", 1, 5),
+        ("  x = 1", "IndentationError", "unexpected indent", 1, 1),
+        ("raise GeneratorExit('x')", "GeneratorExit", "x", 1, 1),
+        ("class E(Exception):\n  def __str__(self): raise KeyError\nraise E", "E", "<no text", 3, 1),
+    ];
+    for (code, kind, message, line, column) in cases {
+        let end = run(code).end().clone();
+        assert_eq!((&end["kind"], &end["type"]), (&json!("exception"), &json!(kind)), "{code}");
+        assert!(end["message"].as_str().unwrap().starts_with(message), "{end}");
+        assert_eq!(end["line"], line, "{code}");
+        if kind != "IndentationError" {
+            assert_eq!(end["column"], column, "{code}");
+        }
+        let traceback = end["traceback"].as_str().unwrap();
+        assert!(traceback.contains("<code>") && traceback.contains(kind), "{traceback}");
+        assert!(!traceback.contains("_sekisho") && !traceback.contains("<turn"), "{traceback}");
+    }
+    let shown = run("def f(x):\n    return 1 / x\nf(0)").end()["traceback"].as_str().unwrap().to_owned();
+    assert!(shown.contains("    return 1 / x\n") && shown.contains("    f(0)\n"), "{shown}");
+}
+
+#[test]
+fn deep_recursion_and_long_chains_have_a_bounded_traceback() {
+    let chain = "def f(n):\n    try: f(n + 1)\n    except RecursionError as e: raise ValueError(n) from e\nf(0)";
+    for code in ["def f(): f()\nf()", chain] {
+        let end = run(code).end().clone();
+        assert_eq!(end["kind"], "exception");
+        assert!(end["traceback"].as_str().unwrap().len() < 40_000);
+    }
+}
+
+#[test]
+fn exit_codes_are_the_interpreters_own() {
+    let exits = [
+        ("import sys; sys.exit()", 0),
+        ("import sys; sys.exit(3)", 3),
+        ("exit(2**40 + 5)", 5),
+        ("raise SystemExit('bye')", 1),
+        ("import atexit, sys\natexit.register(lambda: print('late'))\nsys.exit(4)", 4),
+    ];
+    for (code, expected) in exits {
+        let ran = run(code);
+        assert_eq!(ran.end(), &json!({"kind": "exited", "code": expected}), "{code}");
+        assert_eq!(ran.stdout().contains("late"), code.contains("late"), "what is left for the end has run");
+    }
+    assert!(run("raise SystemExit('bye')").stderr().contains("bye"));
+}
+
+#[test]
+fn what_is_printed_is_no_result() {
+    let forged = r#"print('{"v": 1, "id": 0, "op": "done", "end": {"kind": "exited", "code": 0}, "result": "9"}')"#;
+    let ran = run(forged);
+    assert!(ran.stdout().contains("\"9\""), "it is printed");
+    assert_eq!((ran.frames.len(), ran.result()), (1, Value::Null));
+}
+
+#[test]
+fn no_two_programs_draw_the_same_numbers() {
+    let draw = "import random\nrandom.random()";
+    assert_ne!(run(draw).result(), run(draw).result());
+}
+
+#[test]
+fn a_program_sees_itself_as_main() {
+    let code =
+        "import pickle, sys\nclass A: pass\n(__name__, type(pickle.loads(pickle.dumps(A()))) is A, '_host' in dir())";
+    assert_eq!(run(code).result(), json!(["__main__", true, false]));
+}

@@ -1,0 +1,307 @@
+//! What the guest may ask of its system: WASI preview 1, our own, over files in memory, streams that keep
+//! a beginning, coarse clocks and a capped source of random bytes. Nothing in here opens anything of the host.
+//!
+//! Every address, length and number comes from the guest. A call that cannot be done answers an error
+//! number ([`Errno`]); only the end of the program and a spent limit end the guest ([`Stop`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use wasmtime::{AsContextMut, Caller, Extern, Linker};
+
+use super::files::{FileFault, Files, NodeId, Quota};
+use super::frame::Captured;
+use clocks::Clocks;
+use errno::code;
+use handles::Handles;
+use poll::Poll;
+use streams::{Input, Output};
+
+pub use errno::Errno;
+pub use memory::GuestMemory;
+
+mod clocks;
+mod descriptors;
+mod errno;
+mod handles;
+mod memory;
+mod paths;
+mod poll;
+mod records;
+mod streams;
+
+/// Name of the module that the guest imports these calls from.
+const MODULE: &str = "wasi_snapshot_preview1";
+/// Read from or written to a file by one call: a host call cannot be stopped half-way, and a hole of 1 TiB
+/// read into a thousand buffers would outlast any deadline.
+const MAX_TRANSFER_BYTES: u32 = 4 << 20;
+
+type Answer = Result<(), Errno>;
+
+/// Why a call ended the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    #[error("the program ended with exit code {0}")]
+    Exit(i32),
+    #[error("the program drew more random bytes than it may")]
+    RandomBytes,
+}
+
+/// What a program finds when it starts.
+#[derive(Debug, Default)]
+pub struct Start {
+    pub arguments: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub stdin: Bytes,
+    /// Folders it starts with, each with the path that it is told.
+    pub folders: Vec<(Arc<str>, NodeId)>,
+}
+
+/// What one program may use, files aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes kept of each of stdout and stderr.
+    pub stream_bytes: u64,
+    /// Descriptors beside the streams and the folders it starts with.
+    pub max_open_files: u32,
+    pub random_bytes: u64,
+}
+
+/// The system of one guest.
+#[derive(Debug)]
+pub struct Wasi {
+    /// Each ends with a NUL, as the guest is given it.
+    arguments: Vec<Vec<u8>>,
+    environment: Vec<Vec<u8>>,
+    files: Files,
+    handles: Handles,
+    input: Input,
+    stdout: Output,
+    stderr: Output,
+    clocks: Clocks,
+    random_left: u64,
+}
+
+impl Wasi {
+    /// # Errors
+    /// When a folder to start with is not there.
+    pub fn new(mut files: Files, start: Start, limits: Limits) -> Result<Self, FileFault> {
+        for (_, folder) in &start.folders {
+            files.opened(*folder)?;
+        }
+        Ok(Self::with(files, start, limits))
+    }
+
+    fn with(files: Files, start: Start, limits: Limits) -> Self {
+        let terminated = |text: String| [text.into_bytes(), vec![0]].concat();
+        Self {
+            arguments: start.arguments.into_iter().map(terminated).collect(),
+            environment: start.environment.iter().map(|(name, value)| terminated(format!("{name}={value}"))).collect(),
+            handles: Handles::new(start.folders, limits.max_open_files),
+            files,
+            input: Input(start.stdin),
+            stdout: Output::new(limits.stream_bytes),
+            stderr: Output::new(limits.stream_bytes),
+            clocks: Clocks::new(),
+            random_left: limits.random_bytes,
+        }
+    }
+
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// For the host, which places what a call brings.
+    pub fn files_mut(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
+    /// What the program wrote to stdout and stderr until now.
+    pub fn take_output(&mut self) -> (Captured, Captured) {
+        (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
+    }
+
+    fn args_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {
+        put_strings(memory, &self.arguments, pointers, bytes)
+    }
+
+    fn args_sizes_get(&mut self, memory: &mut GuestMemory<'_>, count: u32, bytes: u32) -> Answer {
+        put_sizes(memory, &self.arguments, count, bytes)
+    }
+
+    fn environ_get(&mut self, memory: &mut GuestMemory<'_>, pointers: u32, bytes: u32) -> Answer {
+        put_strings(memory, &self.environment, pointers, bytes)
+    }
+
+    fn environ_sizes_get(&mut self, memory: &mut GuestMemory<'_>, count: u32, bytes: u32) -> Answer {
+        put_sizes(memory, &self.environment, count, bytes)
+    }
+
+    fn clock_res_get(&mut self, memory: &mut GuestMemory<'_>, clock: u32, out: u32) -> Answer {
+        self.clocks.now(clock)?;
+        memory.store(out, &u64::from(clocks::TICK.subsec_nanos()).to_le_bytes())
+    }
+
+    fn clock_time_get(&mut self, memory: &mut GuestMemory<'_>, clock: u32, _precision: u64, out: u32) -> Answer {
+        memory.store(out, &self.clocks.now(clock)?.to_le_bytes())
+    }
+
+    fn proc_raise(&mut self, _: &mut GuestMemory<'_>, _signal: u32) -> Answer {
+        Err(Errno::NotImplemented)
+    }
+
+    fn random_get(&mut self, memory: &mut GuestMemory<'_>, at: u32, length: u32) -> Result<Answer, Stop> {
+        self.random_left = self.random_left.checked_sub(length.into()).ok_or(Stop::RandomBytes)?;
+        Ok(memory.bytes_mut(at, length).and_then(|room| OsRng.try_fill_bytes(room).map_err(|_| Errno::Io)))
+    }
+}
+
+/// A system with nothing in it, for a guest that waits for its program.
+impl Default for Wasi {
+    fn default() -> Self {
+        let nothing = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: 0 };
+        Self::with(Files::new(Quota { bytes: 0, nodes: 0 }), Start::default(), nothing)
+    }
+}
+
+fn put_sizes(memory: &mut GuestMemory<'_>, strings: &[Vec<u8>], count: u32, bytes: u32) -> Answer {
+    let size = |length: usize| u32::try_from(length).map_err(|_| Errno::Overflow);
+    memory.store(count, &size(strings.len())?.to_le_bytes())?;
+    memory.store(bytes, &size(strings.iter().map(Vec::len).sum())?.to_le_bytes())
+}
+
+fn put_strings(memory: &mut GuestMemory<'_>, strings: &[Vec<u8>], pointers: u32, bytes: u32) -> Answer {
+    let (mut pointer, mut at) = (pointers, bytes);
+    for string in strings {
+        memory.store(pointer, &at.to_le_bytes())?;
+        memory.store(at, string)?;
+        pointer = pointer.checked_add(4).ok_or(Errno::Fault)?;
+        let length = u32::try_from(string.len()).map_err(|_| Errno::Overflow)?;
+        at = at.checked_add(length).ok_or(Errno::Fault)?;
+    }
+    Ok(())
+}
+
+/// Defines calls that do their work at once and answer an error number.
+macro_rules! define {
+    ($linker:ident, $view:ident, $($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
+        $linker.func_wrap(MODULE, stringify!($name), move |mut caller: Caller<'_, T>, $($argument: $kind),*| {
+            code(with_memory(&mut caller, $view, |wasi, memory| wasi.$name(memory, $($argument),*)))
+        })?;
+    )*};
+}
+
+/// Gives a linker all calls of preview 1. `view` finds the guest's system in what its store holds; the
+/// memory is the guest's export of that name. Waiting calls need a runtime with time, and the guest's
+/// functions must be called by their asynchronous forms.
+///
+/// # Errors
+/// When the linker has one of the calls already.
+pub fn add_to_linker<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &mut Wasi) -> wasmtime::Result<()> {
+    define! { linker, view,
+        args_get(pointers: u32, bytes: u32);
+        args_sizes_get(count: u32, bytes: u32);
+        environ_get(pointers: u32, bytes: u32);
+        environ_sizes_get(count: u32, bytes: u32);
+        clock_res_get(clock: u32, out: u32);
+        clock_time_get(clock: u32, precision: u64, out: u32);
+        fd_advise(fd: u32, offset: u64, length: u64, advice: u32);
+        fd_allocate(fd: u32, offset: u64, length: u64);
+        fd_close(fd: u32);
+        fd_datasync(fd: u32);
+        fd_fdstat_get(fd: u32, out: u32);
+        fd_fdstat_set_flags(fd: u32, flags: u32);
+        fd_fdstat_set_rights(fd: u32, rights: u64, inherited: u64);
+        fd_filestat_get(fd: u32, out: u32);
+        fd_filestat_set_size(fd: u32, length: u64);
+        fd_filestat_set_times(fd: u32, accessed: u64, modified: u64, which: u32);
+        fd_pread(fd: u32, buffers: u32, count: u32, offset: u64, out: u32);
+        fd_prestat_get(fd: u32, out: u32);
+        fd_prestat_dir_name(fd: u32, at: u32, length: u32);
+        fd_pwrite(fd: u32, buffers: u32, count: u32, offset: u64, out: u32);
+        fd_read(fd: u32, buffers: u32, count: u32, out: u32);
+        fd_readdir(fd: u32, at: u32, length: u32, cookie: u64, out: u32);
+        fd_renumber(from: u32, to: u32);
+        fd_seek(fd: u32, offset: i64, whence: u32, out: u32);
+        fd_sync(fd: u32);
+        fd_tell(fd: u32, out: u32);
+        fd_write(fd: u32, buffers: u32, count: u32, out: u32);
+        path_create_directory(fd: u32, path: u32, length: u32);
+        path_filestat_get(fd: u32, lookup: u32, path: u32, length: u32, out: u32);
+        path_filestat_set_times(fd: u32, lookup: u32, path: u32, length: u32, accessed: u64, modified: u64, which: u32);
+        path_link(fd: u32, lookup: u32, path: u32, length: u32, new_fd: u32, new_path: u32, new_length: u32);
+        path_open(fd: u32, lookup: u32, path: u32, length: u32, how: u32, rights: u64, inherited: u64, flags: u32, out: u32);
+        path_readlink(fd: u32, path: u32, length: u32, at: u32, room: u32, out: u32);
+        path_remove_directory(fd: u32, path: u32, length: u32);
+        path_rename(fd: u32, path: u32, length: u32, new_fd: u32, new_path: u32, new_length: u32);
+        path_symlink(target: u32, target_length: u32, fd: u32, path: u32, length: u32);
+        path_unlink_file(fd: u32, path: u32, length: u32);
+        proc_raise(signal: u32);
+        sock_accept(fd: u32, flags: u32, out: u32);
+        sock_recv(fd: u32, buffers: u32, count: u32, flags: u32, length_out: u32, flags_out: u32);
+        sock_send(fd: u32, buffers: u32, count: u32, flags: u32, out: u32);
+        sock_shutdown(fd: u32, how: u32);
+    }
+    add_stopping(linker, view)?;
+    add_waiting(linker, view)
+}
+
+fn add_stopping<T: 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &mut Wasi) -> wasmtime::Result<()> {
+    linker.func_wrap(MODULE, "proc_exit", |exit_code: i32| -> wasmtime::Result<()> {
+        Err(Stop::Exit(exit_code).into())
+    })?;
+    linker.func_wrap(MODULE, "random_get", move |mut caller: Caller<'_, T>, at: u32, length: u32| {
+        let mut stop = None;
+        let answer = with_memory(&mut caller, view, |wasi, memory| {
+            wasi.random_get(memory, at, length).unwrap_or_else(|spent| {
+                stop = Some(spent);
+                Ok(())
+            })
+        });
+        stop.map_or(wasmtime::Result::Ok(code(answer)), |stop| Err(stop.into()))
+    })?;
+    Ok(())
+}
+
+fn add_waiting<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &mut Wasi) -> wasmtime::Result<()> {
+    linker.func_wrap_async(MODULE, "sched_yield", |_: Caller<'_, T>, (): ()| {
+        Box::new(async {
+            tokio::task::yield_now().await;
+            0_u32
+        })
+    })?;
+    linker.func_wrap_async(
+        MODULE,
+        "poll_oneoff",
+        move |mut caller: Caller<'_, T>, (at, events, count, out): (u32, u32, u32, u32)| {
+            Box::new(async move {
+                let poll = match with_memory(&mut caller, view, |wasi, memory| Poll::read(wasi, memory, at, count)) {
+                    Ok(poll) => poll,
+                    Err(errno) => return code(Err(errno)),
+                };
+                if poll.wait.is_zero() {
+                    tokio::task::yield_now().await;
+                } else {
+                    tokio::time::sleep(poll.wait).await;
+                }
+                code(with_memory(&mut caller, view, |_, memory| poll.write(memory, events, out)))
+            })
+        },
+    )?;
+    Ok(())
+}
+
+fn with_memory<T: 'static, R>(
+    caller: &mut Caller<'_, T>,
+    view: fn(&mut T) -> &mut Wasi,
+    call: impl FnOnce(&mut Wasi, &mut GuestMemory<'_>) -> Result<R, Errno>,
+) -> Result<R, Errno> {
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Err(Errno::Fault) };
+    let (bytes, data) = memory.data_and_store_mut(caller.as_context_mut());
+    call(view(data), &mut GuestMemory(bytes))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::errno::Errno;
+
+/// What the guest sees of any clock is cut to whole ticks: too coarse to time a cache line by.
+pub(super) const TICK: Duration = Duration::from_micros(100);
+
+/// Clock ids of preview 1.
+const REAL: u32 = 0;
+const MONOTONIC: u32 = 1;
+const PROCESS: u32 = 2;
+const THREAD: u32 = 3;
+
+/// The clocks of one run.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    /// Monotonic time counts from the run's start, so that it tells nothing of the machine.
+    start: Instant,
+    /// Files have no times of their own: each shows this.
+    pub(super) start_nanoseconds: u64,
+}
+
+impl Clocks {
+    pub(super) fn new() -> Self {
+        Self { start: Instant::now(), start_nanoseconds: in_ticks(since_1970()) }
+    }
+
+    /// Nanoseconds. The time used by the process is given as the time that passed, its upper bound.
+    pub(super) fn now(&self, clock: u32) -> Result<u64, Errno> {
+        match clock {
+            REAL => Ok(in_ticks(since_1970())),
+            MONOTONIC | PROCESS | THREAD => Ok(in_ticks(self.start.elapsed())),
+            _ => Err(Errno::Invalid),
+        }
+    }
+
+    /// How long until a subscription's time: counted from now, or a time of the clock.
+    pub(super) fn until(&self, clock: u32, nanoseconds: u64, absolute: bool) -> Result<Duration, Errno> {
+        let now = self.now(clock)?;
+        Ok(Duration::from_nanos(if absolute { nanoseconds.saturating_sub(now) } else { nanoseconds }))
+    }
+}
+
+fn since_1970() -> Duration {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "2^64 ns since 1970 last until 2554")]
+fn in_ticks(time: Duration) -> u64 {
+    let tick = TICK.as_nanos();
+    (time.as_nanos() / tick * tick) as u64
+}

@@ -1,0 +1,54 @@
+use crate::sandbox::files::FileFault;
+
+/// The error numbers of WASI preview 1 that are answered here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Errno {
+    BadDescriptor = 8,
+    Exists = 20,
+    Fault = 21,
+    TooLarge = 22,
+    IllegalBytes = 25,
+    Invalid = 28,
+    Io = 29,
+    IsFolder = 31,
+    TooManyOpen = 33,
+    NameTooLong = 37,
+    Missing = 44,
+    NoSpace = 51,
+    NotImplemented = 52,
+    NotFolder = 54,
+    NotEmpty = 55,
+    NotSocket = 57,
+    NotSupported = 58,
+    Overflow = 61,
+    NotPermitted = 63,
+    ReadOnly = 69,
+    NotSeekable = 70,
+    NotCapable = 76,
+}
+
+impl From<FileFault> for Errno {
+    fn from(fault: FileFault) -> Self {
+        match fault {
+            FileFault::Missing => Self::Missing,
+            FileFault::NotAFolder => Self::NotFolder,
+            FileFault::IsAFolder => Self::IsFolder,
+            FileFault::Exists => Self::Exists,
+            FileFault::NotEmpty => Self::NotEmpty,
+            FileFault::ReadOnly => Self::ReadOnly,
+            FileFault::NoSpace => Self::NoSpace,
+            FileFault::TooLarge => Self::TooLarge,
+            FileFault::NameTooLong => Self::NameTooLong,
+            FileFault::BadPath | FileFault::IntoItself => Self::Invalid,
+        }
+    }
+}
+
+/// What the guest gets for a call: 0 when all is well.
+pub(super) fn code(answer: Result<(), Errno>) -> u32 {
+    match answer {
+        Ok(()) => 0,
+        Err(errno) => errno as u32,
+    }
+}

@@ -1,0 +1,38 @@
+use bytes::Bytes;
+
+use crate::sandbox::frame::Captured;
+
+/// Standard input: bytes that were there from the start.
+#[derive(Debug, Default)]
+pub(super) struct Input(pub(super) Bytes);
+
+impl Input {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let count = buffer.len().min(self.0.len());
+        let taken = self.0.split_to(count);
+        buffer.iter_mut().zip(&taken).for_each(|(to, from)| *to = *from);
+        count
+    }
+}
+
+/// Standard output or error: keeps the beginning, and takes the rest as written, so that a program that
+/// prints too much runs on.
+#[derive(Debug)]
+pub(super) struct Output {
+    pub(super) captured: Captured,
+    most: u64,
+}
+
+impl Output {
+    pub(super) fn new(most: u64) -> Self {
+        Self { captured: Captured::default(), most }
+    }
+
+    pub(super) fn write(&mut self, data: &[u8]) -> usize {
+        let room = self.most.saturating_sub(self.captured.bytes.len() as u64);
+        let kept = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+        self.captured.bytes.extend(data.iter().take(kept));
+        self.captured.total = self.captured.total.saturating_add(data.len() as u64);
+        data.len()
+    }
+}

@@ -1,0 +1,288 @@
+//! One worker process as the gateway sees it: a socket, the jobs under way on it, and its end.
+//!
+//! A worker that dies fails its own jobs and no others; whoever keeps it puts another in its place.
+//! A job's room is given back when the worker says that the job is over, or is dead itself: a cancelled
+//! job holds its memory until it has really stopped.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::process::ChildStderr;
+use tokio::process::{Child, Command};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, interval, timeout};
+
+use super::admission::Ticket;
+use super::frame::{FromWorker, Job, JobId, Outcome, ToWorker};
+use crate::error::{CallError, ErrorCode};
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) file: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+}
+
+/// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
+#[derive(Debug)]
+pub(super) struct Worker {
+    jobs: Arc<Jobs>,
+    outgoing: mpsc::UnboundedSender<ToWorker>,
+    next_id: AtomicU64,
+    /// Walls that this kernel cannot build.
+    pub(super) missing_walls: Vec<String>,
+    stop: Arc<Notify>,
+    /// Closed once the process is gone.
+    gone: watch::Receiver<()>,
+}
+
+/// The jobs under way; `None` once the worker is gone.
+#[derive(Debug)]
+struct Jobs(Mutex<Option<HashMap<JobId, JobUnderWay>>>);
+
+/// What the gateway keeps for a job until the worker says that it is over.
+#[derive(Debug)]
+struct JobUnderWay {
+    answer: oneshot::Sender<Outcome>,
+    cancelled: Option<Instant>,
+    _room: Ticket,
+}
+
+/// Cancels the job unless it has been answered.
+struct UnderWay<'a> {
+    worker: &'a Worker,
+    id: JobId,
+}
+
+/// A worker maps its interpreter in some milliseconds; one that takes this long is stuck.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+
+/// Frames carry files and images of one run. A worker that announces more has been taken over.
+const MAX_FRAME_BYTES: usize = 256 << 20;
+
+/// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
+/// room of the job is only had back by ending the worker.
+const STOPPED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Of what one worker writes to its standard error, so much goes to the log: a panic's message, not a flood.
+const MAX_LOGGED_BYTES: u64 = 16 << 10;
+
+impl Worker {
+    /// Starts a worker and waits until it says that it is ready.
+    ///
+    /// # Errors
+    /// Why it could not be started, for the log.
+    pub(super) async fn start(program: &Program) -> Result<Arc<Self>, String> {
+        let (mut stream, mut child) = spawn(program).map_err(|error| format!("{}: {error}", program.file.display()))?;
+        let greeting = timeout(READY_WITHIN, read(&mut stream)).await;
+        let missing_walls = match greeting {
+            Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
+            Ok(Ok(FromWorker::Done(..))) => return Err("the worker answered before it was asked".into()),
+            Ok(Err(error)) => return Err(format!("the worker ended before it was ready: {error}")),
+            Err(_) => return Err(format!("the worker was not ready within {} s", READY_WITHIN.as_secs())),
+        };
+        let jobs = Arc::new(Jobs(Mutex::new(Some(HashMap::new()))));
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let (alive, gone) = watch::channel(());
+        let stop = Arc::new(Notify::new());
+        let worker = Self {
+            jobs: Arc::clone(&jobs),
+            outgoing,
+            next_id: AtomicU64::new(1),
+            missing_walls,
+            stop: Arc::clone(&stop),
+            gone,
+        };
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = converse(stream, queue, &jobs) => end,
+                () = stop.notified() => Ok(()),
+            };
+            // Before its jobs are given up, so that nothing of them is left when their room is taken again.
+            if let Err(error) = child.kill().await {
+                tracing::error!(%error, "a sandbox worker could not be ended");
+            }
+            let unanswered = jobs.lock().take().map_or(0, |jobs| jobs.len());
+            if let Err(error) = end {
+                tracing::warn!(%error, unanswered, "a sandbox worker is gone; its calls fail");
+            }
+            drop(alive);
+        });
+        Ok(Arc::new(worker))
+    }
+
+    /// Runs one job in its room. Dropping the future cancels it.
+    ///
+    /// # Errors
+    /// `sandbox_trap` when the worker dies under it.
+    pub(super) async fn run(&self, mut job: Job, room: Ticket) -> Result<Outcome, CallError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        job.id = id;
+        let (answer, answered) = oneshot::channel();
+        match self.jobs.lock().as_mut() {
+            Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _room: room })),
+            None => return Err(worker_died()),
+        }
+        let under_way = UnderWay { worker: self, id };
+        if self.outgoing.send(ToWorker::Run(Box::new(job))).is_err() {
+            return Err(worker_died());
+        }
+        let outcome = answered.await.map_err(|_| worker_died());
+        drop(under_way);
+        outcome
+    }
+
+    /// Ends the process. Its jobs fail.
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Waits until the process is gone and its jobs are given up.
+    pub(super) async fn gone(&self) {
+        // Nothing is ever sent: the end of the channel is the news.
+        while self.gone.clone().changed().await.is_ok() {}
+    }
+
+    /// Jobs under way, cancelled ones that have not stopped among them; `None` once it is gone.
+    pub(super) fn in_flight(&self) -> Option<usize> {
+        self.jobs.lock().as_ref().map(HashMap::len)
+    }
+}
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<JobId, JobUnderWay>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, id: JobId, outcome: Outcome) {
+        let over = self.lock().as_mut().and_then(|jobs| jobs.remove(&id));
+        if let Some(over) = over {
+            // Whoever hung up wants no answer.
+            let _ = over.answer.send(outcome);
+        }
+    }
+
+    /// Notes that nobody waits any more; false when the job is over already.
+    fn cancel(&self, id: JobId) -> bool {
+        let mut jobs = self.lock();
+        let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
+        job.map(|job| job.cancelled = Some(Instant::now())).is_some()
+    }
+
+    /// Whether a job was cancelled long ago and has not stopped.
+    fn stuck(&self) -> bool {
+        let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_WITHIN);
+        self.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.worker.jobs.cancel(self.id) {
+            // Fails only when the worker is gone, and the job with it.
+            let _ = self.worker.outgoing.send(ToWorker::Cancel(self.id));
+        }
+    }
+}
+
+/// No environment, no handle but its end of the socket, a process group of its own: a signal from the
+/// terminal is the gateway's to act on.
+fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut child = Command::new(&program.file)
+        .args(&program.arguments)
+        .env_clear()
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(log(stderr));
+    }
+    Ok((UnixStream::from_std(ours)?, child))
+}
+
+/// Carries frames both ways until either side is gone, or the worker is stuck.
+async fn converse(
+    stream: UnixStream,
+    mut queue: mpsc::UnboundedReceiver<ToWorker>,
+    jobs: &Jobs,
+) -> std::io::Result<()> {
+    let (mut incoming, mut outgoing) = stream.into_split();
+    let listening = async {
+        loop {
+            match read(&mut incoming).await? {
+                FromWorker::Done(id, outcome) => jobs.answer(id, *outcome),
+                FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
+            }
+        }
+    };
+    let telling = async {
+        while let Some(message) = queue.recv().await {
+            outgoing.write_all(&encode(&message)?).await?;
+        }
+        Ok(())
+    };
+    let watching = async {
+        let mut moments = interval(STOPPED_WITHIN / 4);
+        while !jobs.stuck() {
+            moments.tick().await;
+        }
+        Err(std::io::Error::other("the worker does not stop a cancelled job"))
+    };
+    tokio::select! {
+        end = listening => end,
+        end = telling => end,
+        end = watching => end,
+    }
+}
+
+/// Passes the beginning of what a worker says on to the log, and reads the rest, so that it never blocks.
+async fn log(mut stderr: ChildStderr) {
+    let mut beginning = Vec::new();
+    let read = (&mut stderr).take(MAX_LOGGED_BYTES).read_to_end(&mut beginning).await;
+    if read.is_ok() && !beginning.is_empty() {
+        tracing::warn!(text = %String::from_utf8_lossy(&beginning), "a sandbox worker wrote to its standard error");
+    }
+    // Ends with the worker.
+    let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+}
+
+async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<FromWorker> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > MAX_FRAME_BYTES {
+        return Err(std::io::Error::other(format!("a frame of {length} bytes was announced")));
+    }
+    // Grows with what really comes, not with what was announced.
+    let mut frame = Vec::new();
+    stream.take(length as u64).read_to_end(&mut frame).await?;
+    if frame.len() < length {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    postcard::from_bytes(&frame).map_err(std::io::Error::other)
+}
+
+fn encode(message: &ToWorker) -> std::io::Result<Vec<u8>> {
+    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(std::io::Error::other)?;
+    let length = u32::try_from(frame.len() - 4).map_err(std::io::Error::other)?;
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    Ok(frame)
+}
+
+fn worker_died() -> CallError {
+    CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code died; nothing of the run is left")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Against a stand-in for the sandbox: what a job is made of, and what becomes of each end.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::call::{CallContext, Caller, Deadline, Via};
+use crate::sandbox::Running;
+use crate::sandbox::frame::Usage;
+
+/// Keeps the job it was given, and answers with what it was made with.
+struct StandIn {
+    outcome: Outcome,
+    job: Mutex<Option<Job>>,
+}
+
+impl RunPython for StandIn {
+    fn run<'a>(&'a self, _caller: &'a Arc<str>, job: Job, _deadline: Deadline) -> Running<'a> {
+        *self.job.lock().unwrap() = Some(job);
+        Box::pin(async { Ok(self.outcome.clone()) })
+    }
+}
+
+fn outcome(end: End) -> Outcome {
+    Outcome {
+        end,
+        result: Some("[1]".into()),
+        stdout: Captured { bytes: b"said\n".to_vec(), total: 9 },
+        stderr: Captured::default(),
+        files: vec![GuestFile { path: "a/b.txt".into(), content: b"ab".to_vec() }],
+        images: vec![b"PNG".to_vec()],
+        usage: Usage {
+            wall_time: Duration::from_millis(1500),
+            cpu_time: Duration::from_micros(1250),
+            peak_memory_bytes: 40 << 20,
+        },
+    }
+}
+
+/// What the tool answers, and the job that it made.
+async fn execute(outcome: Outcome, arguments: Value) -> (Result<ToolOutput, CallError>, Option<Job>) {
+    let stand_in = Arc::new(StandIn { outcome, job: Mutex::default() });
+    let tool = definition(&SandboxConfig::default(), stand_in.clone());
+    let call = CallContext::new("python_executor", Arc::new(Caller::anonymous()), Via::Rest);
+    let attempt = Attempt {
+        call: &call,
+        deadline: Deadline::after(Duration::from_secs(10)),
+        memory_limit_bytes: 512 << 20,
+        max_output_bytes: 1 << 20,
+    };
+    let answer = tool.executor.execute(attempt, arguments.as_object().unwrap()).await;
+    let job = stand_in.job.lock().unwrap().take();
+    (answer, job)
+}
+
+#[tokio::test]
+async fn a_run_that_ends_well_answers_with_all_it_left_and_used() {
+    for code in [0, 3] {
+        let (answer, _) = execute(outcome(End::Exited { code }), json!({"code": "[1]"})).await;
+        let answer = answer.unwrap();
+        let expected = json!({
+            "result": [1],
+            "stdout": "said\n\n… (5 of 9 bytes)",
+            "stderr": "",
+            "exit_code": code,
+            "files": [{"path": "a/b.txt", "content_base64": "YWI="}],
+            "images": [{"media_type": "image/png", "content_base64": "UE5H"}],
+            "usage": {"wall_ms": 1500.0, "cpu_ms": 1.25, "peak_memory_bytes": 40 << 20, "output_bytes": 9},
+        });
+        assert_eq!(answer.value, expected);
+        assert_eq!(Value::from(answer.metadata), expected["usage"]);
+        assert!(jsonschema::is_valid(&output_schema(), &expected));
+    }
+}
+
+#[tokio::test]
+async fn each_end_has_its_error_and_keeps_what_was_produced() {
+    let ends = [
+        (End::Timeout, ErrorCode::SandboxTimeout, "after 1.5 s"),
+        (End::Memory, ErrorCode::SandboxMemory, "40 MiB"),
+        (End::Output("files".into()), ErrorCode::SandboxOutput, "files"),
+        (End::Trap("wasm trap: at /root/x.rs".into()), ErrorCode::SandboxTrap, "broke down"),
+    ];
+    for (end, code, words) in ends {
+        let (answer, _) = execute(outcome(end), json!({"code": "x"})).await;
+        let error = answer.unwrap_err();
+        assert_eq!(error.code(), code);
+        assert!(error.message().contains(words) && !error.message().contains("/root"), "{}", error.message());
+        let output = error.output().unwrap();
+        assert_eq!((&output["files"][0]["path"], &output["exit_code"]), (&json!("a/b.txt"), &Value::Null));
+    }
+}
+
+#[tokio::test]
+async fn an_exception_is_the_programs_own_with_its_place() {
+    let end = End::Exception {
+        kind: "SyntaxError".into(),
+        message: "expected ':'".into(),
+        traceback: "  File \"<code>\", line 2\n".into(),
+        line: Some(2),
+        column: Some(5),
+    };
+    let (answer, _) = execute(outcome(end), json!({"code": "x"})).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code(), error.message()), (ErrorCode::ToolError, "  File \"<code>\", line 2"));
+    let expected =
+        Detail { path: "/code".into(), rule: "SyntaxError".into(), message: "line 2, column 5: expected ':'".into() };
+    assert_eq!((error.details(), &error.output().unwrap()["exit_code"]), (&[expected][..], &json!(1)));
+}
+
+#[tokio::test]
+async fn a_result_that_is_no_json_is_not_passed_on() {
+    let forged = Outcome { result: Some("[NaN".into()), ..outcome(End::Exited { code: 0 }) };
+    let (answer, _) = execute(forged, json!({"code": "x"})).await;
+    assert_eq!(answer.unwrap_err().code(), ErrorCode::SandboxTrap);
+}
+
+#[tokio::test]
+async fn a_job_has_the_callers_program_and_ends_before_its_call() {
+    let arguments = json!({
+        "code": "1", "stdin": "in", "profile": "data",
+        "files": [{"path": "a/t.csv", "text": "x"}, {"path": "b", "content_base64": "YWI="}],
+    });
+    let job = execute(outcome(End::Exited { code: 0 }), arguments).await.1.unwrap();
+    assert_eq!((job.code.as_str(), job.stdin.as_slice(), job.profile.as_str()), ("1", b"in".as_slice(), "data"));
+    let file = |path: &str, content: &[u8]| GuestFile { path: path.into(), content: content.to_vec() };
+    assert_eq!(job.files, [file("a/t.csv", b"x"), file("b", b"ab")]);
+    assert_eq!(job.limits.memory_bytes, 512 << 20);
+    assert!(job.limits.wall_time < Duration::from_secs(10) && job.limits.wall_time > Duration::from_secs(9));
+    let short = json!({"code": "1", "timeout_seconds": 0.5});
+    let job = execute(outcome(End::Exited { code: 0 }), short).await.1.unwrap();
+    assert_eq!(job.limits.wall_time, Duration::from_millis(500));
+}
+
+#[tokio::test]
+async fn files_that_would_leave_input_or_are_not_base64_run_nothing() {
+    let wrong = [
+        (json!({"path": "../x", "text": ""}), "/files/0/path"),
+        (json!({"path": "/etc/passwd", "text": ""}), "/files/0/path"),
+        (json!({"path": "a//b", "text": ""}), "/files/0/path"),
+        (json!({"path": "a\u{0}", "text": ""}), "/files/0/path"),
+        (json!({"path": "a", "content_base64": "*"}), "/files/0/content_base64"),
+        (json!({"path": "a"}), "/files/0/text"),
+    ];
+    for (file, place) in wrong {
+        let (answer, job) = execute(outcome(End::Timeout), json!({"code": "1", "files": [file]})).await;
+        let error = answer.unwrap_err();
+        assert_eq!((error.code(), error.details()[0].path.as_str()), (ErrorCode::InvalidArguments, place));
+        assert!(job.is_none());
+    }
+}
