@@ -2,6 +2,7 @@
 
 mod audit;
 mod call;
+mod chat;
 mod check;
 mod client;
 mod explain;
@@ -62,6 +63,8 @@ enum Command {
     },
     /// Call a tool: `sekisho call calculator '{"expression": "(2+3)*7"}'`.
     Call(call::CallCommand),
+    /// Ask an agent: `sekisho chat --model replay:FILE 'Is 21.5 °C warm?'`.
+    Chat(chat::ChatCommand),
     /// Check configuration, policies and tools without starting anything.
     Check {
         /// Print the JSON Schema of the configuration file instead.
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Serve { listen } => serve::run(&common, listen),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
+        Command::Chat(command) => chat::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
     };

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
+use crate::agent::Desk;
 use crate::audit::Audit;
 use crate::auth::{Authenticator, KeySource};
 use crate::breaker::Breakers;
@@ -35,6 +36,8 @@ use crate::store::Store;
 pub struct Gateway {
     pub pipeline: Pipeline,
     pub sessions: Sessions,
+    /// Where agents' runs begin.
+    pub desk: Desk,
     pub readiness: Arc<Readiness>,
     config: ArcSwap<Config>,
     authenticator: ArcSwap<Authenticator>,
@@ -117,6 +120,7 @@ impl Gateway {
         let gateway = Arc::new(Self {
             pipeline,
             sessions: Sessions::new(&config.session),
+            desk: Desk::default(),
             readiness,
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
@@ -141,6 +145,11 @@ impl Gateway {
     /// What reads OpenAPI documents.
     pub fn loader(&self) -> &Loader {
         &self.loader
+    }
+
+    /// What reaches out, for the faces that do.
+    pub fn outbound(&self) -> &Outbound {
+        &self.outbound
     }
 
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {

@@ -158,6 +158,12 @@ impl Outbound {
         })
     }
 
+    /// For a library that streams from an address of the configuration (a model's provider): no redirects,
+    /// no proxy of the environment, the same pool. Whoever uses it bounds what it reads and how long it waits.
+    pub fn operator_client(&self) -> reqwest::Client {
+        self.for_operator.clone()
+    }
+
     /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
     ///
     /// # Errors

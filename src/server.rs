@@ -2,9 +2,11 @@
 
 mod documentation;
 mod edge;
+mod event_stream;
 mod health;
 mod listen;
 mod openapi;
+mod openai;
 mod patience;
 mod reply;
 mod request;
@@ -37,6 +39,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::batch_execute))
         .routes(routes!(select::select))
         .routes(routes!(openapi::validate))
+        .routes(routes!(openai::models))
+        .routes(routes!(openai::model))
+        .routes(routes!(openai::complete))
         .routes(routes!(v1::list))
         .routes(routes!(v1::show))
         .routes(routes!(v1::execute))

@@ -213,6 +213,8 @@ where
 
 fn log_filter(from: &'static str, directives: &str) -> Result<EnvFilter, TelemetryError> {
     let directives = directives.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    // It logs whole answers of model providers, which may repeat what they were sent.
+    let directives = directives.chain(["genai=off"]);
     let mut parsed = directives.map(|text| {
         let invalid = || TelemetryError::InvalidDirective { from, directive: text.to_owned() };
         text.parse::<Directive>().map_err(|_| invalid())

@@ -6,6 +6,7 @@ use comfy_table::{ContentArrangement, Table};
 use serde::Serialize;
 
 use super::Exit;
+use crate::agent::prompts::beginning;
 
 /// Pretty on a terminal, one line for scripts.
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {
@@ -16,6 +17,27 @@ pub(super) fn json(value: &(impl Serialize + ?Sized)) -> Exit {
         Err(error) => problem(&format!("the answer cannot be written as JSON: {error}")),
     }
     Exit::Done
+}
+
+/// One of many answers, on a line of its own wherever it goes.
+pub(super) fn json_line(value: &(impl Serialize + ?Sized)) {
+    match serde_json::to_string(value) {
+        Ok(text) => line(&text),
+        Err(error) => problem(&format!("the answer cannot be written as JSON: {error}")),
+    }
+}
+
+/// What is told beside the answer, on standard error.
+pub(super) fn note(text: &str) {
+    let _gone = writeln!(io::stderr(), "{text}");
+}
+
+/// At most a line's worth of a text, on one line.
+pub(super) fn folded(text: &str) -> String {
+    const LINE: usize = 100;
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let short = beginning(&flat, LINE);
+    if short.len() < flat.len() { format!("{short}…") } else { flat }
 }
 
 /// A line of the answer. A reader that has gone (`| head`) is no reason to panic.

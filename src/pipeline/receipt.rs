@@ -248,7 +248,7 @@ struct Usage {
 
 /// The typed error beside the sentence.
 #[derive(Debug, Serialize)]
-pub(super) struct ErrorInfo<'a> {
+pub struct ErrorInfo<'a> {
     code: &'static str,
     message: &'a str,
     stage: Option<Stage>,

@@ -8,6 +8,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::call::{CallContext, Caller, RateState, Via};
 use crate::error::{CallError, ErrorCode};
@@ -73,6 +74,20 @@ impl IntoResponse for CallError {
     fn into_response(self) -> Response {
         (&refusal(self)).into_response()
     }
+}
+
+/// An error's reply, changed for clients that expect another shape.
+pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
+    let reply = refusal(error);
+    let mut response = (&reply).into_response();
+    match serde_json::to_value(&reply) {
+        Ok(mut body) => {
+            change(&mut body);
+            *response.body_mut() = json(StatusCode::OK, &body).into_body();
+        }
+        Err(error) => tracing::error!(%error, "a reply could not be written as JSON"),
+    }
+    response
 }
 
 /// Room for a reply with its receipt, so that writing it does not copy it around.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::agent::toolbox::InProcess;
 use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -122,6 +123,22 @@ impl Origin {
         }
         let message = format!("this needs the role `{role}`; call with a key that holds it");
         Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// The tools as an agent may call them for this request.
+    ///
+    /// # Errors
+    /// Whatever the session says.
+    pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<&str>) -> Result<InProcess, CallError> {
+        let session = session.map(|id| gateway.sessions.open(&self.caller, id)).transpose()?;
+        let off = session.as_ref().map(|session| gateway.desk.off(&self.caller, &session.id)).unwrap_or_default();
+        Ok(InProcess {
+            scopes: self.scopes.clone(),
+            session,
+            trace: self.trace.clone(),
+            off,
+            ..InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller))
+        })
     }
 
     fn call(

@@ -31,6 +31,32 @@ fn a_call_prints_its_text_and_for_scripts_the_whole_reply() {
 }
 
 #[test]
+fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
+    let directory = TempDir::new().unwrap();
+    let model = concat!("replay:", env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+    let asked = run(&directory, &["chat", "--model", model, "Is 21.5 °C warm?"]);
+    let answer = String::from_utf8_lossy(&asked.stdout);
+    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
+    assert!(answer.trim_end().ends_with("which is 70.7 °F.") && !answer.contains("calculator"), "{answer}");
+    assert!(
+        text(&asked).contains("→ calculator") && text(&asked).contains("2 turns, 1 tool calls"),
+        "{}",
+        text(&asked)
+    );
+    let asked = run(&directory, &["--json", "chat", "--model", model, "Is 21.5 °C warm?"]);
+    let events: Vec<Value> =
+        String::from_utf8_lossy(&asked.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert!(kinds.contains(&"tool_result") && kinds.ends_with(&["finished", "usage"]), "{kinds:?}");
+    for arguments in
+        [&["chat", "--model", "replay:missing.yaml", "hi"][..], &["chat", "--model", "nobody", "hi"], &["chat", " "]]
+    {
+        let refused = run(&directory, arguments);
+        assert_eq!(refused.status.code(), Some(3), "{arguments:?}: {}", text(&refused));
+    }
+}
+
+#[test]
 fn exit_codes_say_how_it_ended() {
     let directory = TempDir::new().unwrap();
     for (arguments, code) in [

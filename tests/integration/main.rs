@@ -1,6 +1,7 @@
 //! The real service, driven from outside: one binary, one [`app::TestApp`], a file for each thing it must do.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at the first surprise")]
 
+mod agents;
 mod app;
 mod audit;
 mod auth;

@@ -1,0 +1,162 @@
+//! Models: one turn of a conversation in, its pieces out as they come. One file a provider.
+
+pub mod patience;
+mod remote;
+pub mod replay;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::BoxStream;
+use serde::Deserialize;
+use serde_json::Value;
+use thiserror::Error;
+use url::Url;
+
+use super::message::{Message, RequestedCall};
+use super::toolbox::ToolDescription;
+use crate::config::{AgentProfile, Provider, Secret};
+use crate::error::ErrorCode;
+use crate::outbound::Outbound;
+
+pub use self::remote::{Protocol, Remote};
+pub use self::replay::{Replay, ReplayError};
+
+/// The model that a profile names.
+///
+/// # Errors
+/// What is missing or wrong in the profile, and where.
+pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, CannotOpen> {
+    let protocol = match profile.provider {
+        Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(&profile.model))?)),
+        Provider::Anthropic => Protocol::Anthropic,
+        Provider::Openai => Protocol::Openai,
+    };
+    // A server of one's own often asks for no key; the providers do.
+    let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
+    let key = profile.api_key.clone().or(keyless).ok_or(CannotOpen::NoKey { variable: protocol.key_variable() })?;
+    let base_url = profile.base_url.as_ref().map(Url::as_str);
+    Ok(Arc::new(Remote::new(outbound.operator_client(), protocol, &profile.model, base_url, key)?))
+}
+
+/// Why a profile has no model.
+#[derive(Debug, Error)]
+pub enum CannotOpen {
+    #[error(transparent)]
+    Script(#[from] ReplayError),
+    #[error("the profile has no `api_key`; set it, or {variable}, or use a profile of the provider `replay`")]
+    NoKey { variable: &'static str },
+    #[error(transparent)]
+    Client(#[from] ModelError),
+}
+
+/// A model that can be asked for a turn.
+pub trait Model: Send + Sync {
+    /// The turn's pieces, in order. A stream that ends without [`ModelChunk::End`] was cut off.
+    /// Dropping it closes the connection.
+    fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>>;
+}
+
+/// What a model is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelRequest {
+    pub messages: Vec<Message>,
+    pub tools: Vec<ToolDescription>,
+    pub temperature: Option<f64>,
+    /// Tokens the turn may have at most.
+    pub max_tokens: u32,
+}
+
+/// A piece of a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelChunk {
+    Text(String),
+    Thinking(String),
+    /// A thinking block that has ended, in the provider's own form, to be sent back as it is.
+    ThinkingBlock(Value),
+    /// A call, joined from its fragments.
+    Call(RequestedCall),
+    /// The turn is over, as the protocol says.
+    End {
+        stop: StopReason,
+        usage: ModelUsage,
+    },
+}
+
+/// Why a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Answered (A14).
+    Stop,
+    ToolCalls,
+    /// `max_tokens` was reached.
+    Length,
+    /// The provider held back the answer.
+    Refusal,
+}
+
+/// Tokens of one turn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ModelUsage {
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+}
+
+/// Why there is no turn, or no more of it. Never holds a key, or what the provider wrote beside its message.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ModelError {
+    /// HTTP 529 (A65).
+    #[error("the model's provider is overloaded; try again later")]
+    Overloaded { retry_after: Option<Duration> },
+    #[error("the model did not answer in time")]
+    Timeout,
+    /// 429, 5xx, a connection that failed or broke off.
+    #[error("the model's provider failed: {0}")]
+    Unavailable(String),
+    /// The same request would be refused again: a wrong key, an unknown model, a malformed request.
+    #[error("the model's provider refused the request: {0}")]
+    Refused(String),
+    #[error("the model's answer cannot be read: {0}")]
+    Garbled(String),
+}
+
+impl ModelError {
+    /// As replies and events carry it, from the closed list of error codes.
+    pub fn code(&self) -> &'static str {
+        let code = match self {
+            Self::Overloaded { .. } => ErrorCode::Overloaded,
+            Self::Timeout => ErrorCode::Timeout,
+            Self::Unavailable(_) | Self::Refused(_) | Self::Garbled(_) => ErrorCode::UpstreamError,
+        };
+        code.as_str()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::OutboundConfig;
+
+    #[test]
+    fn a_profile_without_its_key_or_script_says_what_is_missing() {
+        let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+        let base = || Url::parse("http://127.0.0.1:1/v1").ok();
+        for (provider, base_url, key, problem) in [
+            (Provider::Anthropic, None, None, Some("ANTHROPIC_API_KEY")),
+            (Provider::Openai, None, None, Some("OPENAI_API_KEY")),
+            (Provider::Openai, base(), None, None),
+            (Provider::Anthropic, None, Some(Secret::new("k")), None),
+            (Provider::Replay, None, None, Some("nowhere.yaml: cannot be read")),
+        ] {
+            let model = "nowhere.yaml".to_owned();
+            let profile = AgentProfile { provider, model, base_url, api_key: key, ..AgentProfile::default() };
+            let told = open(&profile, &outbound).err().map(|error| error.to_string());
+            match problem {
+                None => assert_eq!(told, None),
+                Some(problem) => assert!(told.as_ref().is_some_and(|told| told.contains(problem)), "{told:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What models are told, in one place (A58): a file a prompt, each of which an operator's folder may replace.
+
+use std::io;
+use std::path::Path;
+
+use jiff::civil::Date;
+use thiserror::Error;
+
+use super::toolbox::ToolDescription;
+
+/// The prompts of all agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Prompts {
+    with_tools: String,
+    without_tools: String,
+    reasoning_summary: String,
+    conversation_summary: String,
+}
+
+/// A prompt of the operator's folder that cannot be used.
+#[derive(Debug, Error)]
+#[error("the prompt {file} cannot be read: {source}")]
+pub struct UnreadablePrompt {
+    file: String,
+    source: io::Error,
+}
+
+/// Most characters of a thread's summary (A42).
+pub const LONGEST_SUMMARY: usize = 300;
+
+/// Most characters of the user's message that a summary is made from (A46).
+const LONGEST_USER: usize = 1_000;
+
+/// Most characters of the reply that a summary is made from (A46).
+const LONGEST_REPLY: usize = 2_000;
+
+/// What stands where there is no summary yet.
+const NO_SUMMARY: &str = "(なし)";
+
+impl Default for Prompts {
+    fn default() -> Self {
+        Self {
+            with_tools: include_str!("prompts/with_tools.md").into(),
+            without_tools: include_str!("prompts/without_tools.md").into(),
+            reasoning_summary: include_str!("prompts/reasoning_summary.md").into(),
+            conversation_summary: include_str!("prompts/conversation_summary.md").into(),
+        }
+    }
+}
+
+impl Prompts {
+    /// The prompts, those replaced that `folder` has a file for: `with_tools.md`, `without_tools.md`,
+    /// `reasoning_summary.md`, `conversation_summary.md`.
+    ///
+    /// # Errors
+    /// The folder is not there, or a file in it is no text that can be read.
+    pub fn load(folder: &Path) -> Result<Self, UnreadablePrompt> {
+        // A folder that is named wrongly must not pass for one that replaces nothing.
+        std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
+        let mut prompts = Self::default();
+        for (name, prompt) in [
+            ("with_tools.md", &mut prompts.with_tools),
+            ("without_tools.md", &mut prompts.without_tools),
+            ("reasoning_summary.md", &mut prompts.reasoning_summary),
+            ("conversation_summary.md", &mut prompts.conversation_summary),
+        ] {
+            let file = folder.join(name);
+            match std::fs::read_to_string(&file) {
+                Ok(text) => *prompt = text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(unreadable(&file, source)),
+            }
+        }
+        Ok(prompts)
+    }
+
+    /// The system prompt of a run, `{current_date}` (A59) and `{tools_info}` (A60) filled in.
+    pub fn system(&self, today: Date, tools: &[ToolDescription]) -> String {
+        let prompt = if tools.is_empty() { &self.without_tools } else { &self.with_tools };
+        // The tools last: a description that contains `{current_date}` is left as it is.
+        prompt.replace("{current_date}", &today.to_string()).replace("{tools_info}", &tools_info(tools))
+    }
+
+    /// How the tool calls of a reply are to be summed up (A73).
+    pub fn reasoning_summary(&self) -> &str {
+        &self.reasoning_summary
+    }
+
+    /// How a thread's summary is to be made.
+    pub fn conversation_summary(&self) -> &str {
+        &self.conversation_summary
+    }
+}
+
+/// What a thread's new summary is made from (A46): the old one, and the beginnings of the latest exchange.
+pub fn summary_input(old: Option<&str>, user: &str, reply: &str) -> String {
+    format!(
+        "Old summary:\n{}\n\nUser:\n{}\n\nAssistant:\n{}",
+        old.unwrap_or(NO_SUMMARY),
+        beginning(user, LONGEST_USER),
+        beginning(reply, LONGEST_REPLY),
+    )
+}
+
+/// A summary as a model is reminded of it, in a system message before the history (A30).
+pub fn reminder(summary: &str) -> String {
+    format!("[過去の会話の要約]\n{summary}")
+}
+
+/// At most so many characters from the start.
+pub fn beginning(text: &str, most: usize) -> &str {
+    text.char_indices().nth(most).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+}
+
+/// `- name: description`, a line a tool (A52).
+fn tools_info(tools: &[ToolDescription]) -> String {
+    let line = |tool: &ToolDescription| format!("- {}: {}", tool.name, tool.description);
+    tools.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn unreadable(file: &Path, source: io::Error) -> UnreadablePrompt {
+    UnreadablePrompt { file: file.display().to_string(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn tool(name: &str, description: &str) -> ToolDescription {
+        ToolDescription { name: name.into(), description: description.into(), parameters: json!({}) }
+    }
+
+    #[test]
+    fn the_date_and_the_tools_stand_in_the_prompt() {
+        let tools = [tool("weather", "Tells the weather."), tool("clock", "Not to be filled in: {current_date}")];
+        let prompt = Prompts::default().system(date(2026, 11, 21), &tools);
+        assert!(prompt.starts_with("Today is 2026-11-21."), "{prompt}");
+        assert!(prompt.contains("\n- weather: Tells the weather.\n- clock: Not to be filled in: {current_date}\n"));
+        assert!(!prompt.contains("{tools_info}"));
+    }
+
+    #[test]
+    fn without_tools_none_are_promised() {
+        let prompt = Prompts::default().system(date(2026, 11, 21), &[]);
+        assert!(prompt.contains("2026-11-21") && prompt.contains("no tools"), "{prompt}");
+    }
+
+    #[test]
+    fn a_file_of_the_folder_replaces_its_prompt_and_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("without_tools.md"), "Only {current_date}.").unwrap();
+        let prompts = Prompts::load(folder.path()).unwrap();
+        assert_eq!(prompts.system(date(2026, 1, 2), &[]), "Only 2026-01-02.");
+        assert_eq!(Prompts { without_tools: Prompts::default().without_tools, ..prompts }, Prompts::default());
+    }
+
+    #[test]
+    fn a_folder_or_file_that_cannot_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing");
+        assert!(Prompts::load(&missing).unwrap_err().to_string().contains("missing"));
+        std::fs::write(folder.path().join("with_tools.md"), b"\xff\xfe").unwrap();
+        assert!(Prompts::load(folder.path()).unwrap_err().to_string().contains("with_tools.md"));
+    }
+
+    #[test]
+    fn a_summary_is_made_from_the_beginnings_of_the_exchange() {
+        let input = summary_input(None, &"質".repeat(1_001), &"答".repeat(2_001));
+        assert!(input.contains("(なし)"));
+        assert_eq!((input.matches('質').count(), input.matches('答').count()), (1_000, 2_000));
+        assert!(summary_input(Some("before"), "q", "a").contains("before"));
+        assert_eq!(reminder("x"), "[過去の会話の要約]\nx");
+    }
+
+    proptest! {
+        #[test]
+        fn a_beginning_is_one_and_never_too_long(text in "\\PC{0,40}", most in 0_usize..40) {
+            let cut = beginning(&text, most);
+            prop_assert!(text.starts_with(cut));
+            prop_assert_eq!(cut.chars().count(), text.chars().count().min(most));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The loop: turns until the model answers, within the profile's bounds.
+//!
+//! The work on a run is one stream, borrowed from its [`Progress`]: an end from outside (abort, wall time)
+//! drops the work, and what the run has come to stands.
+
+mod progress;
+
+use std::pin::pin;
+
+use async_stream::{stream, try_stream};
+use futures_util::stream::{self, Stream, StreamExt};
+use tokio::time::{Instant, sleep_until};
+
+use super::event::{Event, FinishReason};
+use super::llm::patience::{self, Patience};
+use super::llm::{ModelError, StopReason};
+use super::message::RequestedCall;
+use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
+use super::{Agent, RunInput};
+use crate::call::Arguments;
+use crate::config::AgentProfile;
+
+use self::progress::Progress;
+
+/// Why there are no more turns.
+#[derive(Debug)]
+enum Ending {
+    Answered(StopReason),
+    /// The turn's remaining calls are the client's to run.
+    ClientTools,
+    Limit {
+        status: &'static str,
+        message: String,
+    },
+    Failed(ModelError),
+    Aborted,
+}
+
+/// One call of a turn; arguments that are no JSON object carry what is wrong with them.
+#[derive(Debug)]
+struct Asked {
+    call: RequestedCall,
+    arguments: Result<Arguments, String>,
+}
+
+pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
+    stream! {
+        let RunInput { messages, client_tools, abort } = input;
+        let mut progress = Progress::new(messages, client_tools);
+        let profile = &*agent.profile;
+        // A bound too far off to be a moment is none.
+        let end = Instant::now().checked_add(profile.max_run());
+        let ending = {
+            let mut work = pin!(turns(&agent, &mut progress));
+            loop {
+                let step = tokio::select! {
+                    biased;
+                    () = abort.cancelled() => Err(Ending::Aborted),
+                    () = passing_of(end) => Err(out_of_time(profile)),
+                    step = work.next() => step.unwrap_or(Err(Ending::Answered(StopReason::Stop))),
+                };
+                match step {
+                    Ok(event) => yield event,
+                    Err(ending) => break ending,
+                }
+            }
+        };
+        for event in progress.close(ending) {
+            yield event;
+        }
+    }
+}
+
+/// Turns until an [`Ending`], which comes as the error.
+fn turns<'a>(agent: &'a Agent, progress: &'a mut Progress) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
+    let profile = &*agent.profile;
+    try_stream! {
+        if let Some(event) = progress.offer(agent.toolbox.list().await) {
+            yield event;
+        }
+        loop {
+            let request = progress.begin_turn(profile)?;
+            let patience = Patience { timeout: profile.timeout(), retries: profile.retries };
+            {
+                let mut pieces = pin!(patience::ask(&*agent.model, request, patience));
+                while let Some(piece) = pieces.next().await {
+                    if let Some(event) = progress.hear(piece, profile)? {
+                        yield event;
+                    }
+                }
+            }
+            let (own, clients) = progress.calls(profile)?;
+            for asked in &own {
+                if let Some(event) = asked.announcement() {
+                    yield event;
+                }
+            }
+            {
+                let answers = stream::iter(own).map(|asked| answer(&*agent.toolbox, asked));
+                let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
+                while let Some((call, answer)) = answers.next().await {
+                    yield progress.note(&call, answer, profile);
+                }
+            }
+            for RequestedCall { id, tool: tool_name, arguments } in clients {
+                yield Event::ClientToolCall { id, tool_name, arguments };
+            }
+            progress.end_turn()?;
+        }
+    }
+}
+
+async fn answer(toolbox: &dyn Toolbox, asked: Asked) -> (RequestedCall, ToolAnswer) {
+    let Asked { call, arguments } = asked;
+    let answer = match arguments {
+        Ok(arguments) => toolbox.call(ToolboxCall { id: call.id.clone(), tool: call.tool.clone(), arguments }).await,
+        Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
+    };
+    (call, answer)
+}
+
+impl Asked {
+    fn new(call: RequestedCall) -> Self {
+        // Models write nothing at all for a tool without parameters.
+        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        let arguments = serde_json::from_str(text).map_err(|problem| {
+            format!("The arguments are not a JSON object ({problem}). The tool was not run; send them again, whole.")
+        });
+        Self { call, arguments }
+    }
+
+    fn announcement(&self) -> Option<Event> {
+        let arguments = self.arguments.as_ref().ok()?.clone();
+        Some(Event::ToolInput { id: self.call.id.clone(), tool_name: self.call.tool.clone(), arguments })
+    }
+}
+
+impl Ending {
+    fn reason(&self) -> FinishReason {
+        match self {
+            Self::Answered(StopReason::Length) => FinishReason::Length,
+            Self::Answered(StopReason::Refusal) => FinishReason::Refusal,
+            Self::Answered(StopReason::Stop | StopReason::ToolCalls) => FinishReason::Stop,
+            Self::ClientTools => FinishReason::ToolCalls,
+            Self::Limit { .. } => FinishReason::Limit,
+            Self::Failed(_) => FinishReason::Error,
+            Self::Aborted => FinishReason::Aborted,
+        }
+    }
+
+    /// What is told of it; an answer speaks for itself.
+    fn event(self) -> Option<Event> {
+        match self {
+            Self::Answered(_) | Self::ClientTools => None,
+            Self::Limit { status, message } => Some(Event::Status { status: status.to_owned(), message }),
+            Self::Failed(error) => Some(Event::Error { code: error.code().to_owned(), message: error.to_string() }),
+            Self::Aborted => {
+                Some(Event::Status { status: "aborted".into(), message: "The run was stopped from outside.".into() })
+            }
+        }
+    }
+}
+
+fn out_of_time(profile: &AgentProfile) -> Ending {
+    let message = format!("The run took longer than {} s and was stopped.", profile.max_run_seconds);
+    Ending::Limit { status: "max_run_seconds", message }
+}
+
+async fn passing_of(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,265 @@
+//! What a run has come to so far: the conversation, the turn under way, and what was used.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rust_decimal::Decimal;
+use tokio::time::Instant;
+
+use super::{Asked, Ending};
+use crate::agent::event::{Event, RunUsage};
+use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, ModelUsage, StopReason};
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable};
+use crate::config::AgentProfile;
+
+/// The same call failing this often ends the run: asking once more will not help.
+const SAME_FAILURES: u32 = 3;
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    conversation: Vec<Message>,
+    /// So many messages the run began with.
+    given: usize,
+    client_tools: Vec<ToolDescription>,
+    tools: Vec<ToolDescription>,
+    turn: AssistantTurn,
+    /// How the turn under way ended.
+    stop: StopReason,
+    answers: Vec<ToolMessage>,
+    /// Tool and arguments → how often the call failed since it last succeeded.
+    failures: HashMap<(String, String), u32>,
+    hopeless: Option<String>,
+    usage: RunUsage,
+    begun: Instant,
+}
+
+impl Progress {
+    pub(super) fn new(messages: Vec<Message>, client_tools: Vec<ToolDescription>) -> Self {
+        Self {
+            given: messages.len(),
+            conversation: messages,
+            client_tools,
+            tools: Vec::new(),
+            turn: AssistantTurn::default(),
+            stop: StopReason::Stop,
+            answers: Vec::new(),
+            failures: HashMap::new(),
+            hopeless: None,
+            usage: RunUsage::default(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Takes over the tools for the whole run; without a gateway it goes on with the client's alone (A68).
+    pub(super) fn offer(&mut self, listed: Result<Vec<ToolDescription>, ToolboxUnreachable>) -> Option<Event> {
+        let (own, event) = match listed {
+            Ok(tools) => (tools, None),
+            Err(problem) => {
+                tracing::warn!(%problem, "the run goes on without the gateway's tools");
+                (Vec::new(), Some(Event::Status { status: "without_tools".into(), message: problem.to_string() }))
+            }
+        };
+        self.tools = own.into_iter().filter(|tool| !self.is_clients(&tool.name)).collect();
+        self.tools.extend(self.client_tools.iter().cloned());
+        event
+    }
+
+    /// # Errors
+    /// The bound that another turn would break.
+    pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<Arc<ModelRequest>, Ending> {
+        if self.usage.turns >= profile.max_turns {
+            let message = format!("The run reached its {} turns without an answer.", profile.max_turns);
+            return Err(Ending::Limit { status: "max_turns", message });
+        }
+        if self.usage.prompt_tokens.saturating_add(self.usage.completion_tokens) >= profile.run_tokens {
+            let message = format!("The run used up its {} tokens.", profile.run_tokens);
+            return Err(Ending::Limit { status: "run_tokens", message });
+        }
+        self.usage.turns += 1;
+        Ok(Arc::new(ModelRequest {
+            messages: self.conversation.clone(),
+            tools: self.tools.clone(),
+            temperature: profile.temperature,
+            max_tokens: profile.max_tokens,
+        }))
+    }
+
+    /// Adds a piece to the turn under way; what of it is told at once.
+    ///
+    /// # Errors
+    /// The model's failure.
+    pub(super) fn hear(
+        &mut self,
+        piece: Result<ModelChunk, ModelError>,
+        profile: &AgentProfile,
+    ) -> Result<Option<Event>, Ending> {
+        match piece.map_err(Ending::Failed)? {
+            ModelChunk::Text(text) => {
+                self.turn.text.push_str(&text);
+                return Ok(Some(Event::Content { text }));
+            }
+            ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
+            ModelChunk::ThinkingBlock(block) => self.turn.thinking.push(block),
+            ModelChunk::Call(call) => self.add_call(call),
+            ModelChunk::End { stop, usage } => {
+                self.stop = stop;
+                self.usage.prompt_tokens = self.usage.prompt_tokens.saturating_add(usage.prompt_tokens);
+                self.usage.completion_tokens = self.usage.completion_tokens.saturating_add(usage.completion_tokens);
+                self.usage.cost_usd = self.usage.cost_usd.saturating_add(price_of(usage, profile));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The calls of the turn just heard: those to run here, and the client's.
+    ///
+    /// # Errors
+    /// There are none, so that the run is over, or more than the run may make.
+    pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<Asked>, Vec<RequestedCall>), Ending> {
+        let over = self.turn.calls.is_empty()
+            || self.stop == StopReason::Refusal
+            || profile.end_words.iter().any(|word| self.turn.text.contains(word.as_str()));
+        if over {
+            return Err(Ending::Answered(self.stop));
+        }
+        let (clients, own): (Vec<_>, Vec<_>) =
+            self.turn.calls.iter().cloned().partition(|call| self.is_clients(&call.tool));
+        let most = profile.max_tool_calls as usize;
+        if own.len() > most.saturating_sub(self.usage.tool_calls as usize) {
+            let message = format!("The run may make {most} tool calls, and the model asked for more.");
+            return Err(Ending::Limit { status: "max_tool_calls", message });
+        }
+        Ok((own.into_iter().map(Asked::new).collect(), clients))
+    }
+
+    /// Keeps the answer for the model, and says what is told of it.
+    pub(super) fn note(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
+        self.usage.tool_calls = self.usage.tool_calls.saturating_add(1);
+        self.count_failure(call, answer.success);
+        let ToolAnswer { success, text, error_info, images } = answer;
+        let text = match &error_info {
+            Some(info) if !success => format!("{text}\n{info}"),
+            _ => text,
+        };
+        let text = cut(text, profile.max_result_bytes);
+        let (id, tool_name) = (call.id.clone(), call.tool.clone());
+        self.answers.push(ToolMessage {
+            call_id: id.clone(),
+            tool: tool_name.clone(),
+            text: if success { text.clone() } else { format!("Error: {text}") },
+            images,
+        });
+        if success {
+            Event::ToolResult { id, tool_name, result: text }
+        } else {
+            Event::ToolError { id, tool_name, error: text }
+        }
+    }
+
+    /// Puts the turn and the answers to its calls into the conversation.
+    ///
+    /// # Errors
+    /// The run cannot go on by itself, or should not.
+    pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
+        let waits_for_client = self.turn.calls.len() > self.answers.len();
+        self.keep_turn();
+        if let Some(message) = self.hopeless.take() {
+            return Err(Ending::Limit { status: "repeated_failure", message });
+        }
+        if waits_for_client { Err(Ending::ClientTools) } else { Ok(()) }
+    }
+
+    /// The last events of the run.
+    pub(super) fn close(mut self, ending: Ending) -> impl Iterator<Item = Event> + Send {
+        // A call without an answer would make the conversation one that no provider takes.
+        let answered: HashSet<_> = self.answers.iter().map(|answer| answer.call_id.clone()).collect();
+        self.turn.calls.retain(|call| answered.contains(&call.id));
+        self.keep_turn();
+        let messages = self.conversation.split_off(self.given);
+        self.usage.duration_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let finished = Event::Finished { reason: ending.reason(), messages };
+        ending.event().into_iter().chain([finished, Event::Usage(self.usage)])
+    }
+
+    fn keep_turn(&mut self) {
+        let turn = std::mem::take(&mut self.turn);
+        if !turn.text.is_empty() || !turn.calls.is_empty() {
+            self.conversation.push(Message::Assistant(turn));
+        }
+        self.conversation.extend(self.answers.drain(..).map(Message::Tool));
+    }
+
+    /// Answers find their calls by id: one that is missing or given twice gets another.
+    fn add_call(&mut self, mut call: RequestedCall) {
+        if call.id.is_empty() || self.turn.calls.iter().any(|known| known.id == call.id) {
+            call.id = format!("call_{}_{}", self.usage.turns, self.turn.calls.len() + 1);
+        }
+        self.turn.calls.push(call);
+    }
+
+    fn count_failure(&mut self, call: &RequestedCall, success: bool) {
+        let same = (call.tool.clone(), call.arguments.clone());
+        if success {
+            self.failures.remove(&same);
+            return;
+        }
+        let failures = self.failures.entry(same).or_default();
+        *failures += 1;
+        if *failures >= SAME_FAILURES {
+            self.hopeless = Some(format!(
+                "`{}` failed {SAME_FAILURES} times with the same arguments, and the run was stopped.",
+                call.tool
+            ));
+        }
+    }
+
+    fn is_clients(&self, tool: &str) -> bool {
+        self.client_tools.iter().any(|offered| offered.name == tool)
+    }
+}
+
+fn price_of(usage: ModelUsage, profile: &AgentProfile) -> Decimal {
+    const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
+    let price = |tokens: u64, per_million: Decimal| {
+        Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
+    };
+    price(usage.prompt_tokens, profile.price_per_million_prompt_tokens)
+        .saturating_add(price(usage.completion_tokens, profile.price_per_million_completion_tokens))
+}
+
+/// The beginning of a text too long for a model, and a note of what is not there.
+fn cut(mut text: String, most: usize) -> String {
+    let whole = text.len();
+    if whole > most {
+        text.truncate(text.floor_char_boundary(most));
+        let shown = text.len();
+        text.push_str(&format!("\n[cut: the first {shown} of {whole} bytes are shown; ask for less to see the rest]"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters_and_says_so() {
+        assert_eq!(cut("関所".into(), 6), "関所");
+        let short = cut("関所".into(), 5);
+        assert!(short.starts_with("関\n[cut: the first 3 of 6 bytes are shown"), "{short}");
+    }
+
+    #[test]
+    fn tokens_cost_what_the_profile_says() {
+        let profile = AgentProfile {
+            price_per_million_prompt_tokens: Decimal::from(3),
+            price_per_million_completion_tokens: Decimal::from(15),
+            ..AgentProfile::default()
+        };
+        let usage = ModelUsage { prompt_tokens: 1_000, completion_tokens: 200 };
+        assert_eq!(price_of(usage, &profile), Decimal::new(6, 3));
+        let absurd = ModelUsage { prompt_tokens: u64::MAX, completion_tokens: u64::MAX };
+        assert!(price_of(absurd, &profile) > Decimal::from(1_000_000));
+    }
+}

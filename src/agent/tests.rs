@@ -1,0 +1,253 @@
+//! Scripted conversations as data (`tests/agent/*.yaml`), and the ends that come from outside.
+
+use std::fs;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::llm::{ModelChunk, ModelError, ModelRequest, Replay};
+use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
+use super::*;
+
+/// What the model says, what the tools answer, and what must come out.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    #[serde(default)]
+    profile: AgentProfile,
+    /// The script, in the form that `replay` plays.
+    model: Value,
+    #[serde(default)]
+    tools: Vec<ScriptedTool>,
+    #[serde(default)]
+    client_tools: Vec<String>,
+    #[serde(default)]
+    toolbox_unreachable: bool,
+    events: Vec<Value>,
+    /// The last request to the model: role and text of each message after the first.
+    last_request: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScriptedTool {
+    name: String,
+    #[serde(default)]
+    takes_seconds: f64,
+    answer: Option<String>,
+    error: Option<String>,
+    error_info: Option<Value>,
+}
+
+/// Tools that do as they are told, and count how many of them run.
+#[derive(Default)]
+struct ScriptedToolbox {
+    tools: Vec<ScriptedTool>,
+    unreachable: bool,
+    running: Arc<AtomicUsize>,
+}
+
+/// One of those under way; dropping it says that the call was given up or is over.
+struct Running(Arc<AtomicUsize>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Toolbox for ScriptedToolbox {
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
+        let tools = self.tools.iter().map(|tool| description(&tool.name)).collect();
+        let listed = if self.unreachable { Err(ToolboxUnreachable("nobody listens".into())) } else { Ok(tools) };
+        Box::pin(async { listed })
+    }
+
+    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer> {
+        self.running.fetch_add(1, Ordering::SeqCst);
+        let running = Running(Arc::clone(&self.running));
+        Box::pin(async move {
+            let _running = running;
+            let Some(tool) = self.tools.iter().find(|tool| tool.name == call.tool) else {
+                let text = format!("there is no tool `{}`", call.tool);
+                return ToolAnswer { success: false, text, error_info: None, images: Vec::new() };
+            };
+            tokio::time::sleep(Duration::from_secs_f64(tool.takes_seconds)).await;
+            let echo = || serde_json::to_string(&call.arguments).unwrap();
+            let text = tool.error.clone().or_else(|| tool.answer.clone()).unwrap_or_else(echo);
+            let error_info = tool.error_info.clone();
+            ToolAnswer { success: tool.error.is_none(), text, error_info, images: Vec::new() }
+        })
+    }
+}
+
+/// A script that remembers what it was asked.
+struct Listening {
+    script: Replay,
+    asked: Mutex<Vec<Arc<ModelRequest>>>,
+}
+
+impl Listening {
+    fn new(name: &str, script: &Value) -> Arc<Self> {
+        let script = Replay::parse(name, &script.to_string()).unwrap();
+        Arc::new(Self { script, asked: Mutex::default() })
+    }
+}
+
+impl Model for Listening {
+    fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        self.asked.lock().unwrap().push(Arc::clone(&request));
+        self.script.stream(request)
+    }
+}
+
+fn description(name: &str) -> ToolDescription {
+    ToolDescription { name: name.into(), description: String::new(), parameters: json!({"type": "object"}) }
+}
+
+fn question() -> Vec<Message> {
+    vec![Message::User("question".into())]
+}
+
+/// Role and text, with the calls of an assistant by id.
+fn brief(message: &Message) -> Value {
+    match message {
+        Message::System(text) => json!({"system": text}),
+        Message::User(text) => json!({"user": text}),
+        Message::Assistant(turn) => {
+            let calls: Vec<_> = turn.calls.iter().map(|call| &call.id).collect();
+            json!({"assistant": turn.text, "calls": calls})
+        }
+        Message::Tool(answer) => json!({"tool": answer.call_id, "text": answer.text}),
+    }
+}
+
+/// Events as JSON; durations differ from run to run.
+fn told(events: &[Event]) -> Vec<Value> {
+    let mut told: Vec<_> = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    for event in &mut told {
+        if let Some(event) = event.as_object_mut() {
+            event.shift_remove("duration_ms");
+        }
+    }
+    told
+}
+
+async fn check(name: &str, case: Case) {
+    let model = Listening::new(name, &case.model);
+    let toolbox = ScriptedToolbox { tools: case.tools, unreachable: case.toolbox_unreachable, ..Default::default() };
+    let agent =
+        Agent { model: Arc::<Listening>::clone(&model), toolbox: Arc::new(toolbox), profile: Arc::new(case.profile) };
+    let client_tools = case.client_tools.iter().map(|tool| description(tool)).collect();
+    let input = RunInput { messages: question(), client_tools, ..RunInput::default() };
+    let events: Vec<_> = agent.run(input).collect().await;
+    let told = told(&events);
+    assert_eq!(Value::from(told.clone()), Value::from(case.events), "{name}: {:#}", Value::from(told));
+    if let Some(expected) = case.last_request {
+        let asked = model.asked.lock().unwrap();
+        let messages: Vec<_> = asked.last().unwrap().messages.iter().skip(1).map(brief).collect();
+        assert_eq!(Value::from(messages), Value::from(expected), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scripted_conversations_come_out_as_written() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent");
+    let mut played = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let case = serde_saphyr::from_str(&fs::read_to_string(&file).unwrap());
+        check(&name, case.unwrap_or_else(|problem| panic!("{name}: {problem}"))).await;
+        played += 1;
+    }
+    assert!(played >= 12, "only {played} conversations");
+}
+
+/// An agent that says "Let me see." and calls a tool that never answers.
+fn hanging(profile: AgentProfile) -> (Agent, Arc<AtomicUsize>) {
+    let call = json!({"id": "a", "tool": "hang", "arguments": "{}"});
+    let script = json!({"turns": [{"text": ["Let me see."], "calls": [call]}]});
+    let hang = ScriptedTool { name: "hang".into(), takes_seconds: 1e9, answer: None, error: None, error_info: None };
+    let toolbox = ScriptedToolbox { tools: vec![hang], ..ScriptedToolbox::default() };
+    let running = Arc::clone(&toolbox.running);
+    let model = Listening::new("hanging", &script);
+    (Agent { model, toolbox: Arc::new(toolbox), profile: Arc::new(profile) }, running)
+}
+
+/// What an end from outside leaves: the status, and of the turn what was said, without the call.
+fn assert_ended(events: &[Event], status: &str, reason: FinishReason) {
+    let [.., Event::Status { status: told, .. }, Event::Finished { reason: finished, messages }, Event::Usage(usage)] =
+        events
+    else {
+        panic!("{events:?}");
+    };
+    assert_eq!((told.as_str(), *finished, usage.turns), (status, reason, 1));
+    let messages: Vec<_> = messages.iter().map(brief).collect();
+    assert_eq!(messages, [json!({"assistant": "Let me see.", "calls": []})]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tool_that_hangs_ends_the_run_when_its_time_is_up() {
+    let (agent, running) = hanging(AgentProfile { max_run_seconds: 60.0, ..AgentProfile::default() });
+    let begun = Instant::now();
+    let input = RunInput { messages: question(), ..RunInput::default() };
+    let events: Vec<_> = agent.run(input).collect().await;
+    assert_ended(&events, "max_run_seconds", FinishReason::Limit);
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_abort_ends_the_run_at_once_and_keeps_what_was_said() {
+    let (agent, running) = hanging(AgentProfile::default());
+    let input = RunInput { messages: question(), ..RunInput::default() };
+    let (abort, begun) = (input.abort.clone(), Instant::now());
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        abort.cancel();
+    });
+    let events: Vec<_> = agent.run(input).collect().await;
+    assert_ended(&events, "aborted", FinishReason::Aborted);
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was given up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_stream_gives_up_the_calls_under_way() {
+    let (agent, running) = hanging(AgentProfile::default());
+    {
+        let mut run = pin!(agent.run(RunInput { messages: question(), ..RunInput::default() }));
+        while !matches!(run.next().await, Some(Event::ToolInput { .. })) {}
+        assert!(tokio::time::timeout(Duration::from_secs(1), run.next()).await.is_err());
+        assert_eq!(running.load(Ordering::SeqCst), 1);
+    }
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_a_turn_run_side_by_side_up_to_the_profiles_number() {
+    for (parallel, seconds) in [(4, 10), (2, 20), (1, 40)] {
+        let calls: Vec<_> = (0..4).map(|n| json!({"id": format!("c{n}"), "tool": "slow", "arguments": "{}"})).collect();
+        let script = json!({"turns": [{"calls": calls}, {"text": ["done"]}]});
+        let slow =
+            ScriptedTool { name: "slow".into(), takes_seconds: 10.0, answer: None, error: None, error_info: None };
+        let agent = Agent {
+            model: Listening::new("slow", &script),
+            toolbox: Arc::new(ScriptedToolbox { tools: vec![slow], ..ScriptedToolbox::default() }),
+            profile: Arc::new(AgentProfile { parallel_tool_calls: parallel, ..AgentProfile::default() }),
+        };
+        let begun = Instant::now();
+        agent.run(RunInput { messages: question(), ..RunInput::default() }).for_each(|_| async {}).await;
+        assert_eq!(begun.elapsed().as_secs(), seconds, "{parallel} at once");
+    }
+}

@@ -1,0 +1,58 @@
+//! The one thing an agent knows of tools: what there is, and how to call it.
+
+mod in_process;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::call::Arguments;
+
+pub use self::in_process::InProcess;
+
+/// Tools as an agent sees them.
+pub trait Toolbox: Send + Sync {
+    /// The tools the run may use now, in a fixed order.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>>;
+
+    /// Runs one. Dropping the future cancels the call.
+    fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer>;
+}
+
+/// What a model is told of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolDescription {
+    pub name: String,
+    pub description: String,
+    pub parameters: Value,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolboxCall {
+    /// The model's id of the call.
+    pub id: String,
+    pub tool: String,
+    pub arguments: Arguments,
+}
+
+/// A tool's answer, for the model to read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolAnswer {
+    pub success: bool,
+    /// The text form of the output, or the error's message.
+    pub text: String,
+    /// The typed error of a refusal or failure, as replies carry it.
+    pub error_info: Option<Value>,
+    /// PNG or JPEG, as data URLs or base64 blocks of the output.
+    pub images: Vec<ToolImage>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolImage {
+    pub media_type: String,
+    pub base64: String,
+}
+
+/// The other gateway cannot be asked; the run goes on without tools (A68).
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the tools cannot be listed: {0}")]
+pub struct ToolboxUnreachable(pub String);

@@ -1,0 +1,82 @@
+use futures_util::StreamExt;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+use crate::agent::llm::Replay;
+use crate::agent::{Agent, Event, Message, RunInput};
+use crate::config::{AgentProfile, Config};
+
+const WEATHER: &str = include_str!("../../../../config/examples/weather.yaml");
+
+async fn toolbox() -> (InProcess, TempDir) {
+    let state = TempDir::new().unwrap();
+    let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
+    let gateway = Gateway::start(config).await.unwrap();
+    let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
+    (InProcess::new(gateway, caller), state)
+}
+
+fn call(tool: &str, arguments: Value) -> ToolboxCall {
+    let Value::Object(arguments) = arguments else { panic!("no object") };
+    ToolboxCall { id: "a".into(), tool: tool.into(), arguments }
+}
+
+#[tokio::test]
+async fn the_scripted_weather_runs_its_tool_through_the_checkpoint() {
+    let (toolbox, state) = toolbox().await;
+    let gateway = Arc::clone(&toolbox.gateway);
+    let agent = Agent {
+        model: Arc::new(Replay::parse("weather.yaml", WEATHER).unwrap()),
+        toolbox: Arc::new(toolbox),
+        profile: Arc::new(AgentProfile::default()),
+    };
+    let input = RunInput { messages: vec![Message::User("weather?".into())], ..RunInput::default() };
+    let events: Vec<_> = agent.run(input).collect().await;
+    let result = events.iter().find_map(|event| match event {
+        Event::ToolResult { result, .. } => Some(result.as_str()),
+        _ => None,
+    });
+    assert!(result.is_some_and(|result| result.contains("70.7")), "{events:?}");
+    gateway.close().await;
+    let audit = std::fs::read_to_string(state.path().join("audit.jsonl")).unwrap();
+    assert!(audit.contains("\"calculator\"") && audit.contains("\"agent\"") && audit.contains("\"ann\""), "{audit}");
+}
+
+#[tokio::test]
+async fn refusals_carry_their_typed_error_and_tools_that_are_off_are_not_there() {
+    let (mut toolbox, _state) = toolbox().await;
+    let refused = toolbox.call(call("calculater", json!({}))).await;
+    assert!(!refused.success);
+    assert_eq!(refused.error_info.map(|info| info["code"].clone()), Some(json!("unknown_tool")));
+
+    let names = async |toolbox: &InProcess| {
+        let tools = toolbox.list().await.unwrap();
+        tools.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
+    };
+    assert!(names(&toolbox).await.contains(&"calculator".to_owned()));
+    toolbox.off.insert("calculator".into());
+    assert!(!names(&toolbox).await.contains(&"calculator".to_owned()));
+    let off = toolbox.call(call("calculator", json!({"expression": "1 + 1"}))).await;
+    assert!(!off.success && off.text.contains("switched off"), "{off:?}");
+}
+
+#[test]
+fn images_are_found_as_data_urls_and_as_blocks() {
+    let mut found = Vec::new();
+    let output = json!({
+        "chart": "data:image/png;base64,AAAA",
+        "content": [
+            {"type": "text", "text": "see"},
+            {"type": "image", "mimeType": "image/jpeg", "data": "BBBB"},
+            {"type": "image", "mimeType": "image/svg+xml", "data": "CCCC"},
+        ],
+        "page": "data:text/html;base64,DDDD",
+    });
+    find_images(&output, &mut found);
+    let found: Vec<_> = found.iter().map(|image| (image.media_type.as_str(), image.base64.as_str())).collect();
+    assert_eq!(found, [("image/png", "AAAA"), ("image/jpeg", "BBBB")]);
+    let mut many = Vec::new();
+    find_images(&json!(vec!["data:image/png;base64,AAAA"; 20]), &mut many);
+    assert_eq!(many.len(), MOST_IMAGES);
+}

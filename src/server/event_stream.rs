@@ -1,0 +1,87 @@
+//! Server-sent events (WHATWG HTML §9.2) that get through proxies: numbered, never silent for long, not
+//! buffered.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderName, HeaderValue};
+use axum::response::Response;
+use futures_util::{Stream, StreamExt};
+
+/// A stream is never silent for longer: load balancers close what is idle (A33).
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
+
+/// What an OpenAI stream ends with (A31).
+const DONE: &str = "[DONE]";
+
+/// Tells nginx to pass events on as they come (A34).
+const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// Sends each text as an event with a number (A35), `keep_alive` whenever there was none for
+/// [`KEEP_ALIVE`], and `[DONE]` at the end. When the client leaves, `data` is dropped.
+pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_alive: String) -> Response {
+    let mut response = Response::new(Body::from_stream(frames(data, keep_alive).map(Ok::<_, Infallible>)));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}
+
+fn frames(data: impl Stream<Item = String> + Send, keep_alive: String) -> impl Stream<Item = Bytes> + Send {
+    async_stream::stream! {
+        let mut data = std::pin::pin!(data);
+        let mut number = 0_u64;
+        loop {
+            match tokio::time::timeout(KEEP_ALIVE, data.next()).await {
+                Ok(Some(text)) => yield frame(number, &text),
+                Ok(None) => break,
+                Err(_) => yield frame(number, &keep_alive),
+            }
+            number += 1;
+        }
+        yield frame(number, DONE);
+    }
+}
+
+/// `data` is JSON on one line, or `[DONE]`: it holds no line break that would have to be escaped.
+fn frame(number: u64, data: &str) -> Bytes {
+    format!("id: {number}\ndata: {data}\n\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    async fn text(frames: impl Stream<Item = Bytes>) -> String {
+        let frames: Vec<_> = frames.collect().await;
+        frames.iter().map(|frame| String::from_utf8_lossy(frame).into_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn events_are_numbered_and_end_with_done() {
+        let sent = text(frames(stream::iter(["{}".to_owned(), "[]".to_owned()]), "alive".into())).await;
+        assert_eq!(sent, "id: 0\ndata: {}\n\nid: 1\ndata: []\n\nid: 2\ndata: [DONE]\n\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_is_kept_alive_every_five_seconds() {
+        let slow = stream::once(async {
+            tokio::time::sleep(Duration::from_secs(12)).await;
+            "late".to_owned()
+        });
+        let sent = text(frames(slow, "alive".into())).await;
+        assert_eq!((sent.matches("data: alive").count(), sent.contains("id: 2\ndata: late")), (2, true), "{sent}");
+    }
+
+    #[test]
+    fn proxies_are_told_not_to_buffer() {
+        let response = respond(stream::empty(), String::new());
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+    }
+}

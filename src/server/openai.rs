@@ -1,0 +1,165 @@
+//! `/v1`: agents as an OpenAI client sees them.
+
+mod completion;
+mod request;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, stream};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use self::completion::{Chunk, Completion, Narrator};
+use self::request::CompletionRequest;
+use super::documentation::ReplyBody;
+use super::event_stream::{self, KEEP_ALIVE};
+use super::reply;
+use super::request::{Name, Origin, json_body};
+use crate::agent::{Errand, Event, desk};
+use crate::error::CallError;
+use crate::gateway::Gateway;
+
+/// The agents' profiles.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Models<'a> {
+    object: &'static str,
+    data: Vec<ModelEntry<'a>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ModelEntry<'a> {
+    /// What `model` of a completion names.
+    id: &'a str,
+    object: &'static str,
+    /// A profile has no date; clients want a number.
+    created: i64,
+    owned_by: &'static str,
+}
+
+/// The agents there are.
+#[utoipa::path(get, path = "/v1/models", tag = "agents",
+    responses((status = 200, body = Models<'_>), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn models(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+) -> Result<Response, Fault> {
+    origin?;
+    let config = gateway.config();
+    let data = config.agent.profiles.keys().map(|name| entry(name)).collect();
+    Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
+    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn model(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    name: Result<Name, CallError>,
+) -> Result<Response, Fault> {
+    origin?;
+    let Name(name) = name?;
+    desk::profile(&gateway.config().agent, &name)?;
+    Ok(reply::json(StatusCode::OK, &entry(&name)))
+}
+
+/// Lets an agent work until it answers. The gateway's tools run inside; calls of the client's are handed out.
+#[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
+    responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn complete(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Fault> {
+    let origin = origin?;
+    let request: CompletionRequest = json_body(&gateway, &headers, body).await?;
+    let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
+    let profile = desk::profile(&gateway.config().agent, &name)?;
+    let (messages, client_tools) = request.into_conversation()?;
+    let errand = Errand { messages, client_tools, ..Errand::default() };
+    let events = gateway.desk.begin(profile, origin.toolbox(&gateway, None)?, errand).await?;
+    if streams {
+        Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)
+    } else {
+        let events: Vec<_> = events.collect().await;
+        Ok(reply::json(StatusCode::OK, &completion::whole(&name, events)?))
+    }
+}
+
+/// A run that fails before it says anything is an error like any other; later the reader is told in the text.
+async fn stream_chunks(
+    mut narrator: Narrator,
+    events: impl Stream<Item = Event> + Send + 'static,
+) -> Result<Response, CallError> {
+    let mut events = Box::pin(events);
+    let first = match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
+        Ok(Some(Event::Error { code, message })) => return Err(completion::failed(code, message)),
+        Ok(first) => first,
+        Err(_) => None,
+    };
+    let keep_alive = text_of(&narrator.keep_alive());
+    let mut events = stream::iter(first).chain(events);
+    let data = async_stream::stream! {
+        yield text_of(&narrator.opening());
+        while let Some(event) = events.next().await {
+            for chunk in narrator.chunks(event) {
+                yield text_of(&chunk);
+            }
+        }
+        for chunk in narrator.closing() {
+            yield text_of(&chunk);
+        }
+    };
+    Ok(event_stream::respond(data, keep_alive))
+}
+
+/// Never fails: a chunk has no map with keys that are no strings.
+fn text_of(chunk: &Chunk) -> String {
+    serde_json::to_string(chunk).unwrap_or_default()
+}
+
+fn entry(id: &str) -> ModelEntry<'_> {
+    ModelEntry { id, object: "model", created: 0, owned_by: "sekisho" }
+}
+
+/// An error that both kinds of clients can read: the house's reply, with OpenAI's object as its `error`.
+#[derive(Debug)]
+pub(super) struct Fault(CallError);
+
+impl From<CallError> for Fault {
+    fn from(error: CallError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let status = reply::status(self.0.code());
+        let error = json!({
+            "message": self.0.message(),
+            "type": kind(status),
+            "param": null,
+            "code": self.0.code(),
+        });
+        reply::refused_as(self.0, |body| body["error"] = error)
+    }
+}
+
+/// The words of <https://platform.openai.com/docs/guides/error-codes> for a status.
+fn kind(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    }
+}
