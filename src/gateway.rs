@@ -29,6 +29,7 @@ use crate::registry::{Registry, Snapshot};
 use crate::session::Sessions;
 use crate::sources::Source;
 use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Loader};
 use crate::store::Store;
 
@@ -47,6 +48,7 @@ pub struct Gateway {
     sources: Vec<Box<dyn Source>>,
     loader: Loader,
     collections: ArcSwap<Collections>,
+    mcp_servers: McpServers,
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
@@ -129,6 +131,7 @@ impl Gateway {
             sources,
             loader,
             collections: ArcSwap::from_pointee(collections),
+            mcp_servers: McpServers::default(),
             store,
             usage,
             background: TaskTracker::new(),
@@ -145,6 +148,11 @@ impl Gateway {
     /// What reads OpenAPI documents.
     pub fn loader(&self) -> &Loader {
         &self.loader
+    }
+
+    /// The MCP servers, for what they offer beside tools.
+    pub fn mcp_servers(&self) -> &McpServers {
+        &self.mcp_servers
     }
 
     /// What reaches out, for the faces that do.

@@ -1,6 +1,7 @@
 //! Where tools come from: a [`Source`] describes tools, an [`Executor`] runs one.
 
 pub mod builtin;
+pub mod mcp;
 pub mod openapi;
 
 use std::fmt;
