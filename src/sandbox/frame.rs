@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::prepare::Prepared;
+
 /// Tells the calls of one worker apart.
 pub type JobId = u64;
 
 /// From the gateway to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
+    /// First, and once: what the worker will run. Answered with [`FromWorker::Ready`].
+    Load(Box<Load>),
     Run(Box<Job>),
     /// Nobody waits for the job any more: it is stopped at once and answered with [`End::Cancelled`],
     /// which says that its memory is free again.
@@ -25,6 +29,16 @@ pub enum FromWorker {
         missing_walls: Vec<String>,
     },
     Done(JobId, Box<Outcome>),
+}
+
+/// What a worker needs before its walls go up.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Load {
+    pub interpreter: Prepared,
+    /// Runs that this worker may be given at once. Each costs address space, not memory.
+    pub instances: u32,
+    /// The operator's data files, which every run finds under `/input`, read-only.
+    pub data_files: Vec<GuestFile>,
 }
 
 /// One run of a fresh interpreter.

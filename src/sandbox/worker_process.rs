@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::ChildStderr;
 use tokio::process::{Child, Command};
@@ -76,13 +76,18 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(2);
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
 
 impl Worker {
-    /// Starts a worker and waits until it says that it is ready.
+    /// Starts a worker, tells it what it will run, and waits until it says that it is ready. `load` is the
+    /// frame of a [`ToWorker::Load`], [encoded](encode) once for all workers.
     ///
     /// # Errors
     /// Why it could not be started, for the log.
-    pub(super) async fn start(program: &Program) -> Result<Arc<Self>, String> {
+    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, String> {
         let (mut stream, mut child) = spawn(program).map_err(|error| format!("{}: {error}", program.file.display()))?;
-        let greeting = timeout(READY_WITHIN, read(&mut stream)).await;
+        let greeting = timeout(READY_WITHIN, async {
+            stream.write_all(load).await?;
+            read(&mut stream).await
+        })
+        .await;
         let missing_walls = match greeting {
             Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
             Ok(Ok(FromWorker::Done(..))) => return Err("the worker answered before it was asked".into()),
@@ -219,7 +224,8 @@ async fn converse(
     mut queue: mpsc::UnboundedReceiver<ToWorker>,
     jobs: &Jobs,
 ) -> std::io::Result<()> {
-    let (mut incoming, mut outgoing) = stream.into_split();
+    let (incoming, mut outgoing) = stream.into_split();
+    let mut incoming = BufReader::new(incoming);
     let listening = async {
         loop {
             match read(&mut incoming).await? {
@@ -273,14 +279,18 @@ async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<FromW
     postcard::from_bytes(&frame).map_err(std::io::Error::other)
 }
 
-fn encode(message: &ToWorker) -> std::io::Result<Vec<u8>> {
+/// A message as it is sent.
+///
+/// # Errors
+/// When it is longer than a frame can be.
+pub(super) fn encode(message: &ToWorker) -> std::io::Result<Vec<u8>> {
     let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(std::io::Error::other)?;
     let length = u32::try_from(frame.len() - 4).map_err(std::io::Error::other)?;
     frame[..4].copy_from_slice(&length.to_le_bytes());
     Ok(frame)
 }
 
-fn worker_died() -> CallError {
+pub(super) fn worker_died() -> CallError {
     CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code died; nothing of the run is left")
 }
 

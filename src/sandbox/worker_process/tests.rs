@@ -1,11 +1,14 @@
 //! The worker of these tests is the test binary itself, in the part of [`as_a_worker`].
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream as BlockingStream;
 
 use super::super::admission::{Admission, Room};
-use super::super::frame::{Captured, End, JobLimits, Usage};
+use super::super::frame::{Captured, End, JobLimits, Load, Usage};
+use super::super::interpreter::Kind;
+use super::super::prepare::Prepared;
 use super::*;
 use crate::call::Deadline;
 
@@ -19,7 +22,8 @@ fn as_a_worker() {
     if gateway.peer_addr().is_err() {
         return;
     }
-    say(&mut gateway, &FromWorker::Ready { missing_walls: vec!["seccomp".into()] });
+    let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
+    say(&mut gateway, &FromWorker::Ready { missing_walls: load.interpreter.arguments });
     let mut deaf = false;
     while let Some(message) = hear(&mut gateway) {
         match message {
@@ -39,7 +43,7 @@ fn as_a_worker() {
             ToWorker::Cancel(id) if !deaf => {
                 say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(End::Cancelled, String::new()))));
             }
-            ToWorker::Cancel(_) => {}
+            ToWorker::Cancel(_) | ToWorker::Load(_) => {}
         }
     }
 }
@@ -92,6 +96,18 @@ fn job(code: &str) -> Job {
     }
 }
 
+/// What the worker above is told; it says the arguments back as its missing walls.
+fn load() -> Vec<u8> {
+    let interpreter = Prepared {
+        kind: Kind::Command,
+        arguments: vec!["seccomp".into()],
+        environment: BTreeMap::new(),
+        mounts: Vec::new(),
+        profiles: Vec::new(),
+    };
+    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 1, data_files: Vec::new() }))).unwrap()
+}
+
 fn program(file: &str) -> Program {
     Program { file: file.into(), arguments: Vec::new() }
 }
@@ -100,7 +116,7 @@ async fn worker() -> Arc<Worker> {
     let name = concat!(module_path!(), "::as_a_worker").split_once("::").unwrap().1;
     let arguments = ["--exact", name, "--ignored", "--nocapture"].map(OsString::from).to_vec();
     let file = std::env::current_exe().unwrap();
-    Worker::start(&Program { file, arguments }).await.unwrap()
+    Worker::start(&Program { file, arguments }, &load()).await.unwrap()
 }
 
 fn admission() -> Admission {
@@ -185,8 +201,8 @@ async fn a_stopped_worker_is_gone_with_its_jobs() {
 
 #[tokio::test]
 async fn a_program_that_does_not_exist_or_ends_at_once_is_named() {
-    assert!(Worker::start(&program("/no/such/program")).await.unwrap_err().contains("/no/such/program"));
-    assert!(Worker::start(&program("/bin/true")).await.unwrap_err().contains("before it was ready"));
+    assert!(Worker::start(&program("/no/such/program"), &load()).await.unwrap_err().contains("/no/such/program"));
+    assert!(Worker::start(&program("/bin/true"), &load()).await.unwrap_err().contains("before it was ready"));
 }
 
 #[tokio::test]
