@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::peer::ClientPeer;
 use crate::session::Session;
 
 /// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
@@ -42,6 +43,8 @@ pub struct CallContext {
     pub tool_parameters: Map<String, Value>,
     pub trace: Option<TraceParent>,
     pub idempotency_key: Option<String>,
+    /// The client itself, where it can be spoken to while the call runs.
+    pub peer: Option<Arc<dyn ClientPeer>>,
 }
 
 impl CallContext {
@@ -63,6 +66,7 @@ impl CallContext {
             tool_parameters: Map::new(),
             trace: None,
             idempotency_key: None,
+            peer: None,
         }
     }
 
@@ -256,6 +260,19 @@ pub struct ToolOutput {
     pub tokens: Option<u64>,
     /// Facts about the run beside the result (a final URL, a provider), the reply's `metadata`.
     pub metadata: Map<String, Value>,
+    /// How an MCP server said it; `None` for every other tool.
+    pub mcp: Option<Box<McpResult>>,
+}
+
+/// What of an MCP server's `CallToolResult` has no other place, to be passed on to MCP clients as it came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct McpResult {
+    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol writes them.
+    pub content: Vec<Value>,
+    /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
+    pub structured: bool,
+    /// `_meta`.
+    pub meta: Map<String, Value>,
 }
 
 impl From<Value> for ToolOutput {

@@ -13,7 +13,7 @@ use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::call::{RateState, Stage};
+use crate::call::{McpResult, RateState, Stage};
 
 /// The closed list of error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -155,6 +155,7 @@ struct Inner {
     rate: Option<RateState>,
     blame: Blame,
     output: Option<Value>,
+    mcp: Option<Box<McpResult>>,
     attempts: u32,
     cost_usd: Decimal,
     policy_version: Option<Arc<str>>,
@@ -173,6 +174,7 @@ impl CallError {
             rate: None,
             blame: Blame::Call,
             output: None,
+            mcp: None,
             attempts: 0,
             cost_usd: Decimal::ZERO,
             policy_version: None,
@@ -240,6 +242,13 @@ impl CallError {
         self
     }
 
+    /// How an MCP server said that its tool failed (`isError`), to be passed on to MCP clients as it came.
+    #[must_use]
+    pub fn as_told_by_mcp(mut self, result: McpResult) -> Self {
+        self.0.mcp = Some(Box::new(result));
+        self
+    }
+
     /// How often the tool was tried before this became the answer.
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
@@ -302,6 +311,10 @@ impl CallError {
 
     pub fn output(&self) -> Option<&Value> {
         self.0.output.as_ref()
+    }
+
+    pub fn mcp_result(&self) -> Option<&McpResult> {
+        self.0.mcp.as_deref()
     }
 
     pub fn attempts(&self) -> u32 {

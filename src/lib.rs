@@ -37,4 +37,5 @@ pub mod telemetry;
 // The words everybody uses, and what can go wrong with a call.
 pub mod call;
 pub mod error;
+pub mod peer;
 pub mod record;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::execute::Executed;
 use crate::breaker::{BreakerState, Trial};
 use crate::budget::{Hold, Left};
-use crate::call::{CallContext, CallId, RateState, Stage};
+use crate::call::{CallContext, CallId, McpResult, RateState, Stage};
 use crate::error::{CallError, Detail};
 use crate::json;
 use crate::limits::Slots;
@@ -51,6 +51,8 @@ pub struct Answer {
     /// The form meant for a model, within its tokens.
     pub text: String,
     pub metadata: Map<String, Value>,
+    /// How an MCP server said it, for MCP clients.
+    pub mcp: Option<Box<McpResult>>,
 }
 
 impl Reply {
@@ -73,19 +75,40 @@ impl Reply {
         }
     }
 
+    /// The content blocks of an MCP tool, where they are more than the text that stands in `text` anyway.
+    fn media(&self) -> Option<&[Value]> {
+        let result = match &self.outcome {
+            Ok(answer) => answer.mcp.as_deref(),
+            Err(error) => error.mcp_result(),
+        };
+        let content = &result?.content;
+        content.iter().any(|block| block["type"] != "text").then_some(content)
+    }
+
     /// About how much memory it holds; `None` where the tool was not run, so that there is nothing to repeat.
     pub(super) fn bytes_to_store(&self) -> Option<usize> {
         let outcome = match &self.outcome {
             Ok(answer) => {
-                json::footprint(&answer.output) + answer.text.len() + json::footprint_of_members(&answer.metadata)
+                json::footprint(&answer.output)
+                    + answer.text.len()
+                    + json::footprint_of_members(&answer.metadata)
+                    + footprint(answer.mcp.as_deref())
             }
-            Err(error) => error.message().len() + error.output().map_or(0, json::footprint),
+            Err(error) => {
+                error.message().len() + error.output().map_or(0, json::footprint) + footprint(error.mcp_result())
+            }
         };
         let coercions = self.receipt.coercions.iter();
         let coercions = coercions.map(|change| json::footprint(&change.from) + json::footprint(&change.to));
         // What else there is, the details of misfits for one, is bounded where it is made.
         self.was_executed().then(|| size_of::<Self>() + outcome + coercions.sum::<usize>())
     }
+}
+
+fn footprint(result: Option<&McpResult>) -> usize {
+    result.map_or(0, |result| {
+        result.content.iter().map(json::footprint).sum::<usize>() + json::footprint_of_members(&result.meta)
+    })
 }
 
 /// What the call went through: which stages, how long each took, and what they found.
@@ -214,7 +237,9 @@ impl Note for CallError {
 impl Serialize for Reply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let error = self.outcome.as_ref().err();
-        let mut reply = serializer.serialize_struct("Reply", 8 + usize::from(error.is_some()))?;
+        let content = self.media();
+        let fields = 8 + usize::from(error.is_some()) + usize::from(content.is_some());
+        let mut reply = serializer.serialize_struct("Reply", fields)?;
         reply.serialize_field("success", &self.outcome.is_ok())?;
         match &self.outcome {
             Ok(answer) => {
@@ -229,6 +254,9 @@ impl Serialize for Reply {
                 reply.serialize_field("error", error.message())?;
                 reply.serialize_field("metadata", &Map::new())?;
             }
+        }
+        if let Some(content) = content {
+            reply.serialize_field("content", content)?;
         }
         reply.serialize_field("execution_time_ms", &u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX))?;
         reply.serialize_field("usage", &Usage { tokens: self.tokens, cost_usd: number(self.cost_usd) })?;

@@ -97,7 +97,7 @@ impl Entry<'_> {
         };
         let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
         let mut outcome =
-            outcome.map(|accepted| Answer { output: accepted.value, text: accepted.text, metadata: accepted.metadata });
+            outcome.map(|Accepted { value, text, metadata, mcp, .. }| Answer { output: value, text, metadata, mcp });
         if let Some(durable) = durable
             && let Err(error) = durable.wait().await
         {

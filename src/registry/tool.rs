@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::schema::{InputSchema, OutputSchema};
 use crate::budget::{Charge, Hold};
-use crate::call::{CallContext, Deadline, ToolOutput, Upstream};
+use crate::call::{CallContext, Deadline, McpResult, ToolOutput, Upstream};
 use crate::config::OutputCheck;
 use crate::error::{Blame, CallError, Detail, ErrorCode};
 use crate::metrics::ToolMetrics;
@@ -143,8 +143,8 @@ impl Tool {
     /// Both are charged: the tool did its work.
     pub fn accept(&self, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
         match self.fit(output, hold.max_text_tokens()) {
-            Ok(Fitted { value, text, tokens, metadata, misfits }) => {
-                Ok(Accepted { value, text, tokens, metadata, misfits, charge: hold.charge(tokens) })
+            Ok(Fitted { value, text, tokens, metadata, mcp, misfits }) => {
+                Ok(Accepted { value, text, tokens, metadata, mcp, misfits, charge: hold.charge(tokens) })
             }
             Err(error) => {
                 let charge = hold.charge(0);
@@ -154,9 +154,10 @@ impl Tool {
     }
 
     fn fit(&self, output: ToolOutput, max_text_tokens: u64) -> Result<Fitted, CallError> {
-        let ToolOutput { value, text, tokens, metadata } = output;
+        let ToolOutput { value, text, tokens, metadata, mcp } = output;
         // Counted before anything is rendered: what is too large is not copied first.
-        let size = approximate_size(&value).max(text.as_ref().map_or(0, String::len));
+        let said = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(approximate_size).sum());
+        let size = approximate_size(&value).max(text.as_ref().map_or(0, String::len)).max(said);
         if size > self.max_output_bytes() {
             return Err(self.output_too_large(size));
         }
@@ -169,7 +170,7 @@ impl Tool {
             .with_details(misfits));
         }
         let (text, tokens) = bound_text(text.unwrap_or_else(|| render(&value)), tokens, max_text_tokens);
-        Ok(Fitted { value, text, tokens, metadata, misfits })
+        Ok(Fitted { value, text, tokens, metadata, mcp, misfits })
     }
 
     /// What one call may hold at once (E11).
@@ -217,6 +218,8 @@ pub struct Accepted {
     pub text: String,
     pub tokens: u64,
     pub metadata: Map<String, Value>,
+    /// How an MCP server said it.
+    pub mcp: Option<Box<McpResult>>,
     /// Where the value does not fit the output schema; empty unless that is only reported.
     pub misfits: Vec<Detail>,
     pub charge: Charge,
@@ -231,6 +234,7 @@ impl Accepted {
             text: String::new(),
             tokens: 0,
             metadata: Map::new(),
+            mcp: None,
             misfits: Vec::new(),
             charge: Charge { cost_usd: Decimal::ZERO, tokens: 0, before: left, after: left },
         }
@@ -244,6 +248,7 @@ struct Fitted {
     text: String,
     tokens: u64,
     metadata: Map<String, Value>,
+    mcp: Option<Box<McpResult>>,
     misfits: Vec<Detail>,
 }
 

@@ -201,5 +201,5 @@ fn output(url: &str, final_url: &str, status: u16, page: Page) -> ToolOutput {
         "format": page.format,
         "truncated": page.truncated,
     });
-    ToolOutput { value, text: Some(page.content), tokens: None, metadata }
+    ToolOutput { value, text: Some(page.content), metadata, ..ToolOutput::default() }
 }

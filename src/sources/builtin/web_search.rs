@@ -267,7 +267,7 @@ impl WebSearch {
         let mut metadata = Map::new();
         metadata.insert("provider".into(), provider.into());
         let value = json!({"query": query.query, "provider": provider, "results": results});
-        ToolOutput { value, text: Some(render(results)), tokens: None, metadata }
+        ToolOutput { value, text: Some(render(results)), metadata, ..ToolOutput::default() }
     }
 }
 

@@ -1,0 +1,131 @@
+//! The client behind a call, where it can be spoken to while the call runs.
+//!
+//! Only the MCP face has such clients. What is said passes through in the words of the protocol
+//! (<https://modelcontextprotocol.io/specification>): JSON that neither side of this seam interprets.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use thiserror::Error;
+
+/// How long a client may take to answer a question; a person may have to read it.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a running call may tell and ask the client it came from.
+pub trait ClientPeer: fmt::Debug + Send + Sync {
+    /// The protocol's `ClientCapabilities`: which questions [`ClientPeer::ask`] may hold.
+    fn capabilities(&self) -> &Value;
+
+    /// Whether the client asked to hear of progress. Without that, [`ClientPeer::progress`] does nothing.
+    fn wants_progress(&self) -> bool;
+
+    /// The least severe log messages the client asked for; `None` when it wants none.
+    fn log_level(&self) -> Option<LogLevel>;
+
+    /// Tells how far the work is. Never waits; what comes too fast is left out.
+    fn progress(&self, progress: Progress);
+
+    /// Passes on what the tool logs, if the client asked for such messages. Never waits.
+    fn log(&self, message: LogMessage);
+
+    /// Asks the client everything in `questions` at once and waits for all the answers, at most [`ANSWER_WITHIN`].
+    /// The answers stand under the keys of their questions. Dropping the future withdraws the questions.
+    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>>;
+}
+
+/// Questions under keys that whoever asks has chosen.
+pub type Questions = BTreeMap<String, Question>;
+
+/// The protocol's results (`ElicitResult`, `CreateMessageResult`, `ListRootsResult`), as the client sent them.
+pub type Answers = BTreeMap<String, Value>;
+
+/// One request of a server to a client, as the protocol writes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    pub method: QuestionMethod,
+    #[serde(default)]
+    pub params: Value,
+}
+
+/// What a server may ask of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum QuestionMethod {
+    #[serde(rename = "elicitation/create")]
+    Elicitation,
+    #[serde(rename = "sampling/createMessage")]
+    Sampling,
+    #[serde(rename = "roots/list")]
+    Roots,
+}
+
+/// `notifications/progress`, without its token.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Grows with every message.
+    pub progress: f64,
+    pub total: Option<f64>,
+    pub message: Option<String>,
+}
+
+/// `notifications/message`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogMessage {
+    pub level: LogLevel,
+    pub logger: Option<String>,
+    pub data: Value,
+}
+
+/// Severities of RFC 5424 §6.2.1, the least severe first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unanswered {
+    #[error("the client does not answer questions of this kind")]
+    Unsupported,
+    #[error("the client did not answer within {} s", ANSWER_WITHIN.as_secs())]
+    TimedOut,
+    #[error("too many calls wait for answers of their clients")]
+    TooMany,
+    #[error("the client is gone")]
+    Gone,
+    /// What the client answered instead: a JSON-RPC error.
+    #[error("the client refused: {message}")]
+    Refused { code: i32, message: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_question_is_written_as_the_protocol_writes_it() {
+        let written = json!({"method": "elicitation/create", "params": {"message": "Which branch?"}});
+        let question: Question = serde_json::from_value(written.clone()).expect("a question");
+        assert_eq!(question.method, QuestionMethod::Elicitation);
+        assert_eq!(serde_json::to_value(question).expect("JSON"), written);
+    }
+
+    #[test]
+    fn severities_are_ordered_as_syslog_orders_them() {
+        assert!(LogLevel::Debug < LogLevel::Warning && LogLevel::Error < LogLevel::Emergency);
+        assert_eq!(serde_json::to_value(LogLevel::Notice).expect("JSON"), json!("notice"));
+    }
+}
