@@ -115,7 +115,11 @@ pub fn main() -> ExitCode {
             present::line(String::from_utf8_lossy(&script).trim_end());
             Exit::Done
         }
-        Command::Check { print_schema: true } => present::json(&crate::config::json_schema()),
+        Command::Check { print_schema: true } => {
+            // Over many lines wherever it goes: it is kept in files, and compared.
+            present::line(&format!("{:#}", crate::config::json_schema()));
+            Exit::Done
+        }
         Command::Check { print_schema: false } => check::run(&common),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve { listen } => serve::run(&common, listen),

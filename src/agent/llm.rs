@@ -28,8 +28,8 @@ pub use self::replay::{Replay, ReplayError};
 /// # Errors
 /// What is missing or wrong in the profile, and where.
 pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, CannotOpen> {
-    let protocol = match profile.provider {
-        Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(&profile.model))?)),
+    let protocol = match profile.provider() {
+        Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
         Provider::Anthropic => Protocol::Anthropic,
         Provider::Openai => Protocol::Openai,
     };
@@ -37,7 +37,7 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
     let key = profile.api_key.clone().or(keyless).ok_or(CannotOpen::NoKey { variable: protocol.key_variable() })?;
     let base_url = profile.base_url.as_ref().map(Url::as_str);
-    Ok(Arc::new(Remote::new(outbound.operator_client(), protocol, &profile.model, base_url, key)?))
+    Ok(Arc::new(Remote::new(outbound.operator_client(), protocol, profile.model(), base_url, key)?))
 }
 
 /// Why a profile has no model.
@@ -150,8 +150,9 @@ mod tests {
             (Provider::Anthropic, None, Some(Secret::new("k")), None),
             (Provider::Replay, None, None, Some("nowhere.yaml: cannot be read")),
         ] {
-            let model = "nowhere.yaml".to_owned();
-            let profile = AgentProfile { provider, model, base_url, api_key: key, ..AgentProfile::default() };
+            let model = Some("nowhere.yaml".to_owned());
+            let profile =
+                AgentProfile { provider: Some(provider), model, base_url, api_key: key, ..AgentProfile::default() };
             let told = open(&profile, &outbound).err().map(|error| error.to_string());
             match problem {
                 None => assert_eq!(told, None),

@@ -10,7 +10,7 @@ use super::call::Identity;
 use super::{Common, Exit, present, with_config};
 use crate::agent::toolbox::InProcess;
 use crate::agent::{Errand, Event, FinishReason, Message, desk};
-use crate::config::{AgentProfile, Provider};
+use crate::config::AgentProfile;
 use crate::error::CallError;
 use crate::gateway::Gateway;
 
@@ -73,9 +73,7 @@ async fn ask(
     let config = gateway.config();
     let name = command.model.as_deref().unwrap_or(&config.agent.default_profile);
     let profile = match name.strip_prefix(REPLAY) {
-        Some(file) => {
-            Arc::new(AgentProfile { provider: Provider::Replay, model: file.into(), ..AgentProfile::default() })
-        }
+        Some(file) => Arc::new(AgentProfile::replay(file)),
         None => desk::profile(&config.agent, name)?,
     };
     let toolbox = InProcess::new(Arc::clone(gateway), command.identity.caller());

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use url::Url;
 
 use super::Secret;
@@ -17,34 +17,40 @@ use super::schema::Money;
 pub struct AgentConfig {
     /// The profile of a request that names none.
     pub default_profile: String,
-    /// By the name that `GET /v1/models` lists.
+    /// By the name that `GET /v1/models` lists. `anthropic` and `openai` are always there, with what is said here.
+    #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
 }
 
-/// One agent: which model, and its bounds. Defaults are those of the original's ReAct agent (A9–A13).
+/// One agent: which model, and its bounds. What differs by provider is `None` here where it was not said;
+/// the methods of the same names know what applies.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentProfile {
-    pub provider: Provider,
+    /// The profiles `anthropic` and `openai` need not say it.
+    pub provider: Option<Provider>,
     /// The provider's name of the model; for `replay` the script's file.
-    pub model: String,
+    pub model: Option<String>,
     /// Where the provider's API stands, when it is not the provider's own.
     pub base_url: Option<Url>,
     pub api_key: Option<Secret>,
-    /// Left to the provider when it is left out.
-    pub temperature: Option<f64>,
-    /// Tokens of one answer (A11).
-    pub max_tokens: u32,
+    /// `null` leaves it to the provider (A10, D21).
+    #[serde(deserialize_with = "said")]
+    #[schemars(with = "Option<f64>")]
+    pub temperature: Option<Option<f64>>,
+    /// Tokens of one answer (A11, D22).
+    pub max_tokens: Option<u32>,
     /// The longest wait for the first piece of an answer, and between two pieces (A12).
     pub timeout_seconds: f64,
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
-    /// USD for a million tokens sent to the model.
-    #[schemars(with = "Money")]
-    pub price_per_million_prompt_tokens: Decimal,
-    /// USD for a million tokens of its answers.
-    #[schemars(with = "Money")]
-    pub price_per_million_completion_tokens: Decimal,
+    /// USD for a million tokens sent to the model. Without it: the list price of the provider's default model,
+    /// and nothing for any other.
+    #[schemars(with = "Option<Money>")]
+    pub price_per_million_prompt_tokens: Option<Decimal>,
+    /// USD for a million tokens of its answers, likewise.
+    #[schemars(with = "Option<Money>")]
+    pub price_per_million_completion_tokens: Option<Decimal>,
     /// Turns of one run (A15).
     pub max_turns: u32,
     /// Tool calls of one run.
@@ -75,33 +81,23 @@ pub enum Provider {
 
 impl Default for AgentConfig {
     fn default() -> Self {
-        let openai = AgentProfile {
-            provider: Provider::Openai,
-            model: "gpt-4o-mini".into(),
-            temperature: Some(0.7),
-            max_tokens: 1_000,
-            ..AgentProfile::default()
-        };
-        Self {
-            default_profile: "anthropic".into(),
-            profiles: [("anthropic".into(), AgentProfile::default()), ("openai".into(), openai)].into(),
-        }
+        Self { default_profile: Provider::Anthropic.as_str().into(), profiles: built_in() }
     }
 }
 
 impl Default for AgentProfile {
     fn default() -> Self {
         Self {
-            provider: Provider::Anthropic,
-            model: "claude-sonnet-4-5".into(),
+            provider: None,
+            model: None,
             base_url: None,
             api_key: None,
-            temperature: Some(0.2),
-            max_tokens: 2_000,
+            temperature: None,
+            max_tokens: None,
             timeout_seconds: 30.0,
             retries: 2,
-            price_per_million_prompt_tokens: Decimal::ZERO,
-            price_per_million_completion_tokens: Decimal::ZERO,
+            price_per_million_prompt_tokens: None,
+            price_per_million_completion_tokens: None,
             max_turns: 50,
             max_tool_calls: 200,
             max_run_seconds: 600.0,
@@ -113,7 +109,73 @@ impl Default for AgentProfile {
     }
 }
 
+impl Provider {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::Openai => "openai",
+            Self::Replay => "replay",
+        }
+    }
+
+    /// Empty for `replay`: there is no script that everybody has.
+    fn default_model(self) -> &'static str {
+        match self {
+            Self::Anthropic => "claude-sonnet-4-5",
+            Self::Openai => "gpt-4o-mini",
+            Self::Replay => "",
+        }
+    }
+
+    /// List prices of the default model, in USD for a million prompt and completion tokens.
+    fn default_prices(self) -> [Decimal; 2] {
+        match self {
+            Self::Anthropic => [Decimal::from(3), Decimal::from(15)],
+            Self::Openai => [Decimal::new(15, 2), Decimal::new(60, 2)],
+            Self::Replay => [Decimal::ZERO; 2],
+        }
+    }
+}
+
 impl AgentProfile {
+    /// A scripted conversation.
+    pub fn replay(script: &str) -> Self {
+        Self { provider: Some(Provider::Replay), model: Some(script.to_owned()), ..Self::default() }
+    }
+
+    pub fn provider(&self) -> Provider {
+        self.provider.unwrap_or(Provider::Anthropic)
+    }
+
+    pub fn model(&self) -> &str {
+        self.model.as_deref().unwrap_or(self.provider().default_model())
+    }
+
+    /// `None` leaves it to the provider.
+    pub fn temperature(&self) -> Option<f64> {
+        self.temperature.unwrap_or(Some(match self.provider() {
+            Provider::Openai => 0.7,
+            Provider::Anthropic | Provider::Replay => 0.2,
+        }))
+    }
+
+    pub fn max_tokens(&self) -> u32 {
+        self.max_tokens.unwrap_or(match self.provider() {
+            Provider::Openai => 1_000,
+            Provider::Anthropic | Provider::Replay => 2_000,
+        })
+    }
+
+    /// USD for a million prompt tokens, and for a million completion tokens.
+    pub fn prices_per_million(&self) -> [Decimal; 2] {
+        let is_default = self.model() == self.provider().default_model();
+        let [prompt, completion] = if is_default { self.provider().default_prices() } else { [Decimal::ZERO; 2] };
+        [
+            self.price_per_million_prompt_tokens.unwrap_or(prompt),
+            self.price_per_million_completion_tokens.unwrap_or(completion),
+        ]
+    }
+
     pub fn timeout(&self) -> Duration {
         seconds(self.timeout_seconds)
     }
@@ -123,10 +185,13 @@ impl AgentProfile {
     }
 
     fn check(&self, at: &str, findings: &mut Findings) {
-        if self.model.trim().is_empty() {
+        if self.provider.is_none() {
+            findings.add(format!("{at}.provider"), "is missing", "name anthropic, openai or replay");
+        }
+        if self.model().trim().is_empty() {
             findings.add(format!("{at}.model"), "is empty", "name the provider's model, or a script's file");
         }
-        if let Some(temperature) = self.temperature
+        if let Some(temperature) = self.temperature()
             && !(0.0..=2.0).contains(&temperature)
         {
             findings.add(format!("{at}.temperature"), "is not between 0 and 2", "0.2 is a usual value");
@@ -135,11 +200,11 @@ impl AgentProfile {
             ("price_per_million_prompt_tokens", self.price_per_million_prompt_tokens),
             ("price_per_million_completion_tokens", self.price_per_million_completion_tokens),
         ] {
-            if price.is_sign_negative() {
+            if price.is_some_and(|price| price.is_sign_negative()) {
                 findings.add(format!("{at}.{setting}"), "is negative", "give the price in USD, 0 for none");
             }
         }
-        findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens);
+        findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
         findings.above_zero(&format!("{at}.max_turns"), self.max_turns);
         findings.above_zero(&format!("{at}.run_tokens"), self.run_tokens);
         findings.above_zero(&format!("{at}.parallel_tool_calls"), self.parallel_tool_calls);
@@ -156,7 +221,7 @@ impl AgentConfig {
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         for (name, profile) in &mut self.profiles {
             let (model, key) = (format!("agent.profiles.{name}.model"), format!("agent.profiles.{name}.api_key"));
-            match profile.provider {
+            match profile.provider() {
                 Provider::Anthropic => {
                     environment.apply("ANTHROPIC_MODEL", &model, &mut profile.model);
                     environment.apply("ANTHROPIC_API_KEY", &key, &mut profile.api_key);
@@ -177,6 +242,29 @@ impl AgentConfig {
             profile.check(&at, findings);
         }
     }
+}
+
+fn built_in() -> BTreeMap<String, AgentProfile> {
+    let profile = |provider: Provider| AgentProfile { provider: Some(provider), ..AgentProfile::default() };
+    [Provider::Anthropic, Provider::Openai].map(|provider| (provider.as_str().to_owned(), profile(provider))).into()
+}
+
+/// A file that adds a profile, or sets the key of one, leaves the others as they are.
+fn beside_the_built_in<'de, D>(deserializer: D) -> Result<BTreeMap<String, AgentProfile>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let mut profiles = built_in();
+    for (name, mut said) in BTreeMap::<String, AgentProfile>::deserialize(deserializer)? {
+        said.provider = said.provider.or(profiles.get(&name).and_then(|built_in| built_in.provider));
+        profiles.insert(name, said);
+    }
+    Ok(profiles)
+}
+
+/// Tells `null` from what is not there.
+fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// Checked settings fit; whatever else is as good as no bound.

@@ -80,8 +80,8 @@ impl Progress {
         Ok(Arc::new(ModelRequest {
             messages: self.conversation.clone(),
             tools: self.tools.clone(),
-            temperature: profile.temperature,
-            max_tokens: profile.max_tokens,
+            temperature: profile.temperature(),
+            max_tokens: profile.max_tokens(),
         }))
     }
 
@@ -224,8 +224,8 @@ fn price_of(usage: ModelUsage, profile: &AgentProfile) -> Decimal {
     let price = |tokens: u64, per_million: Decimal| {
         Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
     };
-    price(usage.prompt_tokens, profile.price_per_million_prompt_tokens)
-        .saturating_add(price(usage.completion_tokens, profile.price_per_million_completion_tokens))
+    let [prompt, completion] = profile.prices_per_million();
+    price(usage.prompt_tokens, prompt).saturating_add(price(usage.completion_tokens, completion))
 }
 
 /// The beginning of a text too long for a model, and a note of what is not there.
@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn tokens_cost_what_the_profile_says() {
         let profile = AgentProfile {
-            price_per_million_prompt_tokens: Decimal::from(3),
-            price_per_million_completion_tokens: Decimal::from(15),
+            price_per_million_prompt_tokens: Some(Decimal::from(3)),
+            price_per_million_completion_tokens: Some(Decimal::from(15)),
             ..AgentProfile::default()
         };
         let usage = ModelUsage { prompt_tokens: 1_000, completion_tokens: 200 };
