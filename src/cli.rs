@@ -8,6 +8,7 @@ mod client;
 mod explain;
 mod import;
 mod present;
+mod sandbox;
 mod serve;
 mod tools;
 
@@ -83,6 +84,11 @@ enum Command {
         #[command(subcommand)]
         command: import::ImportCommand,
     },
+    /// Set up and look after what runs untrusted Python.
+    Sandbox {
+        #[command(subcommand)]
+        command: sandbox::SandboxCommand,
+    },
     /// Print completions for a shell: `source <(sekisho completions bash)`.
     Completions { shell: Shell },
 }
@@ -128,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Chat(command) => chat::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
+        Command::Sandbox { command } => sandbox::run(&command),
     };
     exit.into()
 }

@@ -17,9 +17,10 @@ pub mod interpreter;
 pub mod mounts;
 pub mod prepare;
 pub mod private;
-#[cfg_attr(not(test), expect(dead_code, reason = "the worker that uses it comes next"))]
 mod python;
+mod walls;
 pub mod wasi;
+pub mod worker;
 #[cfg_attr(not(test), expect(dead_code, reason = "the pool that uses it comes next"))]
 mod worker_process;
 

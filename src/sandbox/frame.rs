@@ -1,9 +1,13 @@
 //! What the gateway and a worker say to each other: length-prefixed frames over a socket pair, which
 //! is the worker's standard input. Neither end believes the other's lengths.
 
+use std::io;
 use std::time::Duration;
 
+use bytes::{Buf, BytesMut};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::prepare::Prepared;
 
@@ -135,4 +139,114 @@ pub struct Usage {
     pub wall_time: Duration,
     pub cpu_time: Duration,
     pub peak_memory_bytes: u64,
+}
+
+/// Frames carry files and pictures of one run. Whoever announces more is not believed.
+const MAX_FRAME_BYTES: usize = 256 << 20;
+/// A frame's length stands before it, little-endian.
+const LENGTH_BYTES: usize = size_of::<u32>();
+/// Room that is made ahead of what really came.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// A message as it is sent.
+///
+/// # Errors
+/// When it is longer than a frame can be.
+pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    let mut frame = postcard::to_extend(message, vec![0; LENGTH_BYTES]).map_err(io::Error::other)?;
+    let length = frame.len() - LENGTH_BYTES;
+    let told = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME_BYTES);
+    let told = told.ok_or_else(|| io::Error::other(format!("a message of {length} bytes is too long for a frame")))?;
+    frame.splice(..LENGTH_BYTES, told.to_le_bytes());
+    Ok(frame)
+}
+
+/// Takes frames off a stream.
+#[derive(Debug)]
+pub struct Frames<S> {
+    stream: S,
+    come: BytesMut,
+}
+
+impl<S: AsyncRead + Unpin> Frames<S> {
+    pub fn new(stream: S) -> Self {
+        Self { stream, come: BytesMut::new() }
+    }
+
+    /// The next message; `None` where the stream ends between two. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// Those of reading, and a frame that is cut off, too long, or not a message.
+    pub async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            // Grows with what really comes, not with what was announced.
+            self.come.reserve(READ_AHEAD_BYTES);
+            if self.stream.read_buf(&mut self.come).await? == 0 {
+                return if self.come.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        }
+    }
+
+    fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let Some(told) = self.come.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*told) as usize;
+        if length > MAX_FRAME_BYTES {
+            return Err(io::Error::other(format!("a frame of {length} bytes was announced")));
+        }
+        let Some(frame) = self.come.get(LENGTH_BYTES..LENGTH_BYTES + length) else { return Ok(None) };
+        let message = postcard::from_bytes(frame).map_err(io::Error::other)?;
+        self.come.advance(LENGTH_BYTES + length);
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn frames_come_whole_however_they_were_cut() {
+        let mut sent = encode(&ToWorker::Cancel(1)).unwrap();
+        sent.extend(encode(&ToWorker::Cancel(300)).unwrap());
+        for cut in 0..sent.len() {
+            let (near, mut far) = tokio::io::duplex(1024);
+            let mut frames = Frames::new(near);
+            far.write_all(&sent[..cut]).await.unwrap();
+            // A reader that is given up half-way loses nothing.
+            let mut got = Vec::new();
+            for _ in 0..2 {
+                tokio::select! {
+                    biased;
+                    message = frames.next() => got.push(message.unwrap()),
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+            far.write_all(&sent[cut..]).await.unwrap();
+            drop(far);
+            while let Some(message) = frames.next().await.unwrap() {
+                got.push(Some(message));
+            }
+            assert!(matches!(got[..], [Some(ToWorker::Cancel(1)), Some(ToWorker::Cancel(300))]), "{cut}: {got:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_an_error() {
+        let cases: [(&[u8], &str); 4] = [
+            (&u32::MAX.to_le_bytes(), "announced"),
+            (&[1, 0, 0, 0, 99], ""),
+            (&[9, 0, 0, 0, 1], "end of file"),
+            (&[1, 0], "end of file"),
+        ];
+        for (bytes, says) in cases {
+            let fault = Frames::new(bytes).next::<ToWorker>().await.unwrap_err().to_string();
+            assert!(fault.contains(says), "{bytes:?}: {fault}");
+        }
+        assert!(Frames::new(&[][..]).next::<ToWorker>().await.unwrap().is_none());
+    }
 }

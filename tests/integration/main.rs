@@ -21,5 +21,6 @@ mod outside;
 mod policy;
 mod readme;
 mod reload;
+mod sandbox_worker;
 mod select;
 mod upstream;

@@ -1,0 +1,84 @@
+//! Behind walls is the test binary itself, in the part of [`behind_walls`]: they cannot be taken down again.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus, Stdio, exit};
+
+use super::*;
+
+/// What was tried went on, was refused, or the walls were not all there.
+const WENT_ON: i32 = 10;
+const REFUSED: i32 = 11;
+const MISSING: i32 = 12;
+
+/// Not a test: what the tests below start. Its standard input says what to try.
+#[test]
+#[ignore = "the process of the tests beside it"]
+fn behind_walls() {
+    let attempt = io::read_to_string(io::stdin()).unwrap();
+    close_inherited().unwrap();
+    let missing = raise();
+    if !missing.is_empty() {
+        eprintln!("missing: {missing:?}");
+        exit(MISSING);
+    }
+    let went_on = match attempt.as_str() {
+        "nothing" => exit(0),
+        "open" => File::open("/etc/passwd").is_ok(),
+        "create" => File::create("/tmp/sekisho-behind-walls").is_ok(),
+        "listen" => TcpListener::bind("127.0.0.1:0").is_ok(),
+        "datagram" => UdpSocket::bind("127.0.0.1:0").is_ok(),
+        "run" => Command::new("/bin/true").status().is_ok(),
+        "thread" => std::thread::Builder::new().spawn(|| ()).is_ok(),
+        "signal the parent" => {
+            let parent = rustix::process::getppid().unwrap();
+            rustix::process::test_kill_process(parent).is_ok()
+        }
+        "new code" => new_code(),
+        other => panic!("{other}"),
+    };
+    exit(if went_on { WENT_ON } else { REFUSED });
+}
+
+#[expect(unsafe_code, reason = "there is no safe way to ask for memory that can be run")]
+fn new_code() -> bool {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a fresh mapping that nothing refers to.
+    let mapped =
+        unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE) };
+    mapped.is_ok()
+}
+
+fn attempt(what: &str) -> ExitStatus {
+    let name = concat!(module_path!(), "::behind_walls").split_once("::").unwrap().1;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(what.as_bytes()).unwrap();
+    child.wait().unwrap()
+}
+
+#[test]
+fn a_process_behind_walls_goes_on_with_its_work() {
+    assert_eq!(attempt("nothing").code(), Some(0));
+}
+
+#[test]
+fn a_process_behind_walls_can_open_nothing() {
+    for what in ["open", "create"] {
+        assert_eq!(attempt(what).code(), Some(REFUSED), "{what}");
+    }
+}
+
+#[test]
+fn a_process_behind_walls_that_reaches_out_is_ended() {
+    for what in ["listen", "datagram", "run", "thread", "signal the parent", "new code"] {
+        assert_eq!(attempt(what).signal(), Some(libc::SIGSYS), "{what}");
+    }
+}

@@ -1,0 +1,192 @@
+//! The worker process: many programs as fibers on one thread, behind walls, each in an instance of its own.
+//!
+//! Messages come before programs: a job is cancelled, or begun, after the time slice that runs now. Programs
+//! take turns, since each gives the thread back after a slice ([`ticker`]). What an instance needs before its
+//! program is known is done while there is nothing else to do.
+
+mod fibers;
+mod profile;
+mod ticker;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::runtime::Builder;
+
+use self::fibers::Fibers;
+use self::profile::Profile;
+use self::ticker::Ticker;
+use super::engine::{Pool, engine};
+use super::frame::{Captured, End, Frames, FromWorker, Job, Load, Outcome, ToWorker, Usage, encode};
+use super::walls;
+
+/// All that 32-bit WebAssembly can address: how much a run may use is its own limit.
+const MEMORY_BYTES: usize = 4 << 30;
+
+/// Why a worker ends before its time. The gateway logs it.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerFault {
+    #[error("standard input is no socket: workers are started by `sekisho serve`")]
+    NoGateway,
+    #[error("the worker cannot be set up: {0}")]
+    SetUp(#[source] io::Error),
+    #[error("the first message is not what to load")]
+    NothingToLoad,
+    #[error("the interpreter cannot be loaded: {0}")]
+    Load(String),
+    #[error("the gateway is gone or cannot be understood: {0}")]
+    Gateway(#[source] io::Error),
+}
+
+/// Serves the gateway at the other end of standard input until it hangs up.
+///
+/// # Errors
+/// When there is no gateway, the interpreter cannot be loaded, or a message is not one.
+pub fn main() -> Result<(), WorkerFault> {
+    let gateway = std::io::stdin().as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
+    let gateway = gateway.map_err(WorkerFault::SetUp)?;
+    if gateway.peer_addr().is_err() {
+        return Err(WorkerFault::NoGateway);
+    }
+    drop(gateway);
+    // A kernel that cannot has handed nothing on either: whoever starts a worker marks what it opens.
+    let closed = walls::close_inherited();
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerFault::SetUp)?;
+    runtime.block_on(async {
+        let mut gateway = connect().map_err(WorkerFault::SetUp)?;
+        let (incoming, outgoing) = gateway.split();
+        let mut messages = Frames::new(incoming);
+        let load = match messages.next().await.map_err(WorkerFault::Gateway)? {
+            Some(ToWorker::Load(load)) => load,
+            Some(_) => return Err(WorkerFault::NothingToLoad),
+            None => return Ok(()),
+        };
+        let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
+        let mut missing_walls = walls::raise();
+        missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
+        worker.say(&FromWorker::Ready { missing_walls })?;
+        worker.serve(messages, outgoing).await
+    })
+}
+
+fn connect() -> io::Result<UnixStream> {
+    let gateway = std::os::unix::net::UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    gateway.set_nonblocking(true)?;
+    UnixStream::from_std(gateway)
+}
+
+/// What is loaded, and what is under way.
+struct Worker {
+    profiles: HashMap<String, Profile>,
+    fibers: Fibers,
+    ticker: Ticker,
+    /// Not yet taken by the gateway.
+    outbox: BytesMut,
+}
+
+impl Worker {
+    async fn load(load: Load) -> Result<Self, String> {
+        let Load { interpreter, instances, data_files } = load;
+        // One more a profile waits for its program.
+        let waiting = u32::try_from(interpreter.profiles.len()).unwrap_or(u32::MAX);
+        let pool = Pool { instances: instances.saturating_add(waiting), memory_bytes: MEMORY_BYTES };
+        let engine = engine(pool).map_err(|fault| format!("{fault:#}"))?;
+        let ticker = Ticker::start(engine.clone()).map_err(|fault| fault.to_string())?;
+        let profiles = profile::load_all(&engine, &interpreter, data_files)?;
+        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new() };
+        // What the first instance of a process asks of the system must be asked before the walls are up.
+        while worker.make_one_ready().await? {}
+        Ok(worker)
+    }
+
+    async fn serve<'g>(
+        &mut self,
+        mut messages: Frames<impl tokio::io::AsyncRead + Unpin + 'g>,
+        mut gateway: impl tokio::io::AsyncWrite + Unpin + 'g,
+    ) -> Result<(), WorkerFault> {
+        loop {
+            tokio::select! {
+                biased;
+                sent = gateway.write(&self.outbox), if !self.outbox.is_empty() => {
+                    self.outbox.advance(sent.map_err(WorkerFault::Gateway)?);
+                }
+                message = messages.next() => match message.map_err(WorkerFault::Gateway)? {
+                    Some(message) => self.hear(message).await?,
+                    None => return Ok(()),
+                },
+                Some((id, outcome)) = self.fibers.next() => {
+                    self.say(&FromWorker::Done(id, Box::new(outcome)))?;
+                }
+                made = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
+                    let () = made;
+                    self.make_one_ready().await.map_err(WorkerFault::Load)?;
+                }
+            }
+            self.ticker.run(!self.fibers.is_empty());
+        }
+    }
+
+    async fn hear(&mut self, message: ToWorker) -> Result<(), WorkerFault> {
+        match message {
+            ToWorker::Run(job) => self.begin(*job).await,
+            // One that is over already has been answered.
+            ToWorker::Cancel(id) if self.fibers.cancel(id) => {
+                self.say(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
+            }
+            ToWorker::Cancel(_) => Ok(()),
+            ToWorker::Load(_) => Err(WorkerFault::NothingToLoad),
+        }
+    }
+
+    async fn begin(&mut self, job: Job) -> Result<(), WorkerFault> {
+        let id = job.id;
+        let begun = match self.profiles.get_mut(&job.profile) {
+            Some(profile) => profile.begin(job).await,
+            None => Err(format!("there is no profile `{}`", job.profile)),
+        };
+        match begun {
+            Ok(run) => {
+                self.fibers.add(id, run);
+                Ok(())
+            }
+            Err(reason) => self.say(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
+        }
+    }
+
+    fn lacks_ready(&self) -> bool {
+        self.profiles.values().any(Profile::lacks_ready)
+    }
+
+    /// Makes an instance for a profile that has none waiting; false when each has.
+    async fn make_one_ready(&mut self) -> Result<bool, String> {
+        match self.profiles.values_mut().find(|profile| profile.lacks_ready()) {
+            Some(profile) => profile.make_ready().await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn say(&mut self, message: &FromWorker) -> Result<(), WorkerFault> {
+        let frame = encode(message).map_err(WorkerFault::Gateway)?;
+        self.outbox.extend_from_slice(&frame);
+        Ok(())
+    }
+}
+
+impl Outcome {
+    /// Of a run that left nothing.
+    fn without_output(end: End) -> Self {
+        Self {
+            end,
+            result: None,
+            stdout: Captured::default(),
+            stderr: Captured::default(),
+            files: Vec::new(),
+            images: Vec::new(),
+            usage: Usage::default(),
+        }
+    }
+}

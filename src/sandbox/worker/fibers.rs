@@ -1,0 +1,87 @@
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::sandbox::frame::{JobId, Outcome};
+
+pub(super) type Run = Pin<Box<dyn Future<Output = Outcome>>>;
+
+/// The programs under way. They take turns: whichever has waited longest runs for a slice.
+#[derive(Default)]
+pub(super) struct Fibers {
+    waiting: FuturesUnordered<Fiber>,
+    under_way: HashMap<JobId, Rc<RefCell<Slot>>>,
+}
+
+/// Shared by the queue and by whoever cancels.
+struct Slot {
+    /// Gone once it was cancelled.
+    run: Option<Run>,
+    waker: Option<Waker>,
+}
+
+/// Ends with the outcome, or with nothing when it was cancelled.
+struct Fiber {
+    id: JobId,
+    slot: Rc<RefCell<Slot>>,
+}
+
+impl Fibers {
+    pub(super) fn add(&mut self, id: JobId, run: Run) {
+        let slot = Rc::new(RefCell::new(Slot { run: Some(run), waker: None }));
+        self.under_way.insert(id, Rc::clone(&slot));
+        self.waiting.push(Fiber { id, slot });
+    }
+
+    /// Ends a run at once: nothing of it is left when this returns. False when it is over already.
+    pub(super) fn cancel(&mut self, id: JobId) -> bool {
+        let Some(slot) = self.under_way.remove(&id) else { return false };
+        let (run, waker) = {
+            let mut slot = slot.borrow_mut();
+            (slot.run.take(), slot.waker.take())
+        };
+        drop(run);
+        // So that its place in the queue is given back.
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    /// Runs programs until one ends. `None` when there are none.
+    pub(super) async fn next(&mut self) -> Option<(JobId, Outcome)> {
+        while let Some((id, outcome)) = self.waiting.next().await {
+            if let Some(outcome) = outcome {
+                self.under_way.remove(&id);
+                return Some((id, outcome));
+            }
+        }
+        None
+    }
+}
+
+impl Future for Fiber {
+    type Output = (JobId, Option<Outcome>);
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut slot = self.slot.borrow_mut();
+        let Some(run) = &mut slot.run else { return Poll::Ready((self.id, None)) };
+        match run.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready((self.id, Some(outcome))),
+            Poll::Pending => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wasmtime::{Engine, Module};
+
+use super::fibers::Run;
+use crate::sandbox::door::Door;
+use crate::sandbox::files::{FileFault, Quota};
+use crate::sandbox::frame::{GuestFile, Job};
+use crate::sandbox::guest::{Entry, Guest, Program, Template};
+use crate::sandbox::interpreter::Kind;
+use crate::sandbox::mounts::Mounts;
+use crate::sandbox::prepare::Prepared;
+use crate::sandbox::wasi::{Limits, Start, Wasi};
+use crate::sandbox::{private, python};
+
+/// A loaded module, and an instance of it that waits for its program.
+pub(super) struct Profile {
+    template: Template,
+    ready: Option<Guest>,
+    house: Arc<House>,
+}
+
+/// What every program finds, whatever its profile.
+struct House {
+    kind: Kind,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    mounts: Mounts,
+    data_files: Vec<(String, Bytes)>,
+}
+
+/// Loads every profile of an interpreter, by name.
+///
+/// # Errors
+/// Says which file cannot be used, and why.
+pub(super) fn load_all(
+    engine: &Engine,
+    interpreter: &Prepared,
+    data_files: Vec<GuestFile>,
+) -> Result<HashMap<String, Profile>, String> {
+    let mounts = Mounts::open(&interpreter.mounts).map_err(|fault| fault.to_string())?;
+    let data_files = data_files.into_iter().map(|file| (input_path(&file.path), file.content.into())).collect();
+    let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let (kind, arguments) = (interpreter.kind, interpreter.arguments.clone());
+    let house = Arc::new(House { kind, arguments, environment, mounts, data_files });
+    let profiles = interpreter.profiles.iter().map(|profile| {
+        let template = load(engine, &profile.compiled)
+            .and_then(|module| Template::new(engine, &module, house.entry()).map_err(|fault| format!("{fault:#}")))
+            .map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
+        Ok((profile.name.clone(), Profile { template, ready: None, house: Arc::clone(&house) }))
+    });
+    profiles.collect()
+}
+
+/// Machine code is run as it stands in the file: it must be ours alone, and is loaded from what was looked at.
+fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
+    let file = private::open(path).map_err(|fault| fault.to_string())?;
+    #[expect(unsafe_code, reason = "the only way to load what was compiled before")]
+    // SAFETY: only we can write the file and its folder, and we write nothing there but what an engine
+    // compiled; one with other settings, or of another version, is refused.
+    unsafe { Module::deserialize_open_file(engine, file) }.map_err(|fault| format!("{fault:#}"))
+}
+
+impl Profile {
+    pub(super) fn lacks_ready(&self) -> bool {
+        self.ready.is_none()
+    }
+
+    pub(super) async fn make_ready(&mut self) -> Result<(), String> {
+        self.ready = Some(self.template.guest().await.map_err(|fault| format!("{fault:#}"))?);
+        Ok(())
+    }
+
+    /// An instance that runs the job as soon as it is polled.
+    ///
+    /// # Errors
+    /// Says what the job asks for that cannot be had.
+    pub(super) async fn begin(&mut self, job: Job) -> Result<Run, String> {
+        let program = self.house.program(job).map_err(|fault| format!("the call's files cannot be placed: {fault}"))?;
+        let guest = match self.ready.take() {
+            Some(guest) => guest,
+            None => self.template.guest().await.map_err(|fault| format!("{fault:#}"))?,
+        };
+        Ok(Box::pin(guest.run(program)))
+    }
+}
+
+impl House {
+    fn entry(&self) -> Entry {
+        match self.kind {
+            Kind::Reactor => Entry::Turn(python::TURN.to_owned()),
+            Kind::Command => Entry::Start,
+        }
+    }
+
+    fn program(&self, job: Job) -> Result<Program, FileFault> {
+        let limits = job.limits;
+        let (mut files, folders) = self.mounts.place(Quota { bytes: limits.file_bytes, nodes: limits.max_files })?;
+        for (path, content) in &self.data_files {
+            files.place_file(path, content.clone())?;
+        }
+        for file in job.files {
+            files.place_file(&input_path(&file.path), file.content.into())?;
+        }
+        let mut arguments = self.arguments.clone();
+        if self.kind == Kind::Command {
+            arguments.extend(["-c".to_owned(), job.code.clone()]);
+        }
+        let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };
+        let system = Limits {
+            stream_bytes: limits.stream_bytes,
+            max_open_files: limits.max_open_files,
+            random_bytes: limits.random_bytes,
+        };
+        Ok(Program {
+            wasi: Wasi::new(files, start, system)?,
+            door: Door::new(job.code, limits.result_bytes, limits.host_calls),
+            wall_time: limits.wall_time,
+            memory_bytes: limits.memory_bytes,
+            output_bytes: limits.file_bytes,
+        })
+    }
+}
+
+fn input_path(path: &str) -> String {
+    format!("/input/{path}")
+}
