@@ -1,5 +1,8 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
+mod documents;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +11,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::future::BoxFuture;
 use thiserror::Error;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
@@ -30,8 +34,10 @@ use crate::session::Sessions;
 use crate::sources::Source;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::McpServers;
-use crate::sources::openapi::{Collections, Loader};
+use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
 use crate::store::Store;
+
+pub use self::documents::NotRegistered;
 
 /// The running service, whatever faces it has.
 pub struct Gateway {
@@ -49,6 +55,12 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
+    /// Collections registered over HTTP, as the store has them.
+    registered: ArcSwap<BTreeMap<String, Registration>>,
+    /// Held by whoever changes which tools are on offer.
+    changing: Mutex<()>,
+    /// Held by whoever fetches the documents that are awaited.
+    bringing: Mutex<()>,
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
@@ -92,15 +104,18 @@ impl Gateway {
         let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
         let workspaces = workspaces(&config);
         let loader = loader(&config, &outbound)?;
-        let collections = Collections::load(&config.openapi, &loader, &Collections::default()).await;
+        create_private(&config.state_directory())?;
+        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
+        let registered = documents::registered(&store).await.map_err(in_part("store"))?;
+        let wanted = Wanted::of(&config.openapi, &registered);
+        let none = Collections::default();
+        let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
         let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone());
         let snapshot = snapshot(&config, &builtin, &sources, &collections, &metrics)?;
-        tell_what_is_broken(&readiness, &Collections::default(), &collections);
+        tell_what_is_broken(&readiness, &none, &collections);
         let authenticator = authenticator(&config, &outbound).await?;
         let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
 
-        create_private(&config.state_directory())?;
-        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
         let audit =
             Audit::open(config.audit_file(), config.audit.durability, config.audit.max_queued, Arc::clone(&readiness))
                 .map_err(in_part("audit"))?;
@@ -132,6 +147,9 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             mcp_servers: McpServers::default(),
+            registered: ArcSwap::from_pointee(registered),
+            changing: Mutex::default(),
+            bringing: Mutex::default(),
             store,
             usage,
             background: TaskTracker::new(),
@@ -212,8 +230,10 @@ impl Gateway {
         // Who may come in without a key goes by the address really listened on, not by the next one.
         config.server = running.server.clone();
         let metrics = &self.pipeline.settlement.metrics;
+        let _changing = self.changing.lock().await;
         let before = self.collections.load_full();
-        let collections = Collections::load(&config.openapi, &self.loader, &before).await;
+        let wanted = Wanted::of(&config.openapi, &self.registered.load());
+        let collections = Collections::load(wanted, &config.openapi, &self.loader, Wait::ForAll, &before).await;
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone());
         let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
         let authenticator = authenticator(&config, &self.outbound).await?;
@@ -234,6 +254,8 @@ impl Gateway {
     fn start_background(self: &Arc<Self>) {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_documents().await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
@@ -269,7 +291,9 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
     let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
     let loader = loader(config, &outbound)?;
-    let collections = Collections::load(&config.openapi, &loader, &Collections::default()).await;
+    let wanted = Wanted::of(&config.openapi, &BTreeMap::new());
+    let none = Collections::default();
+    let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none).await;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config));
     let snapshot = snapshot(config, &builtin, &[], &collections, &metrics)?;
     Ok((snapshot, collections))

@@ -39,6 +39,8 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::batch_execute))
         .routes(routes!(select::select))
         .routes(routes!(openapi::validate))
+        .routes(routes!(openapi::register))
+        .routes(routes!(openapi::unregister))
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::complete))

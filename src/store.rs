@@ -2,6 +2,7 @@
 //!
 //! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
 
+mod collections;
 mod summaries;
 mod usage;
 
@@ -55,7 +56,7 @@ const CONNECTIONS: u32 = 4;
 
 /// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
 /// a step that was ever released is never changed.
-const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA];
+const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA];
 
 impl Store {
     /// Opens the file, made together with its folder where missing, and brings its schema up to date.

@@ -57,6 +57,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
         };
         match Gateway::start(config).await {
             Ok(gateway) => {
+                gateway.bring_documents().await;
                 let exit = run(Arc::clone(&gateway)).await;
                 gateway.close().await;
                 exit

@@ -31,6 +31,11 @@ impl Finding {
         };
         ConfigFault::new(place, message).advise(self.advice)
     }
+
+    /// The same for settings that stand in no file.
+    pub(super) fn sentence(self) -> String {
+        format!("`{}` {}: {}", self.setting, self.message, self.advice)
+    }
 }
 
 impl Findings {

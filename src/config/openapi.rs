@@ -3,12 +3,13 @@ use std::path::PathBuf;
 
 use rust_decimal::Decimal;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
+use utoipa::ToSchema;
 
 use super::Secret;
-use super::check::Findings;
+use super::check::{Finding, Findings};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
 
@@ -20,6 +21,8 @@ pub struct OpenApiConfig {
     pub collections: BTreeMap<String, CollectionSettings>,
     /// By vendor.
     pub adapters: BTreeMap<String, AdapterConfig>,
+    /// Credentials that a collection registered over HTTP may use, by the name it calls them: `${NAME}`.
+    pub secrets: BTreeMap<String, Secret>,
 }
 
 impl OpenApiConfig {
@@ -31,10 +34,11 @@ impl OpenApiConfig {
     pub(super) fn check(&self, findings: &mut Findings) {
         for (name, settings) in &self.collections {
             let setting = format!("openapi.collections.{name}");
-            if !is_tool_name(name) {
-                findings.add(&setting, "is not a name for a collection", TOOL_NAME_RULE);
-            }
+            check_name(name, &setting, findings);
             settings.check(&setting, findings);
+        }
+        for name in self.secrets.keys().filter(|name| !is_tool_name(name)) {
+            findings.add(format!("openapi.secrets.{name}"), "is not a name for a secret", TOOL_NAME_RULE);
         }
         for (vendor, adapter) in &self.adapters {
             let setting = format!("openapi.adapters.{vendor}.response");
@@ -65,6 +69,14 @@ pub struct CollectionSettings {
     pub operations: Vec<String>,
     /// Only operations with one of these tags; empty: all.
     pub tags: Vec<String>,
+    /// Only operations of these paths, as in the document; `*` at the end stands for any rest. Empty: all.
+    pub paths: Vec<String>,
+    /// Only operations of these methods, such as `get`; empty: all.
+    pub methods: Vec<String>,
+    /// operationId, or `METHOD /path` → what stands in the tool's name in its place.
+    pub renames: BTreeMap<String, String>,
+    /// operationId, or `METHOD /path` → the tool's description.
+    pub descriptions: BTreeMap<String, String>,
     /// In place of the document's servers.
     pub base_url: Option<Url>,
     /// Calls a minute for each caller and tool.
@@ -91,6 +103,10 @@ impl Default for CollectionSettings {
             base_cost_per_use: Decimal::new(1, 3),
             operations: Vec::new(),
             tags: Vec::new(),
+            paths: Vec::new(),
+            methods: Vec::new(),
+            renames: BTreeMap::new(),
+            descriptions: BTreeMap::new(),
             base_url: None,
             rate_limit: 30,
             timeout_seconds: 30.0,
@@ -107,17 +123,35 @@ impl CollectionSettings {
         self.vendor_adapter.as_deref().or(self.auth_config.vendor.as_deref())
     }
 
+    /// What makes no sense in settings that stand in no file, and in the collection's name: a sentence each.
+    pub fn faults(&self, name: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        check_name(name, name, &mut findings);
+        self.check(name, &mut findings);
+        findings.found.into_iter().map(Finding::sentence).collect()
+    }
+
     /// What makes no sense although every type is right; `setting` is where the collection stands.
     pub(super) fn check(&self, setting: &str, findings: &mut Findings) {
         let at = |key: &str| format!("{setting}.{key}");
         self.check_origin(setting, findings);
         self.auth_config.check(self.auth_type, &at("auth_config"), findings);
+        findings.domains(&at("auth_config.hosts"), &self.auth_config.hosts, false);
         findings.name(&at("category"), &self.category);
         if self.base_cost_per_use < Decimal::ZERO {
             findings.add(at("base_cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
         }
         findings.names(&at("operations"), &self.operations);
         findings.names(&at("tags"), &self.tags);
+        findings.names(&at("paths"), &self.paths);
+        findings.names(&at("methods"), &self.methods);
+        for (operation, name) in self.renames.iter().filter(|(_, name)| !is_tool_name(name)) {
+            findings.add(at(&format!("renames.{operation}")), format!("{name:?} is not a name"), TOOL_NAME_RULE);
+        }
+        for (operation, _) in self.descriptions.iter().filter(|(_, text)| text.trim().is_empty()) {
+            let advice = "say what the tool does: a model chooses by it";
+            findings.add(at(&format!("descriptions.{operation}")), "is empty", advice);
+        }
         findings.above_zero(&at("rate_limit"), self.rate_limit);
         findings.duration(&at("timeout_seconds"), self.timeout_seconds);
         findings.above_zero(&at("max_response_bytes"), self.max_response_bytes);
@@ -138,8 +172,14 @@ impl CollectionSettings {
     }
 }
 
+fn check_name(name: &str, setting: &str, findings: &mut Findings) {
+    if !is_tool_name(name) {
+        findings.add(setting, "is not a name for a collection", TOOL_NAME_RULE);
+    }
+}
+
 /// How a collection's calls prove who they are, on top of what the document says.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthType {
     #[default]
@@ -168,6 +208,9 @@ pub struct AuthSettings {
     pub extra_headers: BTreeMap<String, Secret>,
     /// Like `extra_headers`, with `${name}` filled in from the caller's own tokens (C12).
     pub headers_template: BTreeMap<String, String>,
+    /// Hosts beside that of the collection's server that get its credentials too, where the document has
+    /// operations of its own servers.
+    pub hosts: Vec<String>,
 }
 
 impl AuthSettings {

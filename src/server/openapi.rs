@@ -1,4 +1,4 @@
-//! `/tools/openapi`: looking at an OpenAPI document before its operations become tools.
+//! `/tools/openapi`: OpenAPI documents by HTTP: looked at, registered, and removed again.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use utoipa::ToSchema;
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{Origin, json_body};
+use super::request::{Name, Origin, json_body};
 use crate::error::{CallError, ErrorCode};
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, NotRegistered};
 use crate::sources::openapi::fetch::FetchFault;
 use crate::sources::openapi::operation::Api;
-use crate::sources::openapi::{CollectionFault, SpecOrigin};
+use crate::sources::openapi::report::Report;
+use crate::sources::openapi::{Collection, CollectionFault, Registration, SpecOrigin};
 
 /// `POST /tools/openapi/validate`: one of the two is given.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -107,8 +108,94 @@ fn unusable(fault: &CollectionFault) -> Result<String, CallError> {
     let code = match fault {
         CollectionFault::Fetch(FetchFault::NotAllowed { .. }) => ErrorCode::Denied,
         CollectionFault::Fetch(_) => ErrorCode::UpstreamError,
+        CollectionFault::Busy => ErrorCode::Overloaded,
         CollectionFault::Failed(problem) => return Err(CallError::internal(problem)),
         other => return Ok(other.to_string()),
     };
     Err(CallError::new(code, fault.to_string()))
+}
+
+/// What was registered.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Registered<'a> {
+    success: bool,
+    collection_name: &'a str,
+    /// Names of the tools.
+    operations_registered: Vec<&'a str>,
+    message: String,
+    rate_limit: u32,
+    timeout_seconds: f64,
+    max_response_bytes: usize,
+}
+
+/// Makes tools of an OpenAPI document's operations, and keeps the registration for the next start. A
+/// collection registered before under the same name is replaced. For the role `admin`.
+#[utoipa::path(post, path = "/tools/openapi/register", tag = "openapi", request_body = Registration,
+    responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn register(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let registration: Registration = json_body(&gateway, &headers, body).await?;
+    let name = registration.name.clone();
+    let collection = gateway.register(registration).await.map_err(|fault| not_registered(&fault))?;
+    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
+    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection)))
+}
+
+/// Takes a registered collection's tools away. For the role `admin`.
+#[utoipa::path(delete, path = "/tools/openapi/{name}", tag = "openapi", params(("name" = String, Path)),
+    responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn unregister(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    if !gateway.unregister(&name).await.map_err(|fault| not_registered(&fault))? {
+        let message = "no collection of that name is registered; those of the configuration are removed there";
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was removed");
+    Ok(reply::json(StatusCode::OK, &Removed { success: true, collection_name: name }))
+}
+
+/// What was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Removed {
+    success: bool,
+    collection_name: String,
+}
+
+impl<'a> Registered<'a> {
+    fn of(name: &'a str, collection: &'a Collection) -> Self {
+        let Collection { settings, tools, report, .. } = collection;
+        let Report { operations, lost, approximated, .. } = report;
+        let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
+        Self {
+            success: true,
+            collection_name: name,
+            operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
+            message: format!(
+                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses"
+            ),
+            rate_limit: settings.rate_limit,
+            timeout_seconds: settings.timeout_seconds,
+            max_response_bytes: settings.max_response_bytes,
+        }
+    }
+}
+
+fn not_registered(fault: &NotRegistered) -> CallError {
+    match fault {
+        NotRegistered::Collection(fault) => match unusable(fault) {
+            Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),
+            Err(error) => error,
+        },
+        NotRegistered::Store(_) | NotRegistered::Unwritable(_) => CallError::internal(fault),
+        _ => CallError::new(ErrorCode::InvalidRequest, fault.to_string()),
+    }
 }

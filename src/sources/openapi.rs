@@ -15,6 +15,7 @@ pub mod overlay;
 mod parameter;
 pub mod reader;
 mod reference;
+pub mod registration;
 pub mod report;
 mod request;
 mod response;
@@ -25,8 +26,9 @@ mod tests;
 mod tool;
 
 pub use self::collection::{Collection, CollectionFault, Loader};
-pub use self::collections::Collections;
+pub use self::collections::{Collections, Wait, Wanted};
 pub use self::credentials::CredentialFault;
 pub use self::executor::Access;
 pub use self::fetch::SpecOrigin;
+pub use self::registration::{Registration, RegistrationFault};
 pub use self::tool::definitions;

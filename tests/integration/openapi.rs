@@ -8,7 +8,7 @@ use crate::app::{TestApp, answer, code, config};
 use crate::cli::{sekisho, text};
 
 /// The service's own routes, described for a caller.
-fn document(server: &str) -> Value {
+pub(crate) fn document(server: &str) -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {"title": "Itself", "version": "1"},
@@ -92,7 +92,7 @@ async fn a_reload_brings_changed_documents_and_a_broken_one_keeps_what_it_had() 
     assert!(!app.gateway.readiness.degraded().contains_key("openapi:itself"));
 }
 
-const ADMIN: &str = "auth: {api_keys: [{id: ada, key: key-of-ada, roles: [admin]}]}";
+pub(crate) const ADMIN: &str = "auth: {api_keys: [{id: ada, key: key-of-ada, roles: [admin]}]}";
 
 async fn validate(app: &TestApp, body: &Value) -> (StatusCode, Value) {
     answer(app.post("/tools/openapi/validate").bearer_auth("key-of-ada").json(body)).await

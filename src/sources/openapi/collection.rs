@@ -1,10 +1,13 @@
 //! One collection: a document, changed by its overlays and read, as tools.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use url::Url;
 
 use super::adapter::{Adapter, AdapterFault};
 use super::document::{self, DocumentFault};
@@ -13,6 +16,7 @@ use super::operation::Api;
 use super::overlay::{self, OverlayFault};
 use super::report::Report;
 use super::{Access, CredentialFault, definitions, reader};
+use crate::call::{Arguments, Upstream};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::outbound::{DomainList, Outbound};
 use crate::sources::ToolDefinition;
@@ -23,6 +27,19 @@ pub struct Collection {
     pub settings: CollectionSettings,
     pub tools: Vec<ToolDefinition>,
     pub report: Report,
+}
+
+impl Collection {
+    /// Whether the hosts that its tools ask may be asked.
+    ///
+    /// # Errors
+    /// [`FetchFault::NotAllowed`] with the first that may not.
+    pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchFault> {
+        let nothing = Arguments::new();
+        let servers = self.tools.iter().filter_map(|tool| tool.executor.upstream(&nothing));
+        let urls = servers.filter_map(|Upstream(server)| Url::parse(&server).ok());
+        urls.collect::<BTreeSet<_>>().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
+    }
 }
 
 /// Why a collection has no tools.
@@ -42,8 +59,17 @@ pub enum CollectionFault {
     Adapter { vendor: String, fault: AdapterFault },
     #[error(transparent)]
     Credentials(#[from] CredentialFault),
+    #[error("too many documents are being read; none was done within {} s, try again later", READ_WITHIN.as_secs())]
+    Busy,
     #[error("reading the document failed: {0}")]
     Failed(#[from] tokio::task::JoinError),
+}
+
+impl CollectionFault {
+    /// Whether the same collection may load later without anybody changing it.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Busy | Self::Fetch(FetchFault::Url { .. }))
+    }
 }
 
 /// What collections are loaded with.
@@ -57,6 +83,9 @@ pub struct Loader {
 
 /// Documents read at once: each takes a core, and much memory.
 const READ_AT_ONCE: usize = 2;
+
+/// Longest that a document waits for its turn to be read.
+const READ_WITHIN: Duration = Duration::from_secs(30);
 
 impl Loader {
     pub fn new(outbound: Outbound, allowed: DomainList) -> Self {
@@ -113,7 +142,8 @@ impl Loader {
         &self,
         work: impl FnOnce() -> Result<T, CollectionFault> + Send + 'static,
     ) -> Result<T, CollectionFault> {
-        let place = Arc::clone(&self.reading).acquire_owned().await;
+        let place = Arc::clone(&self.reading).acquire_owned();
+        let place = tokio::time::timeout(READ_WITHIN, place).await.map_err(|_| CollectionFault::Busy)?;
         tokio::task::spawn_blocking(move || {
             let _place = place;
             work()

@@ -1,12 +1,14 @@
-//! All collections of a configuration: loaded side by side, and a broken one leaves the others alive.
+//! All collections: loaded side by side, and a broken one leaves the others alive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::collection::{Collection, Loader};
-use crate::config::OpenApiConfig;
+use super::collection::{Collection, CollectionFault, Loader};
+use super::registration::Registration;
+use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::sources::{Offer, Source};
 
 /// One state of all collections.
@@ -16,28 +18,110 @@ pub struct Collections {
     pub loaded: BTreeMap<String, Arc<Collection>>,
     /// Name → why it could not be loaded; what was loaded of it before may still be on offer.
     pub broken: BTreeMap<String, String>,
+    /// Those whose document is still to be fetched: not waited for, or out of reach when last asked for.
+    pub awaited: BTreeMap<String, CollectionSettings>,
+}
+
+/// Collections that there should be: those of the configuration, and those registered over HTTP.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    settings: BTreeMap<String, CollectionSettings>,
+    /// Registered, and of no use with this configuration: name → why.
+    unusable: BTreeMap<String, String>,
+}
+
+/// Whether loading waits for documents that stand at addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    ForAll,
+    /// Only for what is at hand: a start must not depend on other servers.
+    ForWhatIsAtHand,
+}
+
+/// Longest that a start waits for one document at hand; a file may refer to addresses.
+const AT_HAND_WITHIN: Duration = Duration::from_secs(10);
+
+const BEING_LOADED: &str = "its document is being loaded";
+
+impl Wanted {
+    /// A name of the configuration is the configuration's, whatever was registered under it.
+    pub fn of(config: &OpenApiConfig, registered: &BTreeMap<String, Registration>) -> Self {
+        let mut wanted = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
+        for (name, registration) in registered {
+            if wanted.settings.contains_key(name) {
+                let reason = "registered over HTTP too, and the configuration's is offered; rename one of them";
+                wanted.unusable.insert(name.clone(), reason.to_owned());
+                continue;
+            }
+            match registration.settings(&config.secrets) {
+                Ok(settings) => _ = wanted.settings.insert(name.clone(), settings),
+                Err(fault) => _ = wanted.unusable.insert(name.clone(), fault.to_string()),
+            }
+        }
+        wanted
+    }
 }
 
 impl Collections {
-    /// Loads what the configuration names. One that cannot be loaded stays as it is in `before` where its
-    /// settings are still the same.
-    pub async fn load(config: &OpenApiConfig, loader: &Loader, before: &Self) -> Self {
-        let loading = config
-            .collections
-            .iter()
-            .map(async |(name, settings)| (name, settings, loader.load(name, settings.clone(), config).await));
-        let mut next = Self::default();
-        for (name, settings, outcome) in join_all(loading).await {
-            let collection = match outcome {
-                Ok(collection) => Some(Arc::new(collection)),
-                Err(fault) => {
-                    next.broken.insert(name.clone(), fault.to_string());
-                    before.loaded.get(name).filter(|collection| collection.settings == *settings).cloned()
-                }
+    /// Loads what is wanted. One that cannot be loaded stays as it is in `before` where its settings are
+    /// still the same.
+    pub async fn load(wanted: Wanted, config: &OpenApiConfig, loader: &Loader, wait: Wait, before: &Self) -> Self {
+        let Wanted { settings, unusable } = wanted;
+        let mut next = Self { broken: unusable, ..Self::default() };
+        let loading = settings.into_iter().map(async |(name, settings)| {
+            let load = async || loader.load(&name, settings.clone(), config).await;
+            let outcome = match wait {
+                Wait::ForAll => Some(load().await),
+                Wait::ForWhatIsAtHand if settings.spec_url.is_some() => None,
+                Wait::ForWhatIsAtHand => tokio::time::timeout(AT_HAND_WITHIN, load()).await.ok(),
             };
-            next.loaded.extend(collection.map(|collection| (name.clone(), collection)));
+            (name, settings, outcome)
+        });
+        for (name, settings, outcome) in join_all(loading).await {
+            let known = before.loaded.get(&name).filter(|collection| collection.settings == settings);
+            if let Some(known) = known {
+                next.loaded.insert(name.clone(), Arc::clone(known));
+            }
+            match outcome {
+                Some(outcome) => next.settle(&name, settings, outcome.map(Arc::new)),
+                None => next.await_later(name, settings),
+            }
         }
         next
+    }
+
+    /// What came of loading a collection; one that is out of reach is asked for again later.
+    pub fn settle(
+        &mut self,
+        name: &str,
+        settings: CollectionSettings,
+        outcome: Result<Arc<Collection>, CollectionFault>,
+    ) {
+        self.broken.remove(name);
+        self.awaited.remove(name);
+        match outcome {
+            Ok(collection) => _ = self.loaded.insert(name.to_owned(), collection),
+            Err(fault) => {
+                self.broken.insert(name.to_owned(), fault.to_string());
+                if fault.may_pass() {
+                    self.awaited.insert(name.to_owned(), settings);
+                }
+            }
+        }
+    }
+
+    /// Without the collection of that name.
+    pub fn remove(&mut self, name: &str) {
+        self.loaded.remove(name);
+        self.broken.remove(name);
+        self.awaited.remove(name);
+    }
+
+    fn await_later(&mut self, name: String, settings: CollectionSettings) {
+        if !self.loaded.contains_key(&name) {
+            self.broken.insert(name.clone(), BEING_LOADED.to_owned());
+        }
+        self.awaited.insert(name, settings);
     }
 }
 

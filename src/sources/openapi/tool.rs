@@ -1,6 +1,6 @@
 //! Operations as tools: names, descriptions, schemas, and the executor of each.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
@@ -43,7 +43,7 @@ pub fn definitions(
     let offered: Vec<_> = api.operations.iter().filter(|operation| is_chosen(operation, settings)).collect();
     let mut tools = Vec::with_capacity(offered.len());
     let mut taken = HashSet::new();
-    for (operation, name) in named(collection, &offered) {
+    for (operation, name) in named(collection, &offered, settings) {
         let label = label(operation);
         if !taken.insert(name.clone()) {
             maker.report.lost(&label, "the document has the same method and path twice");
@@ -54,21 +54,40 @@ pub fn definitions(
             Err(reason) => maker.report.lost(&label, reason),
         }
     }
+    maker.note_unused();
     maker.report.tools = tools.len();
     Ok((tools, maker.report))
 }
 
+/// An empty filter lets everything through.
 fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {
-    let ids = &settings.operations;
-    let tags = &settings.tags;
-    (ids.is_empty() || operation.id.as_ref().is_some_and(|id| ids.contains(id)))
+    let CollectionSettings { operations, tags, paths, methods, .. } = settings;
+    (operations.is_empty() || operation.id.as_ref().is_some_and(|id| operations.contains(id)))
         && (tags.is_empty() || operation.tags.iter().any(|tag| tags.contains(tag)))
+        && (paths.is_empty() || paths.iter().any(|pattern| fits_path(pattern, &operation.path)))
+        && (methods.is_empty() || methods.iter().any(|method| operation.method.as_str().eq_ignore_ascii_case(method)))
+}
+
+/// `/pets/*` stands for `/pets/` and all that follows; without `*` the path is meant as it is written.
+fn fits_path(pattern: &str, path: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == path, |beginning| path.starts_with(beginning))
+}
+
+/// What the settings have for an operation, by its id or its method and path.
+fn configured<'s>(settings: &'s BTreeMap<String, String>, operation: &Operation) -> Option<&'s str> {
+    let by_id = operation.id.as_ref().and_then(|id| settings.get(id));
+    by_id.or_else(|| settings.get(&format!("{} {}", operation.method, operation.path))).map(String::as_str)
 }
 
 /// Each operation with its tool's name.
-fn named<'a>(collection: &str, operations: &[&'a Operation]) -> Vec<(&'a Operation, String)> {
+fn named<'a>(
+    collection: &str,
+    operations: &[&'a Operation],
+    settings: &CollectionSettings,
+) -> Vec<(&'a Operation, String)> {
     let short = |operation: &Operation| {
-        let own = operation.id.as_deref().map(str::trim).filter(|id| !id.is_empty());
+        let renamed = configured(&settings.renames, operation);
+        let own = renamed.or(operation.id.as_deref()).map(str::trim).filter(|id| !id.is_empty());
         let name = own.map_or_else(|| slug(operation), str::to_owned);
         qualified_name(collection, &name).to_string()
     };
@@ -146,6 +165,21 @@ impl Maker<'_> {
         Ok(Ok(ToolDefinition { metadata, parameters: arguments.schema, output_schema, executor: Arc::new(executor) }))
     }
 
+    /// Settings for operations that the document does not have: a slip, or the document has changed.
+    fn note_unused(&mut self) {
+        let known = |key: &String| {
+            let of = |operation: &Operation| {
+                operation.id.as_ref() == Some(key) || format!("{} {}", operation.method, operation.path) == *key
+            };
+            self.api.operations.iter().any(of)
+        };
+        let CollectionSettings { renames, descriptions, .. } = self.settings;
+        let unused: BTreeSet<_> = renames.keys().chain(descriptions.keys()).filter(|key| !known(key)).collect();
+        for key in unused {
+            self.report.approximated(key, "the settings rename or describe it, and the document does not have it");
+        }
+    }
+
     /// The configured server, the operation's or the document's.
     fn base(&self, operation: &Operation) -> Option<Url> {
         let declared = || operation.servers.first().or(self.api.servers.first()).map(|server| &server.url);
@@ -197,7 +231,8 @@ impl Maker<'_> {
         Metadata {
             name,
             version: "1.0.0".into(),
-            description: description(operation),
+            description: configured(&settings.descriptions, operation)
+                .map_or_else(|| description(operation), |text| bounded(text, LONGEST_DESCRIPTION)),
             category: settings.category.clone(),
             author: self.api.title.clone(),
             source: format!("openapi:{}", self.collection),

@@ -89,10 +89,38 @@ fn filters_choose_by_id_and_tag() {
         (json!({"operations": ["a"]}), 1),
         (json!({"tags": ["x"]}), 1),
         (json!({"operations": ["a"], "tags": ["x"]}), 0),
+        (json!({"paths": ["/a"]}), 1),
+        (json!({"paths": ["/*"]}), 2),
+        (json!({"paths": ["/"]}), 0),
+        (json!({"methods": ["get"], "paths": ["/b*"]}), 1),
+        (json!({"methods": ["POST"]}), 0),
     ] {
         let (tools, report) = made(&api, settings.clone());
         assert_eq!((tools.len(), report.tools), (expected, expected), "{settings}");
     }
+}
+
+#[test]
+fn settings_rename_and_describe_an_operation_by_its_id_or_its_path() {
+    let api = api(vec![operation(Some("a/b"), Method::GET, "/a"), operation(None, Method::GET, "/b")]);
+    let settings = json!({
+        "renames": {"a/b": "first", "GET /b": "second", "gone": "third"},
+        "descriptions": {"GET /b": "What b is.", "gone": "Nothing."},
+    });
+    let (tools, report) = made(&api, settings);
+    let told: Vec<_> =
+        tools.iter().map(|tool| (tool.metadata.name.as_str(), tool.metadata.description.as_str())).collect();
+    assert_eq!(told, [("pets__first", "GET /a"), ("pets__second", "What b is.")]);
+    assert_eq!(report.approximated.len(), 1);
+    assert_eq!(report.approximated[0].operation, "gone");
+}
+
+#[test]
+fn two_operations_renamed_alike_get_names_of_their_own() {
+    let api = api(vec![operation(Some("a"), Method::GET, "/a"), operation(Some("b"), Method::GET, "/b")]);
+    let (tools, _) = made(&api, json!({"renames": {"a": "b"}}));
+    assert_eq!(tools.len(), 2);
+    assert_ne!(tools[0].metadata.name, tools[1].metadata.name);
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! OpenAPI collections while the service runs: documents at addresses are fetched aside, and others are
+//! registered over HTTP.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{CannotStart, Gateway, HOUSEKEEPING, snapshot, tell_what_is_broken};
+use crate::sources::builtin::Builtin;
+use crate::sources::openapi::{Collection, CollectionFault, Collections, Registration, RegistrationFault};
+use crate::store::{Store, StoreError};
+
+/// Most collections registered over HTTP: each holds a document's tools in memory.
+const MAX_REGISTERED: usize = 100;
+
+/// Why a collection is not registered. What was on offer is as it was.
+#[derive(Debug, Error)]
+pub enum NotRegistered {
+    #[error("the configuration has a collection called {0:?}; choose another name")]
+    Configured(String),
+    #[error("{MAX_REGISTERED} collections are registered, which is the most; remove one of them")]
+    TooMany,
+    #[error(transparent)]
+    Registration(#[from] RegistrationFault),
+    #[error(transparent)]
+    Collection(#[from] CollectionFault),
+    #[error("no operation of the document became a tool{0}")]
+    NoTools(String),
+    #[error("{0}")]
+    Clash(CannotStart),
+    #[error("the registration cannot be written down: {0}")]
+    Unwritable(#[from] serde_json::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What the store has. A line that cannot be read, written by another version perhaps, is left alone.
+pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registration>, StoreError> {
+    let mut registered = BTreeMap::new();
+    for (name, text) in store.collections().await? {
+        match serde_json::from_str(&text) {
+            Ok(registration) => _ = registered.insert(name, registration),
+            Err(error) => tracing::error!(collection = name, %error, "a registered collection cannot be read"),
+        }
+    }
+    Ok(registered)
+}
+
+impl Gateway {
+    /// Loads a collection, offers its tools, and keeps it for the next start. One of the same name that was
+    /// registered before is replaced.
+    ///
+    /// # Errors
+    /// [`NotRegistered`].
+    pub async fn register(&self, registration: Registration) -> Result<Arc<Collection>, NotRegistered> {
+        let name = registration.name.clone();
+        let config = self.config.load_full();
+        self.check_free(&name)?;
+        let settings = registration.settings(&config.openapi.secrets)?;
+        let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
+        collection.check_servers(&self.loader.allowed).map_err(CollectionFault::from)?;
+        if collection.tools.is_empty() {
+            let first = collection.report.lost.first();
+            return Err(NotRegistered::NoTools(first.map(|note| format!(": {}", note.reason)).unwrap_or_default()));
+        }
+        let text = serde_json::to_string(&registration)?;
+
+        let _changing = self.changing.lock().await;
+        self.check_free(&name)?;
+        let mut next = Collections::clone(&self.collections.load());
+        next.settle(&name, settings, Ok(Arc::clone(&collection)));
+        let change = self.prepare(next).map_err(NotRegistered::Clash)?;
+        self.store.keep_collection(&name, &text).await?;
+        self.offer(change);
+        let mut registered = BTreeMap::clone(&self.registered.load());
+        registered.insert(name, registration);
+        self.registered.store(Arc::new(registered));
+        Ok(collection)
+    }
+
+    /// Takes the tools of a registered collection away, for good; says whether there was one.
+    ///
+    /// # Errors
+    /// [`NotRegistered`]: the store, or a collection of the configuration.
+    pub async fn unregister(&self, name: &str) -> Result<bool, NotRegistered> {
+        let _changing = self.changing.lock().await;
+        if !self.registered.load().contains_key(name) {
+            return Ok(false);
+        }
+        let mut next = Collections::clone(&self.collections.load());
+        if !self.config.load().openapi.collections.contains_key(name) {
+            next.remove(name);
+        }
+        let change = self.prepare(next).map_err(NotRegistered::Clash)?;
+        self.store.forget_collection(name).await?;
+        self.offer(change);
+        let mut registered = BTreeMap::clone(&self.registered.load());
+        registered.remove(name);
+        self.registered.store(Arc::new(registered));
+        Ok(true)
+    }
+
+    /// Fetches the documents that are awaited, side by side, and offers the tools of each as it comes.
+    pub async fn bring_documents(&self) {
+        let _bringing = self.bringing.lock().await;
+        let awaited = self.collections.load().awaited.clone();
+        let config = self.config.load_full();
+        let bring = awaited.into_iter().map(async |(name, settings)| {
+            let outcome = self.loader.load(&name, settings.clone(), &config.openapi).await.map(Arc::new);
+            let _changing = self.changing.lock().await;
+            let mut next = Collections::clone(&self.collections.load());
+            // A reload may want another document by now, or none.
+            if next.awaited.get(&name) != Some(&settings) {
+                return;
+            }
+            next.settle(&name, settings, outcome);
+            match self.prepare(next) {
+                Ok(change) => self.offer(change),
+                Err(problem) => self.give_up(&name, &problem),
+            }
+        });
+        futures_util::future::join_all(bring).await;
+    }
+
+    /// Documents that are out of reach are asked for again, as long as the service runs.
+    pub(super) async fn keep_documents(&self) {
+        let mut tick = tokio::time::interval(HOUSEKEEPING);
+        while self.closing.run_until_cancelled(tick.tick()).await.is_some() {
+            self.closing.run_until_cancelled(self.bring_documents()).await;
+        }
+    }
+
+    fn check_free(&self, name: &str) -> Result<(), NotRegistered> {
+        if self.config.load().openapi.collections.contains_key(name) {
+            return Err(NotRegistered::Configured(name.to_owned()));
+        }
+        let registered = self.registered.load();
+        if registered.len() >= MAX_REGISTERED && !registered.contains_key(name) {
+            return Err(NotRegistered::TooMany);
+        }
+        Ok(())
+    }
+
+    /// The tools there would be with these collections.
+    fn prepare(&self, collections: Collections) -> Result<Change, CannotStart> {
+        let config = self.config.load();
+        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone());
+        let metrics = &self.pipeline.settlement.metrics;
+        let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
+        Ok(Change { snapshot, collections })
+    }
+
+    fn offer(&self, Change { snapshot, collections }: Change) {
+        self.pipeline.registry.replace(snapshot);
+        tell_what_is_broken(&self.readiness, &self.collections.load(), &collections);
+        self.collections.store(Arc::new(collections));
+    }
+
+    /// A document that came and cannot stand beside the other tools.
+    fn give_up(&self, name: &str, problem: &CannotStart) {
+        let before = self.collections.load_full();
+        let mut next = Collections::clone(&before);
+        next.awaited.remove(name);
+        next.broken.insert(name.to_owned(), problem.to_string());
+        tell_what_is_broken(&self.readiness, &before, &next);
+        self.collections.store(Arc::new(next));
+    }
+}
+
+/// Collections, and the tools on offer with them; made and taken over under [`Gateway::changing`].
+struct Change {
+    snapshot: crate::registry::Snapshot,
+    collections: Collections,
+}

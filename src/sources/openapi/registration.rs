@@ -1,0 +1,190 @@
+//! A collection as it is registered over HTTP: what a caller may say of one, kept as said.
+//!
+//! A caller names no file of this machine and writes no credential: where one belongs stands `${NAME}`, which
+//! means the secret that the operator put under that name into `openapi.secrets`. So what is stored and shown
+//! holds no secret.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
+
+/// What `POST /tools/openapi/register` takes. The defaults are those of the specification.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Registration {
+    /// Stands before the names of the tools: `NAME__OPERATION`.
+    pub name: String,
+    /// Where the document stands; its host must be on the allowlist. One of the two is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub spec_url: Option<Url>,
+    /// The document itself, as JSON or YAML.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec_inline: Option<String>,
+    #[serde(default)]
+    pub auth_type: AuthType,
+    #[serde(default)]
+    pub auth_config: Option<RegisteredAuth>,
+    #[serde(default = "defaults::category")]
+    pub category: String,
+    /// Price of one call in USD.
+    #[serde(default = "defaults::base_cost_per_use")]
+    #[schema(value_type = f64)]
+    pub base_cost_per_use: Decimal,
+    /// Only operations with these ids.
+    #[serde(default)]
+    pub operations: Option<Vec<String>>,
+    /// Only operations with one of these tags.
+    #[serde(default)]
+    pub tags: Option<Vec<String>>,
+    /// In place of the document's servers.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    pub base_url: Option<Url>,
+    /// Calls a minute for each caller and tool.
+    #[serde(default = "defaults::rate_limit")]
+    pub rate_limit: u32,
+    #[serde(default = "defaults::timeout_seconds")]
+    pub timeout_seconds: f64,
+    #[serde(default = "defaults::max_response_bytes")]
+    pub max_response_bytes: usize,
+}
+
+/// Credentials of a registered collection. Each secret is written `${NAME}`, a name in `openapi.secrets`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RegisteredAuth {
+    /// The adapter to use (E39).
+    pub vendor: Option<String>,
+    pub api_key: Option<String>,
+    /// Name of the header, query parameter or cookie that carries the key; without it the document's.
+    pub api_key_name: Option<String>,
+    pub token: Option<String>,
+    pub username: Option<String>,
+    pub password: Option<String>,
+    /// OAuth 2.0 client credentials (A54).
+    pub client_id: Option<String>,
+    pub client_secret: Option<String>,
+    /// Sent with every call; each value is a secret.
+    pub extra_headers: BTreeMap<String, String>,
+    /// Headers filled in from the caller's own tokens (C12): `{"X-User": "${user_token}"}`.
+    pub headers_template: BTreeMap<String, String>,
+}
+
+/// Why a registration cannot become a collection's settings.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum RegistrationFault {
+    #[error(
+        "`auth_config.{0}` must be `${{NAME}}`, a name in `openapi.secrets` of the configuration: a credential itself \
+         is not taken, since registrations are stored"
+    )]
+    Literal(String),
+    #[error("`auth_config.{setting}` names the secret {name:?}, which is not there; add it to `openapi.secrets`")]
+    UnknownSecret { setting: String, name: String },
+    #[error("`auth_config.headers_template.{0}` fills nothing in; write it like `Bearer ${{user_token}}`")]
+    ConstantTemplate(String),
+    #[error("{0}")]
+    Settings(String),
+}
+
+impl Registration {
+    /// The settings of the collection, its secrets filled in.
+    ///
+    /// # Errors
+    /// [`RegistrationFault`]: a credential written out, a secret that is not there, values that make no sense.
+    pub fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<CollectionSettings, RegistrationFault> {
+        let auth_config = match &self.auth_config {
+            Some(auth) => auth.settings(secrets)?,
+            None => AuthSettings::default(),
+        };
+        let settings = CollectionSettings {
+            spec_url: self.spec_url.clone(),
+            spec_inline: self.spec_inline.clone(),
+            auth_type: self.auth_type,
+            auth_config,
+            category: self.category.clone(),
+            base_cost_per_use: self.base_cost_per_use,
+            operations: self.operations.clone().unwrap_or_default(),
+            tags: self.tags.clone().unwrap_or_default(),
+            base_url: self.base_url.clone(),
+            rate_limit: self.rate_limit,
+            timeout_seconds: self.timeout_seconds,
+            max_response_bytes: self.max_response_bytes,
+            ..CollectionSettings::default()
+        };
+        let faults = settings.faults(&self.name);
+        if faults.is_empty() { Ok(settings) } else { Err(RegistrationFault::Settings(faults.join("; "))) }
+    }
+}
+
+impl RegisteredAuth {
+    fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<AuthSettings, RegistrationFault> {
+        let secret = |setting: &str, written: &Option<String>| {
+            written.as_ref().map(|written| resolve(setting, written, secrets)).transpose()
+        };
+        let extra_headers = self.extra_headers.iter().map(|(header, written)| {
+            Ok((header.clone(), resolve(&format!("extra_headers.{header}"), written, secrets)?))
+        });
+        if let Some((header, _)) = self.headers_template.iter().find(|(_, text)| !text.contains("${")) {
+            return Err(RegistrationFault::ConstantTemplate(header.clone()));
+        }
+        Ok(AuthSettings {
+            vendor: self.vendor.clone(),
+            api_key: secret("api_key", &self.api_key)?,
+            api_key_name: self.api_key_name.clone(),
+            token: secret("token", &self.token)?,
+            username: self.username.clone(),
+            password: secret("password", &self.password)?,
+            client_id: self.client_id.clone(),
+            client_secret: secret("client_secret", &self.client_secret)?,
+            extra_headers: extra_headers.collect::<Result<_, _>>()?,
+            headers_template: self.headers_template.clone(),
+            hosts: Vec::new(),
+        })
+    }
+}
+
+/// The secret that `${NAME}` stands for. What was written is not repeated: it may be a secret.
+fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> Result<Secret, RegistrationFault> {
+    let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    let name = name.filter(|name| !name.contains(['$', '{', '}']));
+    let name = name.ok_or_else(|| RegistrationFault::Literal(setting.to_owned()))?;
+    let unknown = || RegistrationFault::UnknownSecret { setting: setting.to_owned(), name: name.to_owned() };
+    secrets.get(name).cloned().ok_or_else(unknown)
+}
+
+/// What is not said is as in the configuration.
+mod defaults {
+    use rust_decimal::Decimal;
+
+    use crate::config::CollectionSettings;
+
+    pub(super) fn category() -> String {
+        CollectionSettings::default().category
+    }
+
+    pub(super) fn base_cost_per_use() -> Decimal {
+        CollectionSettings::default().base_cost_per_use
+    }
+
+    pub(super) fn rate_limit() -> u32 {
+        CollectionSettings::default().rate_limit
+    }
+
+    pub(super) fn timeout_seconds() -> f64 {
+        CollectionSettings::default().timeout_seconds
+    }
+
+    pub(super) fn max_response_bytes() -> usize {
+        CollectionSettings::default().max_response_bytes
+    }
+}

@@ -1,0 +1,77 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn settings(auth_config: &Value) -> Result<CollectionSettings, RegistrationFault> {
+    let secrets = [("PETS".to_owned(), Secret::new("hunter2"))].into();
+    let body = json!({"name": "pets", "spec_url": "https://pets.example/api.json", "auth_config": auth_config});
+    serde_json::from_value::<Registration>(body).unwrap().settings(&secrets)
+}
+
+#[test]
+fn what_is_not_said_is_as_in_the_configuration() {
+    let settings = settings(&Value::Null).unwrap();
+    let spec_url = Some(Url::parse("https://pets.example/api.json").unwrap());
+    assert_eq!(settings, CollectionSettings { spec_url, ..CollectionSettings::default() });
+}
+
+#[test]
+fn a_reference_stands_for_the_secret_of_that_name() {
+    let auth = settings(&json!({"token": "${PETS}", "extra_headers": {"X-Key": "${PETS}"}})).unwrap().auth_config;
+    assert_eq!(auth.token.unwrap().expose(), "hunter2");
+    assert_eq!(auth.extra_headers["X-Key"].expose(), "hunter2");
+}
+
+#[test]
+fn a_credential_written_out_is_refused_and_not_repeated() {
+    for (auth, setting) in [
+        (json!({"api_key": "hunter2"}), "api_key"),
+        (json!({"token": "Bearer ${PETS}"}), "token"),
+        (json!({"password": "${PETS}hunter2}"}), "password"),
+        (json!({"client_secret": "${PETS"}), "client_secret"),
+        (json!({"extra_headers": {"X-Key": "hunter2"}}), "extra_headers.X-Key"),
+    ] {
+        let fault = settings(&auth).unwrap_err();
+        assert_eq!(fault, RegistrationFault::Literal(setting.to_owned()), "{auth}");
+        assert!(!fault.to_string().contains("hunter2"), "{fault}");
+    }
+}
+
+#[test]
+fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
+    let name = |name: &str| RegistrationFault::UnknownSecret { setting: "token".into(), name: name.into() };
+    assert_eq!(settings(&json!({"token": "${HOME}"})).unwrap_err(), name("HOME"));
+    assert_eq!(settings(&json!({"token": "${}"})).unwrap_err(), name(""));
+    let constant = settings(&json!({"headers_template": {"X-Key": "hunter2"}})).unwrap_err();
+    assert_eq!(constant, RegistrationFault::ConstantTemplate("X-Key".into()));
+    for (change, expected) in [
+        (json!({"name": "two words"}), "is not a name"),
+        (json!({"rate_limit": 0}), "rate_limit"),
+        (json!({"timeout_seconds": -1}), "timeout_seconds"),
+        (json!({"base_url": "ftp://pets.example"}), "base_url"),
+        (json!({"auth_type": "bearer"}), "auth_config.token"),
+        (json!({"spec_inline": "{}"}), "needs one of"),
+    ] {
+        let mut body = json!({"name": "pets", "spec_url": "https://pets.example/"});
+        body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let fault = serde_json::from_value::<Registration>(body).unwrap().settings(&BTreeMap::new()).unwrap_err();
+        assert!(fault.to_string().contains(expected), "{change}: {fault}");
+    }
+}
+
+#[test]
+fn a_caller_names_no_file_and_no_overlay() {
+    for key in ["spec_file", "overlays", "vendor_adapter"] {
+        let body = json!({"name": "pets", "spec_inline": "{}", key: "/etc/passwd"});
+        assert!(serde_json::from_value::<Registration>(body).is_err(), "{key}");
+    }
+}
+
+#[test]
+fn it_is_read_as_it_was_written() {
+    let body = json!({"name": "pets", "spec_inline": "{}", "auth_config": {"token": "${PETS}"}, "tags": ["a"],
+        "base_cost_per_use": 0.25, "timeout_seconds": 2.5});
+    let registration: Registration = serde_json::from_value(body).unwrap();
+    let written = serde_json::to_string(&registration).unwrap();
+    assert_eq!(serde_json::from_str::<Registration>(&written).unwrap(), registration);
+}

@@ -1,0 +1,176 @@
+//! OpenAPI collections registered over HTTP, and documents that are slow to come.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::app::{TestApp, answer, code, config};
+use crate::document_host::DocumentHost;
+use crate::openapi::{ADMIN, document};
+
+const ALLOWED: &str = "outbound: {allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}";
+
+async fn registering() -> TestApp {
+    TestApp::with(&format!("{ALLOWED}\n{ADMIN}")).await
+}
+
+async fn register(app: &TestApp, body: &Value) -> (StatusCode, Value) {
+    answer(app.post("/tools/openapi/register").bearer_auth("key-of-ada").json(body)).await
+}
+
+async fn names(app: &TestApp) -> Value {
+    answer(app.get("/tools/list?category=api").bearer_auth("key-of-ada")).await.1
+}
+
+async fn call(app: &TestApp, tool: &str, arguments: Value) -> Value {
+    let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth("key-of-ada");
+    answer(request.json(&json!({"arguments": arguments}))).await.1
+}
+
+#[tokio::test]
+async fn a_registered_document_is_called_at_once_and_after_a_restart() {
+    let upstream = TestApp::start().await;
+    let host = DocumentHost::start().await;
+    let url = host.put("/api.json", document(&upstream.url));
+    let app = registering().await;
+    let (status, reply) = register(&app, &json!({"name": "itself", "spec_url": url, "rate_limit": 7})).await;
+    let expected = json!({
+        "success": true, "collection_name": "itself",
+        "operations_registered": ["itself__tools", "itself__tool"],
+        "message": "2 tools of 2 operations; 0 approximations, 0 losses",
+        "rate_limit": 7, "timeout_seconds": 30.0, "max_response_bytes": 10_485_760,
+    });
+    assert_eq!((status, reply), (StatusCode::OK, expected));
+    assert_eq!(call(&app, "itself__tool", json!({"name": "calculator"})).await["success"], true);
+
+    // A reload that knows nothing of it leaves it alone.
+    app.gateway.reload(config(&app.directory, &format!("{ALLOWED}\n{ADMIN}"))).await;
+    assert_eq!(names(&app).await, json!(["itself__tool", "itself__tools"]));
+
+    let app = TestApp::in_directory(app.stop().await, &format!("{ALLOWED}\n{ADMIN}")).await;
+    app.gateway.bring_documents().await;
+    assert_eq!(call(&app, "itself__tool", json!({"name": "calculator"})).await["success"], true);
+    let (_, metadata) = answer(app.get("/tools/itself__tool/metadata").bearer_auth("key-of-ada")).await;
+    assert_eq!(metadata["rate_limit"], 7);
+}
+
+#[tokio::test]
+async fn registering_a_name_again_replaces_it_and_removing_it_takes_the_tools_away() {
+    let app = registering().await;
+    let mut second = document("http://127.0.0.1:9");
+    let inline = |document: &Value| json!({"name": "itself", "spec_inline": document.to_string()});
+    assert_eq!(register(&app, &inline(&second)).await.0, StatusCode::OK);
+    second["paths"].as_object_mut().unwrap().remove("/tools/list");
+    assert_eq!(register(&app, &inline(&second)).await.0, StatusCode::OK);
+    assert_eq!(names(&app).await, json!(["itself__tool"]));
+
+    let remove = async |name: &str, key: &str| {
+        let url = format!("{}/tools/openapi/{name}", app.url);
+        answer(app.client.delete(url).bearer_auth(key)).await
+    };
+    assert_eq!(remove("itself", "key-of-ada").await.0, StatusCode::OK);
+    assert_eq!(names(&app).await, json!([]));
+    assert_eq!(code(&remove("itself", "key-of-ada").await.1), "invalid_request");
+    let app = TestApp::in_directory(app.stop().await, &format!("{ALLOWED}\n{ADMIN}")).await;
+    assert_eq!(names(&app).await, json!([]));
+}
+
+#[tokio::test]
+async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_changes() {
+    let configured = "openapi: {collections: {taken: {spec_inline: '{openapi: 3.1.0, info: {}, paths: {}}'}}}";
+    let app = TestApp::with(&format!("{ALLOWED}\n{ADMIN}\n{configured}")).await;
+    let fine = document("http://127.0.0.1:9").to_string();
+    for (body, expected, told) in [
+        (json!({"name": "a", "spec_url": "https://example.com/api.json"}), "denied", "openapi_allowed_domains"),
+        (json!({"name": "a", "spec_inline": document("https://example.com").to_string()}), "denied", "example.com"),
+        (json!({"name": "a", "spec_inline": fine, "base_url": "https://example.com"}), "denied", "example.com"),
+        (json!({"name": "a", "spec_url": "http://127.0.0.1:9/api.json"}), "upstream_error", "cannot be fetched"),
+        (json!({"name": "a", "spec_inline": "{"}), "invalid_request", "neither JSON nor YAML"),
+        (json!({"name": "a", "spec_inline": fine, "operations": ["no such"]}), "invalid_request", "no operation"),
+        (json!({"name": "taken", "spec_inline": fine}), "invalid_request", "the configuration has"),
+        (json!({"name": "a b", "spec_inline": fine}), "invalid_request", "is not a name"),
+        (json!({"name": "a", "spec_file": "/etc/passwd"}), "invalid_request", "spec_file"),
+        (
+            json!({"name": "a", "spec_inline": fine, "auth_type": "bearer", "auth_config": {"token": "hunter2"}}),
+            "invalid_request",
+            "openapi.secrets",
+        ),
+    ] {
+        let (status, reply) = register(&app, &body).await;
+        assert!(!status.is_success() && code(&reply) == expected, "{body}: {reply}");
+        assert!(reply["error"].as_str().unwrap().contains(told), "{reply}");
+        assert!(!reply.to_string().contains("hunter2"), "{reply}");
+    }
+    assert_eq!(names(&app).await, json!([]));
+    let open = TestApp::start().await;
+    let request = open.post("/tools/openapi/register").json(&json!({"name": "a", "spec_inline": fine}));
+    assert_eq!(code(&answer(request).await.1), "denied");
+}
+
+/// The store is read by whoever copies it: it has the secret's name and nothing more.
+#[tokio::test]
+async fn a_secret_is_sent_to_the_api_and_never_stored() {
+    let upstream = TestApp::with("auth: {api_keys: [{id: bob, key: hunter2-and-more}]}").await;
+    let yaml = format!("{ALLOWED}\n{ADMIN}\nopenapi: {{secrets: {{UPSTREAM: hunter2-and-more}}}}");
+    let app = TestApp::with(&yaml).await;
+    let body = json!({
+        "name": "itself", "spec_inline": document(&upstream.url).to_string(),
+        "auth_type": "bearer", "auth_config": {"token": "${UPSTREAM}"},
+    });
+    assert_eq!(register(&app, &body).await.0, StatusCode::OK);
+    assert_eq!(call(&app, "itself__tools", json!({})).await["success"], true);
+    let directory = app.stop().await;
+    let mut found = false;
+    for file in std::fs::read_dir(directory.path().join("state")).unwrap() {
+        let path = file.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            assert!(!has("hunter2"), "{}", path.display());
+            found |= has("${UPSTREAM}");
+        }
+    }
+    assert!(found, "the registration is stored");
+    // Without the secret the collection is named as broken, and the rest runs.
+    let app = TestApp::in_directory(directory, &format!("{ALLOWED}\n{ADMIN}")).await;
+    let degraded = app.gateway.readiness.degraded();
+    assert!(degraded["openapi:itself"].contains("UPSTREAM"), "{degraded:?}");
+}
+
+#[tokio::test]
+async fn a_start_does_not_wait_for_a_document_that_does_not_come() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = DocumentHost::start().await;
+    let url = host.put("/api.json", document("http://127.0.0.1:9"));
+    let silent = format!("http://{}/api.json", silent.local_addr().unwrap());
+    let collections =
+        format!("openapi: {{collections: {{slow: {{spec_url: '{silent}'}}, quick: {{spec_url: '{url}'}}}}}}");
+    let begun = Instant::now();
+    let app = TestApp::with(&format!("{ALLOWED}\n{collections}")).await;
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited {:?}", begun.elapsed());
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert_eq!(ready["degraded"]["openapi:slow"], "its document is being loaded");
+    // The one that comes does not wait for the other.
+    while app.gateway.readiness.degraded().contains_key("openapi:quick") {
+        assert!(begun.elapsed() < Duration::from_secs(15), "its tools never came");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (_, names) = answer(app.get("/tools/list?category=api")).await;
+    assert_eq!(names, json!(["quick__tool", "quick__tools"]));
+}
+
+#[tokio::test]
+async fn a_document_that_was_out_of_reach_is_asked_for_again() {
+    let host = DocumentHost::start().await;
+    let url = format!("{}/api.json", host.url);
+    let app = TestApp::with(&format!("{ALLOWED}\nopenapi: {{collections: {{late: {{spec_url: '{url}'}}}}}}")).await;
+    app.gateway.bring_documents().await;
+    let reason = app.gateway.readiness.degraded()["openapi:late"].clone();
+    assert!(reason.contains("404"), "{reason}");
+    host.put("/api.json", document("http://127.0.0.1:9"));
+    app.gateway.bring_documents().await;
+    assert!(!app.gateway.readiness.degraded().contains_key("openapi:late"));
+    assert_eq!(host.answers("/api.json").last(), Some(&200));
+    assert_eq!(answer(app.get("/tools/list?category=api")).await.1, json!(["late__tool", "late__tools"]));
+}
