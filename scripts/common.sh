@@ -34,17 +34,22 @@ cargo_tool() {
     need "$1" "cargo install --locked $2 --version $3"
 }
 
-# python_environment PACKAGE...: a virtual environment in the cache with these packages.
-python_environment() {
+# python_environment PACKAGE...: the virtual environment of the tests in the cache, with these packages.
+python_environment() { python_environment_at "$cache/python" "$@"; }
+
+# python_environment_at FOLDER PACKAGE...: a virtual environment there with these packages.
+python_environment_at() {
+    local folder="$1"
+    shift
     # An environment without pip is one that was begun and not finished.
-    if [ ! -x "$cache/python/bin/pip" ]; then
-        rm -rf "$cache/python"
-        python3 -m venv "$cache/python" >"$cache/pip.log" 2>&1 || return 1
+    if [ ! -x "$folder/bin/pip" ]; then
+        rm -rf "$folder"
+        python3 -m venv "$folder" >"$cache/pip.log" 2>&1 || return 1
     fi
-    local wanted="$cache/python/wanted" list="$*"
+    local wanted="$folder/wanted" list="$*"
     if [ "$(cat "$wanted" 2>/dev/null)" != "$list" ]; then
         say "installing Python packages: $list ..."
-        "$cache/python/bin/pip" install --quiet --disable-pip-version-check "$@" >"$cache/pip.log" 2>&1 || return 1
+        "$folder/bin/pip" install --quiet --disable-pip-version-check "$@" >"$cache/pip.log" 2>&1 || return 1
         printf '%s' "$list" >"$wanted"
     fi
 }

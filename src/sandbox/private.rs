@@ -20,7 +20,7 @@ pub enum Unusable {
     Missing(PathBuf),
     #[error("{0} is not a plain file of ours that nobody else can touch")]
     NotOurs(PathBuf),
-    #[error("{0} is not what was written there")]
+    #[error("{0} was not what was written there")]
     Changed(PathBuf),
     #[error("{0} cannot be read: {1}")]
     Unreadable(PathBuf, #[source] io::Error),

