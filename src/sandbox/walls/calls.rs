@@ -31,6 +31,7 @@ const ALLOWED: &[c_long] = &[
     // Memory; mmap and mprotect have rules of their own.
     libc::SYS_munmap,
     libc::SYS_madvise,
+    libc::SYS_getcpu,
     libc::SYS_mremap,
     libc::SYS_brk,
     libc::SYS_membarrier,
@@ -64,6 +65,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_fstat,
     libc::SYS_newfstatat,
     libc::SYS_readlinkat,
+    libc::SYS_faccessat,
+    libc::SYS_getrusage,
     libc::SYS_getcwd,
     libc::SYS_sched_getaffinity,
     libc::SYS_prlimit64,
