@@ -3,10 +3,17 @@
 //!
 //! There are no links of any kind, so a path is what it says, and `..` cannot be led astray.
 
+mod sparse;
+mod tree;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+#[cfg(test)]
+use self::sparse::CHUNK_BYTES;
+use self::sparse::Sparse;
 
 /// What WASI answers for each is decided where its calls are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -56,12 +63,11 @@ const MAX_NAME_BYTES: usize = 255;
 const MAX_PATH_BYTES: usize = 4096;
 /// Largest offset of a file, as with the host's own 64-bit file offsets.
 const MAX_OFFSET: u64 = i64::MAX as u64;
-/// A file is kept as chunks of this size, so that one byte at 1 TiB costs one chunk.
-const CHUNK_BYTES: usize = 4096;
-
 /// A tree of files and folders.
 #[derive(Debug)]
 pub struct Files {
+    /// What many trees have in common, and none of them can change.
+    shared: Arc<BTreeMap<NodeId, Node>>,
     nodes: BTreeMap<NodeId, Node>,
     next: u64,
     quota: Quota,
@@ -86,10 +92,7 @@ enum Kind {
     },
     /// Bytes owned by somebody else: the library's mapping, or what the call brought.
     Fixed(Bytes),
-    Sparse {
-        length: u64,
-        chunks: BTreeMap<u64, Box<[u8; CHUNK_BYTES]>>,
-    },
+    Written(Sparse),
 }
 
 /// What can be asked about a node.
@@ -100,6 +103,26 @@ pub struct Status {
     pub read_only: bool,
     /// Bytes; 0 for a folder.
     pub length: u64,
+}
+
+/// A tree as it was once: others begin with it without a copy of it.
+#[derive(Debug, Clone)]
+pub struct FrozenFiles {
+    nodes: Arc<BTreeMap<NodeId, Node>>,
+    next: u64,
+}
+
+impl FrozenFiles {
+    /// A tree with all of this in it. Only its root can be added to, by the host.
+    pub fn thaw(&self, quota: Quota) -> Files {
+        let mut files = Files { shared: Arc::clone(&self.nodes), next: self.next, ..Files::new(quota) };
+        if let (Some(Node { kind: Kind::Folder { entries, .. }, .. }), Ok(own)) =
+            (self.nodes.get(&ROOT), files.entries_mut(ROOT))
+        {
+            own.clone_from(entries);
+        }
+        files
+    }
 }
 
 impl NodeId {
@@ -113,7 +136,13 @@ impl Files {
     /// An empty root, read-only to the guest: what stands in it is put there by the host.
     pub fn new(quota: Quota) -> Self {
         let root = Node { kind: folder(ROOT), read_only: true, handles: 0, named: true };
-        Self { nodes: BTreeMap::from([(ROOT, root)]), next: 1, quota, used_bytes: 0, used_nodes: 0 }
+        let nodes = BTreeMap::from([(ROOT, root)]);
+        Self { shared: Arc::default(), nodes, next: 1, quota, used_bytes: 0, used_nodes: 0 }
+    }
+
+    /// Makes all that stands in it the common part of other trees.
+    pub fn freeze(self) -> FrozenFiles {
+        FrozenFiles { nodes: Arc::new(self.nodes), next: self.next }
     }
 
     /// Puts a folder where the path says, with those above it. For the host: free of quota.
@@ -172,96 +201,6 @@ impl Files {
         Ok(found)
     }
 
-    /// Makes an empty file.
-    ///
-    /// # Errors
-    /// When it exists, its folder is missing or read-only, or the quota is used up.
-    pub fn create_file(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
-        if path.ends_with('/') {
-            return Err(FileFault::IsAFolder);
-        }
-        let (at, name) = self.place(from, path)?;
-        self.create(at, name, Kind::Sparse { length: 0, chunks: BTreeMap::new() })
-    }
-
-    /// Makes an empty folder.
-    ///
-    /// # Errors
-    /// As [`Files::create_file`].
-    pub fn create_folder(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
-        let (at, name) = self.place(from, path)?;
-        self.create(at, name, folder(at))
-    }
-
-    /// Takes a file's name away; its bytes go when its last handle is closed.
-    ///
-    /// # Errors
-    /// When it is missing, a folder, or read-only.
-    pub fn unlink(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
-        let (at, name) = self.place(from, path)?;
-        let id = self.child(at, name)?;
-        if path.ends_with('/') {
-            return Err(if self.status(id)?.is_folder { FileFault::IsAFolder } else { FileFault::NotAFolder });
-        }
-        if self.status(id)?.is_folder {
-            return Err(FileFault::IsAFolder);
-        }
-        self.detach(at, name, id)
-    }
-
-    /// Takes an empty folder away.
-    ///
-    /// # Errors
-    /// When it is missing, not a folder, not empty, or read-only.
-    pub fn remove_folder(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
-        let (at, name) = self.place(from, path)?;
-        let id = self.child(at, name)?;
-        if !self.folder(id)?.is_empty() {
-            return Err(FileFault::NotEmpty);
-        }
-        self.detach(at, name, id)
-    }
-
-    /// Moves a file or folder; a file or an empty folder in its new place is replaced (POSIX `rename`).
-    ///
-    /// # Errors
-    /// When either place is read-only, kinds differ, or a folder would come to stand inside itself.
-    pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileFault> {
-        let (old_folder, old_name) = self.place(from.0, from.1)?;
-        let (new_folder, new_name) = self.place(to.0, to.1)?;
-        let moved = self.child(old_folder, old_name)?;
-        self.check_writable(old_folder)?;
-        self.check_writable(new_folder)?;
-        self.check_writable(moved)?;
-        let moves_folder = self.status(moved)?.is_folder;
-        if !moves_folder && (from.1.ends_with('/') || to.1.ends_with('/')) {
-            return Err(FileFault::NotAFolder);
-        }
-        if moves_folder && self.is_within(new_folder, moved) {
-            return Err(FileFault::IntoItself);
-        }
-        match self.child(new_folder, new_name) {
-            Ok(replaced) if replaced == moved => return Ok(()),
-            Ok(replaced) => {
-                match (moves_folder, self.status(replaced)?.is_folder) {
-                    (true, false) => return Err(FileFault::NotAFolder),
-                    (false, true) => return Err(FileFault::IsAFolder),
-                    (true, true) if !self.folder(replaced)?.is_empty() => return Err(FileFault::NotEmpty),
-                    _ => {}
-                }
-                self.detach(new_folder, new_name, replaced)?;
-            }
-            Err(FileFault::Missing) => {}
-            Err(fault) => return Err(fault),
-        }
-        self.entries_mut(old_folder)?.remove(old_name);
-        self.entries_mut(new_folder)?.insert(new_name.into(), moved);
-        if let Kind::Folder { parent, .. } = &mut self.node_mut(moved)?.kind {
-            *parent = new_folder;
-        }
-        Ok(())
-    }
-
     /// What a folder holds, in the order of names.
     ///
     /// # Errors
@@ -278,7 +217,7 @@ impl Files {
         let (is_folder, length) = match &node.kind {
             Kind::Folder { .. } => (true, 0),
             Kind::Fixed(bytes) => (false, bytes.len() as u64),
-            Kind::Sparse { length, .. } => (false, *length),
+            Kind::Written(bytes) => (false, bytes.length),
         };
         Ok(Status { id, is_folder, read_only: node.read_only, length })
     }
@@ -292,13 +231,9 @@ impl Files {
             Kind::Folder { .. } => Err(FileFault::IsAFolder),
             Kind::Fixed(bytes) => {
                 let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
-                let count = rest.len().min(buffer.len());
-                for (to, from) in buffer.iter_mut().zip(rest) {
-                    *to = *from;
-                }
-                Ok(count)
+                Ok(copy(buffer, rest))
             }
-            Kind::Sparse { length, chunks } => Ok(read_sparse(*length, chunks, offset, buffer)),
+            Kind::Written(bytes) => Ok(bytes.read(offset, buffer)),
         }
     }
 
@@ -307,30 +242,14 @@ impl Files {
     /// # Errors
     /// When nothing could be written: a folder, read-only, no space, past the largest offset.
     pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<usize, FileFault> {
-        self.check_writable(id)?;
-        let mut room = self.quota.bytes.saturating_sub(self.used_bytes) / CHUNK_BYTES as u64;
-        let before = room;
-        let Kind::Sparse { length, chunks } = &mut self.node_mut(id)?.kind else { return Err(FileFault::IsAFolder) };
+        let room = self.quota.bytes.saturating_sub(self.used_bytes);
+        let file = self.written_mut(id)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= MAX_OFFSET);
         let Some(_) = end else { return Err(FileFault::TooLarge) };
-        let mut written = 0;
-        while let Some(rest) = data.get(written..).filter(|rest| !rest.is_empty()) {
-            let (number, within) = chunk_of(offset + written as u64);
-            if !chunks.contains_key(&number) {
-                if room == 0 {
-                    break;
-                }
-                room -= 1;
-            }
-            let chunk = chunks.entry(number).or_insert_with(|| Box::new([0; CHUNK_BYTES]));
-            let count = rest.len().min(CHUNK_BYTES - within);
-            for (to, from) in chunk.iter_mut().skip(within).zip(rest) {
-                *to = *from;
-            }
-            written += count;
-        }
-        *length = (*length).max(if written == 0 { 0 } else { offset + written as u64 });
-        self.used_bytes += (before - room) * CHUNK_BYTES as u64;
+        let before = file.stored_bytes();
+        let written = file.write(offset, data, room);
+        let taken = file.stored_bytes() - before;
+        self.used_bytes += taken;
         if written == 0 && !data.is_empty() { Err(FileFault::NoSpace) } else { Ok(written) }
     }
 
@@ -338,23 +257,15 @@ impl Files {
     ///
     /// # Errors
     /// When it is a folder, read-only, or longer than a file can be.
-    pub fn resize(&mut self, id: NodeId, new_length: u64) -> Result<(), FileFault> {
-        self.check_writable(id)?;
-        if new_length > MAX_OFFSET {
+    pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileFault> {
+        let file = self.written_mut(id)?;
+        if length > MAX_OFFSET {
             return Err(FileFault::TooLarge);
         }
-        let Kind::Sparse { length, chunks } = &mut self.node_mut(id)?.kind else { return Err(FileFault::IsAFolder) };
-        *length = new_length;
-        let (number, within) = chunk_of(new_length);
-        // What stood past the end must not come back when the file grows again.
-        let mut freed = chunks.split_off(&number);
-        if within > 0
-            && let Some(mut kept) = freed.remove(&number)
-        {
-            kept.iter_mut().skip(within).for_each(|byte| *byte = 0);
-            chunks.insert(number, kept);
-        }
-        self.used_bytes = self.used_bytes.saturating_sub((freed.len() * CHUNK_BYTES) as u64);
+        let before = file.stored_bytes();
+        file.resize(length);
+        let freed = before - file.stored_bytes();
+        self.used_bytes = self.used_bytes.saturating_sub(freed);
         Ok(())
     }
 
@@ -363,14 +274,17 @@ impl Files {
     /// # Errors
     /// When the node is gone.
     pub fn opened(&mut self, id: NodeId) -> Result<(), FileFault> {
-        let node = self.node_mut(id)?;
-        node.handles = node.handles.saturating_add(1);
+        match self.nodes.get_mut(&id) {
+            Some(node) => node.handles = node.handles.saturating_add(1),
+            // Never freed, so nobody counts.
+            None => drop(self.node(id)?),
+        }
         Ok(())
     }
 
     /// Notes that a handle was closed; a node without name and handle is freed.
     pub fn closed(&mut self, id: NodeId) {
-        if let Ok(node) = self.node_mut(id) {
+        if let Some(node) = self.nodes.get_mut(&id) {
             node.handles = node.handles.saturating_sub(1);
             self.free_unused(id);
         }
@@ -380,119 +294,15 @@ impl Files {
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
+}
 
-    fn create(&mut self, at: NodeId, name: &str, kind: Kind) -> Result<NodeId, FileFault> {
-        match self.child(at, name) {
-            Ok(_) => return Err(FileFault::Exists),
-            Err(FileFault::Missing) => {}
-            Err(fault) => return Err(fault),
-        }
-        self.check_writable(at)?;
-        if self.used_nodes >= self.quota.nodes {
-            return Err(FileFault::NoSpace);
-        }
-        let id = self.attach(at, name, kind, false)?;
-        self.used_nodes += 1;
-        Ok(id)
+/// Copies as much as both have, and says how much that was.
+pub(super) fn copy(to: &mut [u8], from: &[u8]) -> usize {
+    let count = to.len().min(from.len());
+    if let (Some(to), Some(from)) = (to.get_mut(..count), from.get(..count)) {
+        to.copy_from_slice(from);
     }
-
-    fn attach(&mut self, at: NodeId, name: &str, kind: Kind, read_only: bool) -> Result<NodeId, FileFault> {
-        let id = NodeId(self.next);
-        let entries = self.entries_mut(at)?;
-        if entries.contains_key(name) {
-            return Err(FileFault::Exists);
-        }
-        entries.insert(name.into(), id);
-        self.next += 1;
-        self.nodes.insert(id, Node { kind, read_only, handles: 0, named: true });
-        Ok(id)
-    }
-
-    fn detach(&mut self, at: NodeId, name: &str, id: NodeId) -> Result<(), FileFault> {
-        self.check_writable(at)?;
-        self.check_writable(id)?;
-        self.entries_mut(at)?.remove(name);
-        self.node_mut(id)?.named = false;
-        self.free_unused(id);
-        Ok(())
-    }
-
-    fn free_unused(&mut self, id: NodeId) {
-        if !self.nodes.get(&id).is_some_and(|node| !node.named && node.handles == 0) {
-            return;
-        }
-        let Some(node) = self.nodes.remove(&id) else { return };
-        self.used_nodes = self.used_nodes.saturating_sub(1);
-        if let Kind::Sparse { chunks, .. } = node.kind {
-            self.used_bytes = self.used_bytes.saturating_sub((chunks.len() * CHUNK_BYTES) as u64);
-        }
-    }
-
-    /// The folder that a path's last name stands in, and that name.
-    fn place<'p>(&self, from: NodeId, path: &'p str) -> Result<(NodeId, &'p str), FileFault> {
-        let mut at = from;
-        let mut names = names(path)?.peekable();
-        while let Some(name) = names.next() {
-            if names.peek().is_none() {
-                if name == "." || name == ".." {
-                    return Err(FileFault::BadPath);
-                }
-                self.folder(at)?;
-                return Ok((at, name));
-            }
-            at = self.child(at, name)?;
-        }
-        Err(FileFault::BadPath)
-    }
-
-    fn child(&self, at: NodeId, name: &str) -> Result<NodeId, FileFault> {
-        let Kind::Folder { parent, entries } = &self.node(at)?.kind else { return Err(FileFault::NotAFolder) };
-        match name {
-            "." => Ok(at),
-            ".." => Ok(*parent),
-            _ => entries.get(name).copied().ok_or(FileFault::Missing),
-        }
-    }
-
-    fn is_within(&self, mut at: NodeId, ancestor: NodeId) -> bool {
-        loop {
-            if at == ancestor {
-                return true;
-            }
-            match self.child(at, "..") {
-                Ok(parent) if parent != at => at = parent,
-                _ => return false,
-            }
-        }
-    }
-
-    fn folder(&self, id: NodeId) -> Result<&BTreeMap<Arc<str>, NodeId>, FileFault> {
-        match &self.node(id)?.kind {
-            Kind::Folder { entries, .. } => Ok(entries),
-            _ => Err(FileFault::NotAFolder),
-        }
-    }
-
-    /// A folder without a name takes nothing in: it could never be reached again.
-    fn entries_mut(&mut self, id: NodeId) -> Result<&mut BTreeMap<Arc<str>, NodeId>, FileFault> {
-        match self.node_mut(id)? {
-            Node { named: false, .. } => Err(FileFault::Missing),
-            Node { kind: Kind::Folder { entries, .. }, .. } => Ok(entries),
-            Node { .. } => Err(FileFault::NotAFolder),
-        }
-    }
-
-    fn check_writable(&self, id: NodeId) -> Result<(), FileFault> {
-        if self.node(id)?.read_only { Err(FileFault::ReadOnly) } else { Ok(()) }
-    }
-
-    fn node(&self, id: NodeId) -> Result<&Node, FileFault> {
-        self.nodes.get(&id).ok_or(FileFault::Missing)
-    }
-
-    fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, FileFault> {
-        self.nodes.get_mut(&id).ok_or(FileFault::Missing)
-    }
+    count
 }
 
 fn folder(parent: NodeId) -> Kind {
@@ -508,27 +318,6 @@ fn names(path: &str) -> Result<impl Iterator<Item = &str>, FileFault> {
         return Err(FileFault::NameTooLong);
     }
     Ok(path.split('/').filter(|name| !name.is_empty()))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a rest of a division by 4096")]
-fn chunk_of(offset: u64) -> (u64, usize) {
-    (offset / CHUNK_BYTES as u64, (offset % CHUNK_BYTES as u64) as usize)
-}
-
-fn read_sparse(length: u64, chunks: &BTreeMap<u64, Box<[u8; CHUNK_BYTES]>>, offset: u64, buffer: &mut [u8]) -> usize {
-    let left = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX);
-    let count = left.min(buffer.len());
-    let mut done = 0;
-    while let Some(rest) = buffer.get_mut(done..count).filter(|rest| !rest.is_empty()) {
-        let (number, within) = chunk_of(offset + done as u64);
-        let here = rest.len().min(CHUNK_BYTES - within);
-        match chunks.get(&number) {
-            Some(chunk) => rest.iter_mut().zip(chunk.iter().skip(within)).for_each(|(to, from)| *to = *from),
-            None => rest.iter_mut().take(here).for_each(|byte| *byte = 0),
-        }
-        done += here;
-    }
-    count
 }
 
 #[cfg(test)]

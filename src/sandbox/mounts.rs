@@ -10,77 +10,76 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use super::files::{FileFault, Files, NodeId, Quota, ROOT};
+use super::files::{FileFault, Files, FrozenFiles, NodeId, Quota, ROOT};
 use super::prepare::Mount;
 use super::private;
 
 /// The interpreter's files, opened once for all guests of a process.
 #[derive(Debug)]
 pub struct Mounts {
-    files: Vec<(String, Bytes)>,
-    /// The path the guest is told, and where the content stands in its file system.
-    folders: Vec<(Arc<str>, String)>,
+    common: FrozenFiles,
+    /// The path the guest is told, and the folder there.
+    folders: Vec<(Arc<str>, NodeId)>,
 }
 
 /// A file system, and the folders to start with.
 pub type Placed = (Files, Vec<(Arc<str>, NodeId)>);
 
+/// For what the host places, which is free of quota.
+const NOTHING: Quota = Quota { bytes: 0, nodes: 0 };
+
 impl Mounts {
     /// Maps files and reads folders of the host.
     ///
     /// # Errors
-    /// Those of reading, and those of [`private::open`].
+    /// Those of reading, those of [`private::open`], and two mounts in each other's way.
     pub fn open(mounts: &[Mount]) -> io::Result<Self> {
-        let mut opened = Self { files: Vec::new(), folders: Vec::new() };
+        let mut files = Files::new(NOTHING);
+        let mut folders = vec![(Arc::from("/"), ROOT)];
         for (at, mount) in mounts.iter().enumerate() {
             if mount.host_path.is_dir() {
                 // Python's path may lead through the library's zip as if it were a folder, which a file
                 // system cannot hold; so the content stands elsewhere, and the guest is told both.
                 let inside = format!("/.mounts/{at}");
-                opened.read_folder(&mount.host_path, &inside)?;
-                opened.folders.push((mount.guest_path.as_str().into(), inside));
+                let folder = files.place_folder(&inside, true).map_err(io::Error::other)?;
+                read_folder(&mut files, &mount.host_path, &inside)?;
+                folders.push((mount.guest_path.as_str().into(), folder));
             } else {
                 let file = private::open(&mount.host_path).map_err(io::Error::other)?;
-                opened.files.push((mount.guest_path.clone(), Bytes::from_owner(map(&file)?)));
+                let content = Bytes::from_owner(map(&file)?);
+                files.place_file(&mount.guest_path, content).map_err(io::Error::other)?;
             }
         }
-        Ok(opened)
+        Ok(Self { common: files.freeze(), folders })
     }
 
     /// A fresh file system with everything in it; nothing is copied.
     ///
     /// # Errors
-    /// When two mounts stand in each other's way.
+    /// When a mount stands where a guest's own folder should.
     pub fn place(&self, quota: Quota) -> Result<Placed, FileFault> {
-        let mut files = Files::new(quota);
+        let mut files = self.common.thaw(quota);
         files.place_folder("/tmp", false)?;
         files.place_folder("/input", true)?;
         files.place_folder("/output", false)?;
-        for (path, content) in &self.files {
-            files.place_file(path, content.clone())?;
-        }
-        let mut start = vec![(Arc::from("/"), ROOT)];
-        for (told, inside) in &self.folders {
-            start.push((Arc::clone(told), files.place_folder(inside, true)?));
-        }
-        Ok((files, start))
+        Ok((files, self.folders.clone()))
     }
+}
 
-    fn read_folder(&mut self, host: &Path, inside: &str) -> io::Result<()> {
-        for entry in fs::read_dir(host)? {
-            let entry = entry?;
-            let path = format!("{inside}/{}", entry.file_name().to_string_lossy());
-            if entry.file_type()?.is_dir() {
-                self.read_folder(&entry.path(), &path)?;
-            } else {
-                let mut content = Vec::new();
-                let mut file = private::open(&entry.path()).map_err(io::Error::other)?;
-                io::Read::read_to_end(&mut file, &mut content)?;
-                self.files.push((path, content.into()));
-            }
+fn read_folder(files: &mut Files, host: &Path, inside: &str) -> io::Result<()> {
+    for entry in fs::read_dir(host)? {
+        let entry = entry?;
+        let path = format!("{inside}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            read_folder(files, &entry.path(), &path)?;
+        } else {
+            let mut content = Vec::new();
+            let mut file = private::open(&entry.path()).map_err(io::Error::other)?;
+            io::Read::read_to_end(&mut file, &mut content)?;
+            files.place_file(&path, content.into()).map_err(io::Error::other)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "a file of 54 MB is shared by all guests only as a mapping")]

@@ -157,6 +157,36 @@ fn folders_are_listed_by_name_and_only_empty_ones_removed() {
     assert_eq!(files.remove_folder(tmp, "d/a"), Err(FileFault::NotAFolder));
 }
 
+#[test]
+fn what_trees_share_is_the_same_in_each_and_changed_in_none() {
+    let mut common = Files::new(QUOTA);
+    let library = common.place_file("/usr/lib/library.zip", Bytes::from_static(b"code")).unwrap();
+    let common = common.freeze();
+    let mut one = common.thaw(QUOTA);
+    let mut other = common.thaw(QUOTA);
+    let tmp = one.place_folder("/tmp", false).unwrap();
+    assert_ne!(tmp, library);
+    one.create_file(tmp, "own").unwrap();
+    assert_eq!(one.find(ROOT, "usr/lib/library.zip"), Ok(library));
+    assert_eq!(content(&other, library), b"code");
+    assert_eq!(other.find(ROOT, "tmp"), Err(FileFault::Missing));
+    assert_eq!(one.find(library, "x"), Err(FileFault::NotAFolder));
+    assert_eq!(one.find(one.find(ROOT, "usr/lib").unwrap(), "../.."), Ok(ROOT));
+    one.opened(library).unwrap();
+    one.closed(library);
+    let lib = one.find(ROOT, "usr/lib").unwrap();
+    let refusals = [
+        one.write(library, 0, b"x").unwrap_err(),
+        one.resize(library, 0).unwrap_err(),
+        one.unlink(lib, "library.zip").unwrap_err(),
+        one.create_file(lib, "new").unwrap_err(),
+        one.rename((lib, "library.zip"), (tmp, "mine")).unwrap_err(),
+        one.rename((tmp, "own"), (lib, "library.zip")).unwrap_err(),
+        other.place_file("/usr/lib/more", Bytes::new()).unwrap_err(),
+    ];
+    assert_eq!(refusals, [FileFault::ReadOnly; 7]);
+}
+
 proptest! {
     /// Against the plainest model there is: a vector.
     #[test]

@@ -1,5 +1,6 @@
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
+use crate::sandbox::files::copy;
 use crate::sandbox::frame::Captured;
 
 /// Standard input: bytes that were there from the start.
@@ -8,9 +9,8 @@ pub(super) struct Input(pub(super) Bytes);
 
 impl Input {
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> usize {
-        let count = buffer.len().min(self.0.len());
-        let taken = self.0.split_to(count);
-        buffer.iter_mut().zip(&taken).for_each(|(to, from)| *to = *from);
+        let count = copy(buffer, &self.0);
+        self.0.advance(count);
         count
     }
 }
@@ -31,7 +31,7 @@ impl Output {
     pub(super) fn write(&mut self, data: &[u8]) -> usize {
         let room = self.most.saturating_sub(self.captured.bytes.len() as u64);
         let kept = data.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-        self.captured.bytes.extend(data.iter().take(kept));
+        self.captured.bytes.extend_from_slice(data.get(..kept).unwrap_or_default());
         self.captured.total = self.captured.total.saturating_add(data.len() as u64);
         data.len()
     }

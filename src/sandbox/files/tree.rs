@@ -1,0 +1,225 @@
+//! What changes the tree: names come, go and move.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{FileFault, Files, Kind, Node, NodeId, Sparse, folder, names};
+
+impl Files {
+    /// Makes an empty file.
+    ///
+    /// # Errors
+    /// When it exists, its folder is missing or read-only, or the quota is used up.
+    pub fn create_file(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
+        if path.ends_with('/') {
+            return Err(FileFault::IsAFolder);
+        }
+        let (at, name) = self.place(from, path)?;
+        self.create(at, name, Kind::Written(Sparse::default()))
+    }
+
+    /// Makes an empty folder.
+    ///
+    /// # Errors
+    /// As [`Files::create_file`].
+    pub fn create_folder(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
+        let (at, name) = self.place(from, path)?;
+        self.create(at, name, folder(at))
+    }
+
+    /// Takes a file's name away; its bytes go when its last handle is closed.
+    ///
+    /// # Errors
+    /// When it is missing, a folder, or read-only.
+    pub fn unlink(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
+        let (at, name) = self.place(from, path)?;
+        let id = self.child(at, name)?;
+        if path.ends_with('/') {
+            return Err(if self.status(id)?.is_folder { FileFault::IsAFolder } else { FileFault::NotAFolder });
+        }
+        if self.status(id)?.is_folder {
+            return Err(FileFault::IsAFolder);
+        }
+        self.detach(at, name, id)
+    }
+
+    /// Takes an empty folder away.
+    ///
+    /// # Errors
+    /// When it is missing, not a folder, not empty, or read-only.
+    pub fn remove_folder(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
+        let (at, name) = self.place(from, path)?;
+        let id = self.child(at, name)?;
+        if !self.folder(id)?.is_empty() {
+            return Err(FileFault::NotEmpty);
+        }
+        self.detach(at, name, id)
+    }
+
+    /// Moves a file or folder; a file or an empty folder in its new place is replaced (POSIX `rename`).
+    ///
+    /// # Errors
+    /// When either place is read-only, kinds differ, or a folder would come to stand inside itself.
+    pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileFault> {
+        let (old_folder, old_name) = self.place(from.0, from.1)?;
+        let (new_folder, new_name) = self.place(to.0, to.1)?;
+        let moved = self.child(old_folder, old_name)?;
+        self.check_writable(old_folder)?;
+        self.check_writable(new_folder)?;
+        self.check_writable(moved)?;
+        let moves_folder = self.status(moved)?.is_folder;
+        if !moves_folder && (from.1.ends_with('/') || to.1.ends_with('/')) {
+            return Err(FileFault::NotAFolder);
+        }
+        if moves_folder && self.is_within(new_folder, moved) {
+            return Err(FileFault::IntoItself);
+        }
+        match self.child(new_folder, new_name) {
+            Ok(replaced) if replaced == moved => return Ok(()),
+            Ok(replaced) => {
+                match (moves_folder, self.status(replaced)?.is_folder) {
+                    (true, false) => return Err(FileFault::NotAFolder),
+                    (false, true) => return Err(FileFault::IsAFolder),
+                    (true, true) if !self.folder(replaced)?.is_empty() => return Err(FileFault::NotEmpty),
+                    _ => {}
+                }
+                self.detach(new_folder, new_name, replaced)?;
+            }
+            Err(FileFault::Missing) => {}
+            Err(fault) => return Err(fault),
+        }
+        self.entries_mut(old_folder)?.remove(old_name);
+        self.entries_mut(new_folder)?.insert(new_name.into(), moved);
+        if let Kind::Folder { parent, .. } = &mut self.node_mut(moved)?.kind {
+            *parent = new_folder;
+        }
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, at: NodeId, name: &str, kind: Kind) -> Result<NodeId, FileFault> {
+        match self.child(at, name) {
+            Ok(_) => return Err(FileFault::Exists),
+            Err(FileFault::Missing) => {}
+            Err(fault) => return Err(fault),
+        }
+        self.check_writable(at)?;
+        if self.used_nodes >= self.quota.nodes {
+            return Err(FileFault::NoSpace);
+        }
+        let id = self.attach(at, name, kind, false)?;
+        self.used_nodes += 1;
+        Ok(id)
+    }
+
+    pub(super) fn attach(&mut self, at: NodeId, name: &str, kind: Kind, read_only: bool) -> Result<NodeId, FileFault> {
+        let id = NodeId(self.next);
+        let entries = self.entries_mut(at)?;
+        if entries.contains_key(name) {
+            return Err(FileFault::Exists);
+        }
+        entries.insert(name.into(), id);
+        self.next += 1;
+        self.nodes.insert(id, Node { kind, read_only, handles: 0, named: true });
+        Ok(id)
+    }
+
+    pub(super) fn detach(&mut self, at: NodeId, name: &str, id: NodeId) -> Result<(), FileFault> {
+        self.check_writable(at)?;
+        self.check_writable(id)?;
+        self.entries_mut(at)?.remove(name);
+        self.node_mut(id)?.named = false;
+        self.free_unused(id);
+        Ok(())
+    }
+
+    pub(super) fn free_unused(&mut self, id: NodeId) {
+        if !self.nodes.get(&id).is_some_and(|node| !node.named && node.handles == 0) {
+            return;
+        }
+        let Some(node) = self.nodes.remove(&id) else { return };
+        self.used_nodes = self.used_nodes.saturating_sub(1);
+        if let Kind::Written(bytes) = node.kind {
+            self.used_bytes = self.used_bytes.saturating_sub(bytes.stored_bytes());
+        }
+    }
+
+    /// The folder that a path's last name stands in, and that name.
+    pub(super) fn place<'p>(&self, from: NodeId, path: &'p str) -> Result<(NodeId, &'p str), FileFault> {
+        let mut at = from;
+        let mut names = names(path)?.peekable();
+        while let Some(name) = names.next() {
+            if names.peek().is_none() {
+                if name == "." || name == ".." {
+                    return Err(FileFault::BadPath);
+                }
+                self.folder(at)?;
+                return Ok((at, name));
+            }
+            at = self.child(at, name)?;
+        }
+        Err(FileFault::BadPath)
+    }
+
+    pub(super) fn child(&self, at: NodeId, name: &str) -> Result<NodeId, FileFault> {
+        let Kind::Folder { parent, entries } = &self.node(at)?.kind else { return Err(FileFault::NotAFolder) };
+        match name {
+            "." => Ok(at),
+            ".." => Ok(*parent),
+            _ => entries.get(name).copied().ok_or(FileFault::Missing),
+        }
+    }
+
+    pub(super) fn is_within(&self, mut at: NodeId, ancestor: NodeId) -> bool {
+        loop {
+            if at == ancestor {
+                return true;
+            }
+            match self.child(at, "..") {
+                Ok(parent) if parent != at => at = parent,
+                _ => return false,
+            }
+        }
+    }
+
+    pub(super) fn folder(&self, id: NodeId) -> Result<&BTreeMap<Arc<str>, NodeId>, FileFault> {
+        match &self.node(id)?.kind {
+            Kind::Folder { entries, .. } => Ok(entries),
+            _ => Err(FileFault::NotAFolder),
+        }
+    }
+
+    /// A folder without a name takes nothing in: it could never be reached again.
+    pub(super) fn entries_mut(&mut self, id: NodeId) -> Result<&mut BTreeMap<Arc<str>, NodeId>, FileFault> {
+        match self.node_mut(id)? {
+            Node { named: false, .. } => Err(FileFault::Missing),
+            Node { kind: Kind::Folder { entries, .. }, .. } => Ok(entries),
+            Node { .. } => Err(FileFault::NotAFolder),
+        }
+    }
+
+    pub(super) fn check_writable(&self, id: NodeId) -> Result<(), FileFault> {
+        if self.node(id)?.read_only { Err(FileFault::ReadOnly) } else { Ok(()) }
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Result<&Node, FileFault> {
+        self.nodes.get(&id).or_else(|| self.shared.get(&id)).ok_or(FileFault::Missing)
+    }
+
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, FileFault> {
+        match self.nodes.get_mut(&id) {
+            Some(node) => Ok(node),
+            None if self.shared.contains_key(&id) => Err(FileFault::ReadOnly),
+            None => Err(FileFault::Missing),
+        }
+    }
+
+    /// The bytes of a file that can be written.
+    pub(super) fn written_mut(&mut self, id: NodeId) -> Result<&mut Sparse, FileFault> {
+        self.check_writable(id)?;
+        match &mut self.node_mut(id)?.kind {
+            Kind::Written(bytes) => Ok(bytes),
+            Kind::Folder { .. } => Err(FileFault::IsAFolder),
+            Kind::Fixed(_) => Err(FileFault::ReadOnly),
+        }
+    }
+}
