@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use wasmtime::{AsContextMut, Caller, Extern, Linker};
+use wasmtime::{AsContextMut, Caller, Extern};
 
 use super::frame::End;
 use super::wasi::{Errno, GuestMemory};
@@ -148,35 +148,28 @@ fn refusal(id: &serde_json::Value, kind: &str, message: &str) -> Vec<u8> {
     json!({"v": 1, "id": id, "ok": false, "error": {"kind": kind, "message": message}}).to_string().into_bytes()
 }
 
-/// Gives a linker `host.call`. `view` finds the guest's door in what its store holds. The answer is
-/// written where the guest's own `host_alloc` says.
+/// What `host.call` does: reads the frame at an address, and writes where the guest's own `host_alloc` says
+/// that the answer may stand. `view` finds the guest's door in what its store holds.
 ///
 /// # Errors
-/// When the linker has it already.
-pub fn add_to_linker<T: Send + 'static>(linker: &mut Linker<T>, view: fn(&mut T) -> &mut Door) -> wasmtime::Result<()> {
-    linker.func_wrap_async(
-        "host",
-        "call",
-        move |mut caller: Caller<'_, T>, (at, length, out, length_out): (u32, u32, u32, u32)| {
-            Box::new(async move {
-                view(caller.data_mut()).count_call()?;
-                let answer = match with_memory(&mut caller, |memory, data| {
-                    memory.bytes(out, 4)?;
-                    memory.bytes(length_out, 4)?;
-                    let door = view(data);
-                    if u64::from(length) > door.frame_bytes() {
-                        return Ok(Ok(refusal(&serde_json::Value::Null, "too_large", "the frame is too long")));
-                    }
-                    Ok(door.answer(memory.bytes(at, length)?))
-                }) {
-                    Ok(answer) => answer?,
-                    Err(_) => return Ok(FAULT),
-                };
-                give(&mut caller, &answer, out, length_out).await
-            })
-        },
-    )?;
-    Ok(())
+/// When a limit is spent, or the guest ends while it makes room.
+pub async fn call<T: Send + 'static>(
+    caller: &mut Caller<'_, T>,
+    view: fn(&mut T) -> &mut Door,
+    (at, length, out, length_out): (u32, u32, u32, u32),
+) -> wasmtime::Result<i32> {
+    view(caller.data_mut()).count_call()?;
+    let answer = with_memory(caller, |memory, data| {
+        memory.bytes(out, 4)?;
+        memory.bytes(length_out, 4)?;
+        let door = view(data);
+        if u64::from(length) > door.frame_bytes() {
+            return Ok(Ok(refusal(&serde_json::Value::Null, "too_large", "the frame is too long")));
+        }
+        Ok(door.answer(memory.bytes(at, length)?))
+    });
+    let Ok(answer) = answer else { return Ok(FAULT) };
+    give(caller, &answer?, out, length_out).await
 }
 
 async fn give<T: Send + 'static>(

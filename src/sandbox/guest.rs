@@ -1,32 +1,39 @@
 //! One instance of the interpreter: made ready ahead of its program, run once, and dropped.
 //!
-//! How a run ended is what the host saw: its own clock, its own limiter, the trap. What the guest says
-//! of itself counts only where the host saw nothing else.
+//! A ready instance has run up to the door and waits there for the program, so that a call pays for little
+//! but its own code. How a run ended is what the host saw: its own clock, its own limiter, the trap. What
+//! the guest says of itself counts only where the host saw nothing else.
+
+mod end;
+mod memory;
+mod output;
 
 use std::fmt;
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
-use wasmtime::{Engine, Instance, InstancePre, Linker, Memory, Module, ResourceLimiter, Store};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
 
-use super::door::{self, Door, Spent};
-use super::files::{FileFault, Files, NodeId, ROOT};
-use super::frame::{End, GuestFile, Outcome, Usage};
-use super::wasi::{self, GuestMemory, Stop, Wasi};
+use self::end::{Stopped, end_of};
+use self::memory::MemoryLimit;
+use self::output::output_files;
+use super::door::{self, Door};
+use super::frame::{End, Outcome, Usage};
+use super::wasi::{self, GuestMemory, Wasi};
 
 /// Epochs until a running guest lets another have its turn.
 const SLICE_EPOCHS: u64 = 1;
 /// Bits of what `turn` returns that hold the status.
 const STATUS_BITS: i32 = 0xff;
-/// Where the guest leaves files for the caller.
-pub const OUTPUT_FOLDER: &str = "output";
 
 /// How a module is entered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A reactor: this source is given to its `turn`.
+    /// A reactor: this source is given to its `turn`. Its first call through the door asks for the program.
     Turn(String),
     /// A command: its `_start` is called, and the program stands in its arguments.
     Start,
@@ -45,12 +52,15 @@ impl fmt::Debug for Template {
 }
 
 /// An instance that waits for its program.
-#[derive(Debug)]
 pub struct Guest {
-    store: Store<State>,
-    instance: Instance,
-    memory: Memory,
-    entry: Entry,
+    program: oneshot::Sender<Program>,
+    living: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Guest").finish_non_exhaustive()
+    }
 }
 
 /// What a program is run with.
@@ -64,40 +74,18 @@ pub struct Program {
     pub output_bytes: u64,
 }
 
-#[derive(Debug)]
 struct State {
     wasi: Wasi,
     door: Door,
     memory: MemoryLimit,
+    /// Until the program has come.
+    waiting: Option<AtTheDoor>,
 }
 
-/// What the host saw of a guest's memory.
-#[derive(Debug)]
-struct MemoryLimit {
-    most: u64,
-    peak: u64,
-    refused: bool,
-}
-
-impl ResourceLimiter for MemoryLimit {
-    fn memory_growing(&mut self, _now: usize, wanted: usize, _most: Option<usize>) -> wasmtime::Result<bool> {
-        let allowed = wanted as u64 <= self.most;
-        self.refused |= !allowed;
-        if allowed {
-            self.peak = self.peak.max(wanted as u64);
-        }
-        Ok(allowed)
-    }
-
-    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
-        self.refused = true;
-        Ok(())
-    }
-
-    /// Tables are of fixed size in the module, and the pool bounds them.
-    fn table_growing(&mut self, _now: usize, _wanted: usize, _most: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(true)
-    }
+/// Where a guest waits for its program.
+struct AtTheDoor {
+    reached: oneshot::Sender<()>,
+    program: oneshot::Receiver<State>,
 }
 
 impl Template {
@@ -106,17 +94,25 @@ impl Template {
     pub fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(engine);
         wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;
-        door::add_to_linker(&mut linker, |state: &mut State| &mut state.door)?;
+        linker.func_wrap_async("host", "call", |mut caller: Caller<'_, State>, arguments: (u32, u32, u32, u32)| {
+            Box::new(async move {
+                await_program(&mut caller).await?;
+                door::call(&mut caller, |state| &mut state.door, arguments).await
+            })
+        })?;
         Ok(Self { linked: linker.instantiate_pre(module)?, entry })
     }
 
-    /// An instance with nothing in it of any program.
+    /// An instance with nothing in it of any program, at the door.
     ///
     /// # Errors
-    /// When the pool is used up, or the module lacks its memory.
+    /// When the pool is used up, the module lacks its memory, or it ends without asking for a program.
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
-        let memory = MemoryLimit { most: u64::MAX, peak: 0, refused: false };
-        let state = State { wasi: Wasi::default(), door: Door::default(), memory };
+        let (reached, at_the_door) = oneshot::channel();
+        let (hand_in, handed_in) = oneshot::channel();
+        let waiting = Some(AtTheDoor { reached, program: handed_in });
+        let memory = MemoryLimit::new(u64::MAX, 0);
+        let state = State { wasi: Wasi::default(), door: Door::default(), memory, waiting };
         let mut store = Store::new(self.linked.module().engine(), state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(SLICE_EPOCHS);
@@ -125,43 +121,80 @@ impl Template {
         let memory = instance
             .get_memory(&mut store, "memory")
             .ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))?;
-        Ok(Guest { store, instance, memory, entry: self.entry.clone() })
+        let entered = Entered { store, instance, memory, entry: self.entry.clone() };
+        let (program, coming) = oneshot::channel();
+        let mut living: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(entered.live(coming, hand_in));
+        tokio::select! {
+            biased;
+            Ok(()) = at_the_door => Ok(Guest { program, living }),
+            outcome = &mut living => {
+                let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
+                Err(wasmtime::Error::msg(format!("it did not ask for a program: {:?} {said}", outcome.end)))
+            }
+        }
     }
 }
 
 impl Guest {
     /// Runs the program to its end. Dropping the future stops it at once.
-    pub async fn run(mut self, program: Program) -> Outcome {
+    pub async fn run(self, program: Program) -> Outcome {
         let begun = Instant::now();
-        let Program { wasi, door, wall_time, memory_bytes, output_bytes } = program;
-        let peak = self.memory.data_size(&self.store) as u64;
-        let refused = peak > memory_bytes;
-        *self.store.data_mut() = State { wasi, door, memory: MemoryLimit { most: memory_bytes, peak, refused } };
-        let mut busy = Duration::ZERO;
-        let end = if refused {
-            End::Memory
-        } else {
-            match timeout(wall_time, measured(self.enter(), &mut busy)).await {
-                Ok(returned) => self.end(returned),
-                Err(_) => End::Timeout,
+        let mut cpu_time = Duration::ZERO;
+        // The other end is in `living`, which lives.
+        let _ = self.program.send(program);
+        let mut outcome = measured(self.living, &mut cpu_time).await;
+        outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..outcome.usage };
+        outcome
+    }
+}
+
+struct Entered {
+    store: Store<State>,
+    instance: Instance,
+    memory: Memory,
+    entry: Entry,
+}
+
+impl Entered {
+    /// From before its program came to after its end.
+    async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Outcome {
+        let mut output_bytes = 0;
+        let stopped = {
+            let mut running = pin!(self.enter());
+            let deadline = async {
+                // Without a program there is no end to waiting: whoever waits drops all of this.
+                let Ok(program) = coming.await else { return std::future::pending().await };
+                output_bytes = program.output_bytes;
+                let wall_time = program.wall_time;
+                let _ = hand_in.send(State::of(program));
+                sleep(wall_time).await;
+            };
+            let mut deadline = pin!(deadline);
+            // The deadline first: it is what hands the program in.
+            tokio::select! {
+                biased;
+                () = &mut deadline => Stopped::Late,
+                returned = &mut running => Stopped::Returned(returned),
             }
         };
-        let State { mut wasi, door, memory } = self.store.into_data();
+        let State { mut wasi, mut door, memory, .. } = self.store.into_data();
+        let mut end = end_of(stopped, door.left.end.take(), memory.refused);
         let (stdout, stderr) = wasi.take_output();
-        let (end, files) = match output_files(wasi.files(), output_bytes) {
-            Ok(files) => (end, files),
-            Err(_) => (End::Output("file_bytes".to_owned()), Vec::new()),
-        };
-        let usage = Usage { wall_time: begun.elapsed(), cpu_time: busy, peak_memory_bytes: memory.peak };
+        let files = output_files(wasi.files(), output_bytes).unwrap_or_else(|_| {
+            // How a run was stopped says more than what it left.
+            if matches!(end, End::Exited { .. } | End::Exception { .. }) {
+                end = End::Output("file_bytes".to_owned());
+            }
+            Vec::new()
+        });
+        let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
         Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage }
     }
 
     /// Calls the module, and gives its exit code.
     async fn enter(&mut self) -> wasmtime::Result<i32> {
         let Entry::Turn(source) = &self.entry else {
-            let start = self.instance.get_typed_func::<(), ()>(&mut self.store, "_start")?;
-            start.call_async(&mut self.store, ()).await?;
-            return Ok(0);
+            return self.start().await;
         };
         let allocate = self.instance.get_typed_func::<u32, u32>(&mut self.store, "host_alloc")?;
         let turn = self.instance.get_typed_func::<(u32, u32), i32>(&mut self.store, "turn")?;
@@ -176,58 +209,60 @@ impl Guest {
         Ok(turn.call_async(&mut self.store, (at, length)).await? & STATUS_BITS)
     }
 
-    fn end(&mut self, returned: wasmtime::Result<i32>) -> End {
-        let state = self.store.data_mut();
-        let end = match returned {
-            Ok(code) => state.door.left.end.take().unwrap_or(End::Exited { code }),
-            Err(error) => match (error.downcast_ref(), error.downcast_ref()) {
-                (Some(Stop::Exit(code)), _) => End::Exited { code: *code },
-                (Some(Stop::RandomBytes), _) => End::Output("random_bytes".to_owned()),
-                (None, Some(Spent(limit))) => End::Output((*limit).to_owned()),
-                (None, None) => End::Trap(error.root_cause().to_string()),
-            },
-        };
-        let recovered = matches!(end, End::Exited { code: 0 } | End::Output(_));
-        if state.memory.refused && !recovered { End::Memory } else { end }
+    /// A command finds its program when it starts, so it waits before.
+    async fn start(&mut self) -> wasmtime::Result<i32> {
+        let start = self.instance.get_typed_func::<(), ()>(&mut self.store, "_start")?;
+        let memory_bytes = self.memory.data_size(&self.store) as u64;
+        if let Some(waiting) = self.store.data_mut().waiting.take() {
+            *self.store.data_mut() = waiting.program(memory_bytes).await?;
+        }
+        start.call_async(&mut self.store, ()).await?;
+        Ok(0)
     }
 }
 
-/// Adds up the time that a future is being polled. On the worker's one thread that is the processor's
-/// time, or a little more where the machine is crowded.
-async fn measured<F: Future>(future: F, busy: &mut Duration) -> F::Output {
-    let mut future = pin!(future);
+impl State {
+    fn of(program: Program) -> Self {
+        let Program { wasi, door, memory_bytes, .. } = program;
+        Self { wasi, door, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }
+    }
+}
+
+impl AtTheDoor {
+    /// # Errors
+    /// When nobody will bring a program, or its limit is less than the guest has already.
+    async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {
+        // Whoever made the guest may have given it up meanwhile, and drops all of this.
+        let _ = self.reached.send(());
+        let mut state = self.program.await?;
+        state.memory = state.memory.beginning_at(memory_bytes)?;
+        Ok(state)
+    }
+}
+
+/// The first call through the door waits there until a program comes, and takes on its limits.
+async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
+    let Some(waiting) = caller.data_mut().waiting.take() else { return Ok(()) };
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
+    let memory_bytes = memory.data_size(&*caller) as u64;
+    *caller.data_mut() = waiting.program(memory_bytes).await?;
+    Ok(())
+}
+
+/// Adds up the processor's time that a future takes.
+async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, cpu_time: &mut Duration) -> F::Output {
     poll_fn(|context| {
-        let begun = Instant::now();
+        let begun = thread_cpu_time();
         let polled = future.as_mut().poll(context);
-        *busy += begun.elapsed();
+        *cpu_time += thread_cpu_time().saturating_sub(begun);
         polled
     })
     .await
 }
 
-/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied.
-fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileFault> {
-    let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
-    let (mut left, mut found, mut folders) = (most, Vec::new(), vec![(String::new(), top)]);
-    while let Some((prefix, folder)) = folders.pop() {
-        for (name, status) in files.list(folder)? {
-            let path = format!("{prefix}{name}");
-            if status.is_folder {
-                folders.push((format!("{path}/"), status.id));
-            } else {
-                left = left.checked_sub(status.length).ok_or(FileFault::NoSpace)?;
-                found.push(GuestFile { path, content: whole(files, status.id, status.length)? });
-            }
-        }
-    }
-    found.sort_by(|one, other| one.path.cmp(&other.path));
-    Ok(found)
-}
-
-fn whole(files: &Files, id: NodeId, length: u64) -> Result<Vec<u8>, FileFault> {
-    let mut content = vec![0; usize::try_from(length).map_err(|_| FileFault::TooLarge)?];
-    files.read(id, 0, &mut content)?;
-    Ok(content)
+fn thread_cpu_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -38,6 +38,9 @@ const MODULE: &str = "wasi_snapshot_preview1";
 /// read into a thousand buffers would outlast any deadline.
 const MAX_TRANSFER_BYTES: u32 = 4 << 20;
 
+/// Drawn by a guest that waits for its program.
+const WAITING_RANDOM_BYTES: u64 = 4 << 10;
+
 type Answer = Result<(), Errno>;
 
 /// Why a call ended the guest.
@@ -158,10 +161,10 @@ impl Wasi {
     }
 }
 
-/// A system with nothing in it, for a guest that waits for its program.
+/// A system with nothing in it, for a guest that waits for its program; it may seed its random numbers.
 impl Default for Wasi {
     fn default() -> Self {
-        let nothing = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: 0 };
+        let nothing = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: WAITING_RANDOM_BYTES };
         Self::with(Files::new(Quota { bytes: 0, nodes: 0 }), Start::default(), nothing)
     }
 }

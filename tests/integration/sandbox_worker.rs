@@ -23,15 +23,21 @@ use tokio::time::timeout;
 /// Longer than anything here takes, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a reactor's `turn` does, by the name of its profile. The program's first byte stands at 4096.
-const TURNS: [(&str, &str); 5] = [
+/// What a reactor does with its program, by the name of its profile.
+const PROGRAMS: [(&str, &str); 8] = [
     ("quick", "(i32.const 0)"),
     ("endless", "(loop (br 0)) (i32.const 0)"),
     // Sleeps for an hour.
     ("asleep", "(call $poll (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 128))"),
     ("broken", "unreachable"),
-    // 0 when this is the first run of this memory, 1 when an earlier run wrote to it.
+    ("recursive", "(call $deep)"),
+    ("greedy", "(loop (br_if 0 (i32.ne (memory.grow (i32.const 1)) (i32.const -1)))) unreachable"),
+    // Exits with what an earlier run of this memory wrote there.
     ("writes", "(i32.load8_u (i32.const 60000)) (i32.store8 (i32.const 60000) (i32.const 1))"),
+    (
+        "chatty",
+        "(loop (drop (call $call (i32.const 256) (i32.const 18) (i32.const 128) (i32.const 132))) (br 0)) (i32.const 0)",
+    ),
 ];
 
 struct Worker {
@@ -42,33 +48,53 @@ struct Worker {
     _files: TempDir,
 }
 
-fn module(turn: &str) -> String {
+/// A reactor that asks for its program, and then does this.
+fn module(program: &str) -> String {
+    reactor(&format!("(drop (call $call (i32.const 256) (i32.const 18) (i32.const 128) (i32.const 132))) {program}"))
+}
+
+fn reactor(turn: &str) -> String {
     format!(
         r#"(module
+            (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll (param i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
             ;; A subscription to the monotonic clock, for 3600 s.
             (data (i32.const 16) "\01")
             (data (i32.const 24) "\00\a0\b8\30\46\03")
+            (data (i32.const 256) "{{\"v\":1,\"op\":\"job\"}}")
             (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
+            (func $deep (result i32) (i32.add (call $deep) (i32.const 1)))
             (func (export "turn") (param i32 i32) (result i32) {turn}))"#
     )
 }
 
-fn prepared(files: &TempDir) -> Prepared {
+fn prepared<'t>(files: &TempDir, kind: Kind, texts: impl IntoIterator<Item = (&'t str, String)>) -> Prepared {
     let engine = engine(Pool::default()).unwrap();
     let folder = CompiledFolder::open(&files.path().join("compiled"), &fingerprint(&engine)).unwrap();
-    let profiles = TURNS.map(|(name, turn)| {
-        let compiled = engine.precompile_module(&wat::parse_str(module(turn)).unwrap()).unwrap();
+    let profiles = texts.into_iter().map(|(name, text)| {
+        let compiled = engine.precompile_module(&wat::parse_str(text).unwrap()).unwrap();
         PreparedProfile { name: name.to_owned(), compiled: folder.store(name, &compiled).unwrap() }
     });
-    Prepared {
-        kind: Kind::Reactor,
-        arguments: vec!["python".to_owned()],
-        environment: [].into(),
-        mounts: Vec::new(),
-        profiles: profiles.into(),
-    }
+    let profiles = profiles.collect();
+    let arguments = vec!["python".to_owned()];
+    Prepared { kind, arguments, environment: [].into(), mounts: Vec::new(), profiles }
+}
+
+fn reactors(files: &TempDir) -> Prepared {
+    prepared(files, Kind::Reactor, PROGRAMS.map(|(name, program)| (name, module(program))))
+}
+
+/// What becomes of a worker that is told this first.
+async fn end_after(frame: &[u8]) -> (Option<i32>, String) {
+    let (mut gateway, child) = spawn();
+    gateway.write_all(frame).await.unwrap();
+    let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn load(interpreter: Prepared) -> Vec<u8> {
+    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 40, data_files: Vec::new() }))).unwrap()
 }
 
 fn spawn() -> (UnixStream, Child) {
@@ -89,12 +115,15 @@ fn spawn() -> (UnixStream, Child) {
 impl Worker {
     async fn start() -> Self {
         let files = TempDir::new().unwrap();
-        let interpreter = prepared(&files);
+        let interpreter = reactors(&files);
+        Self::with(files, interpreter).await
+    }
+
+    async fn with(files: TempDir, interpreter: Prepared) -> Self {
         let (gateway, child) = spawn();
         let (messages, mut gateway) = gateway.into_split();
         let mut messages = Frames::new(messages);
-        let load = Load { interpreter, instances: 40, data_files: Vec::new() };
-        gateway.write_all(&encode(&ToWorker::Load(Box::new(load))).unwrap()).await.unwrap();
+        gateway.write_all(&load(interpreter)).await.unwrap();
         let ready = timeout(PATIENCE, messages.next()).await.unwrap().unwrap();
         let Some(FromWorker::Ready { missing_walls }) = ready else { panic!("{ready:?}") };
         Self { child, messages, gateway, missing_walls, _files: files }
@@ -153,8 +182,14 @@ async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gon
     }
     assert_eq!(worker.run("endless").await.end, End::Timeout);
     assert_eq!(worker.run("asleep").await.end, End::Timeout);
-    assert!(matches!(worker.run("broken").await.end, End::Trap(_)));
-    assert!(matches!(worker.run("nameless").await.end, End::Trap(_)));
+    for profile in ["broken", "recursive", "nameless"] {
+        let end = worker.run(profile).await.end;
+        assert!(matches!(end, End::Trap(_)), "{profile}: {end:?}");
+    }
+    let greedy = worker.run("greedy").await;
+    assert_eq!((greedy.end, greedy.usage.peak_memory_bytes), (End::Memory, 16 << 20));
+    assert_eq!(worker.run("chatty").await.end, End::Output("host_calls".to_owned()));
+    assert_eq!(worker.run("quick").await.end, End::Exited { code: 0 });
     drop(worker.gateway);
     let status = timeout(PATIENCE, worker.child.wait()).await.unwrap().unwrap();
     assert!(status.success(), "{status}");
@@ -209,31 +244,52 @@ async fn what_cannot_be_placed_fails_its_job_alone() {
 }
 
 #[tokio::test]
+async fn a_command_finds_its_program_in_its_arguments() {
+    let files = TempDir::new().unwrap();
+    // Exits with the length of its arguments: `python`, `-c` and the program, each with its end.
+    let command = r#"(module
+        (import "wasi_snapshot_preview1" "args_sizes_get" (func $sizes (param i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+        (memory (export "memory") 1)
+        (func (export "_start")
+            (drop (call $sizes (i32.const 0) (i32.const 4)))
+            (call $exit (i32.load (i32.const 4)))))"#;
+    let interpreter = prepared(&files, Kind::Command, [("base", command.to_owned())]);
+    let mut worker = Worker::with(files, interpreter).await;
+    worker.tell(&ToWorker::Run(Box::new(Job { code: "print(1)".to_owned(), ..job(1, "base") }))).await;
+    let length = "python\0-c\0print(1)\0".len();
+    assert_eq!(worker.done().await.1.end, End::Exited { code: i32::try_from(length).unwrap() });
+}
+
+#[tokio::test]
 async fn a_worker_that_does_not_understand_the_gateway_ends() {
-    let frames = [vec![255; 8], encode(&ToWorker::Cancel(1)).unwrap(), vec![3, 0, 0, 0, 9, 9, 9]];
-    for frame in frames {
-        let (mut gateway, child) = spawn();
-        gateway.write_all(&frame).await.unwrap();
-        let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{frame:?}");
-        assert!(output.stderr.starts_with(b"sekisho: "), "{}", String::from_utf8_lossy(&output.stderr));
+    for frame in [vec![255; 8], encode(&ToWorker::Cancel(1)).unwrap(), vec![3, 0, 0, 0, 9, 9, 9]] {
+        let (code, said) = end_after(&frame).await;
+        assert_eq!(code, Some(1), "{frame:?}");
+        assert!(said.starts_with("sekisho: "), "{said}");
     }
 }
 
 #[tokio::test]
 async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
     let files = TempDir::new().unwrap();
-    let interpreter = prepared(&files);
+    let interpreter = reactors(&files);
     let path = &interpreter.profiles[0].compiled;
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     for bad in [path.clone(), PathBuf::from("/etc/passwd"), files.path().join("missing")] {
         let mut interpreter = interpreter.clone();
         interpreter.profiles[0].compiled = bad;
-        let (mut gateway, child) = spawn();
-        let load = Load { interpreter, instances: 1, data_files: Vec::new() };
-        gateway.write_all(&encode(&ToWorker::Load(Box::new(load))).unwrap()).await.unwrap();
-        let output = timeout(PATIENCE, child.wait_with_output()).await.unwrap().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot be loaded"));
+        let (code, said) = end_after(&load(interpreter)).await;
+        assert_eq!(code, Some(1));
+        assert!(said.contains("cannot be loaded"), "{said}");
     }
+}
+
+#[tokio::test]
+async fn an_interpreter_that_asks_for_no_program_is_not_served() {
+    let files = TempDir::new().unwrap();
+    let interpreter = prepared(&files, Kind::Reactor, [("base", reactor("(i32.const 7)"))]);
+    let (code, said) = end_after(&load(interpreter)).await;
+    assert_eq!(code, Some(1));
+    assert!(said.contains("did not ask for a program"), "{said}");
 }

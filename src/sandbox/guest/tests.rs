@@ -6,10 +6,19 @@ use bytes::Bytes;
 
 use super::*;
 use crate::sandbox::engine::{Pool, engine};
-use crate::sandbox::files::Quota;
+use crate::sandbox::files::{Files, Quota, ROOT};
+use crate::sandbox::frame::GuestFile;
 use crate::sandbox::wasi::{Limits, Start};
 
 const MEMORY_BYTES: u64 = 2 << 20;
+
+/// Frames that a guest sends, and where they stand in its memory.
+const JOB: (u32, &str) = (1024, r#"{"v":1,"op":"job"}"#);
+const DONE: (u32, &str) = (1280, r#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"2"}"#);
+const OUT_OF_MEMORY: (u32, &str) =
+    (1536, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"_ArrayMemoryError","message":"","traceback":""}}"#);
+const WRONG_VALUE: (u32, &str) =
+    (1792, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"ValueError","message":"","traceback":""}}"#);
 
 /// Moves the engine's epoch on, as the worker's ticker does, until it is dropped.
 struct Ticker(Arc<AtomicBool>);
@@ -48,10 +57,20 @@ fn program() -> Program {
     }
 }
 
-/// Runs a reactor whose `turn` does this; addresses from 1024 on are free, a door's answer goes to 4096.
-async fn run(turn: &str, program: Program) -> Outcome {
+fn data((at, text): (u32, &str)) -> String {
+    format!("(data (i32.const {at}) {text:?})")
+}
+
+/// Sends a frame through the door.
+fn send((at, text): (u32, &str)) -> String {
+    format!("(drop (call $call (i32.const {at}) (i32.const {}) (i32.const 512) (i32.const 516)))", text.len())
+}
+
+/// A reactor with this `turn`; addresses up to 512 are free, a door's answer goes to 4096.
+async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
     let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
-    let _ticker = Ticker::new(&engine);
+    let ticker = Ticker::new(&engine);
+    let frames = [JOB, DONE, OUT_OF_MEMORY, WRONG_VALUE].map(data).join(" ");
     let text = format!(
         r#"(module
             (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
@@ -59,39 +78,78 @@ async fn run(turn: &str, program: Program) -> Outcome {
             (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
-            (data (i32.const 1024) "{{\"v\":1,\"op\":\"done\",\"end\":{{\"kind\":\"exited\",\"code\":0}},\"result\":\"2\"}}")
+            {frames}
             (data (i32.const 2048) "\08\08\00\00\02\00\00\00hi")
             (func (export "host_alloc") (param i32) (result i32) (i32.const 4096))
             (func $deep (result i32) (i32.add (call $deep) (i32.const 1)))
             (func (export "turn") (param i32 i32) (result i32) {turn}))"#
     );
     let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
-    let template = Template::new(&engine, &module, Entry::Turn("pass".to_owned())).unwrap();
-    template.guest().await.unwrap().run(program).await
+    (Template::new(&engine, &module, Entry::Turn("pass".to_owned())).unwrap().guest().await, ticker)
+}
+
+/// Runs a reactor that does this once it has its program.
+async fn run(turn: &str, program: Program) -> Outcome {
+    let (guest, _ticker) = guest(&format!("{} {turn}", send(JOB))).await;
+    guest.unwrap().run(program).await
 }
 
 #[tokio::test]
 async fn a_run_ends_as_the_host_saw_it() {
-    let done = "(drop (call $call (i32.const 1024) (i32.const 65) (i32.const 512) (i32.const 516)))";
+    let (done, wrong, no_memory) = (send(DONE), send(WRONG_VALUE), send(OUT_OF_MEMORY));
+    let grow = "(drop (memory.grow (i32.const 64)))";
     let exited = |code| End::Exited { code };
+    let output = |limit: &str| End::Output(limit.to_owned());
     let cases = [
         ("(i32.const 0)".to_owned(), exited(0)),
         ("(i32.const 0x103)".to_owned(), exited(3)),
         ("(call $exit (i32.const 126)) (i32.const 0)".to_owned(), exited(126)),
+        ("(call $exit (i32.const 300)) (i32.const 0)".to_owned(), End::Trap("300 is no exit code".to_owned())),
         (format!("{done} (i32.const 1)"), exited(0)),
         ("(loop (br 0)) (i32.const 0)".to_owned(), End::Timeout),
-        ("(drop (memory.grow (i32.const 64))) (i32.const 1)".to_owned(), End::Memory),
-        (format!("(drop (memory.grow (i32.const 64))) {done} (i32.const 0)"), exited(0)),
-        ("(call $random (i32.const 0) (i32.const 65))".to_owned(), End::Output("random_bytes".to_owned())),
-        (format!("(loop {done} (br 0)) (i32.const 0)"), End::Output("host_calls".to_owned())),
+        ("(call $random (i32.const 0) (i32.const 65))".to_owned(), output("random_bytes")),
+        (format!("(loop {done} (br 0)) (i32.const 0)"), output("host_calls")),
+        // Refused memory is the end of a run only where the run failed by it.
+        (format!("{grow} (i32.const 1)"), End::Memory),
+        (format!("{grow} {no_memory} (i32.const 1)"), End::Memory),
+        (format!("{grow} unreachable"), End::Memory),
+        (format!("{grow} {done} (i32.const 0)"), exited(0)),
     ];
     for (turn, end) in cases {
         assert_eq!(run(&turn, program()).await.end, end, "{turn}");
     }
-    for turn in ["unreachable", "(call $deep)", "(i32.load (i32.const -1))"] {
-        let end = run(turn, program()).await.end;
+    for turn in ["unreachable".to_owned(), format!("{grow} (call $deep)"), "(i32.load (i32.const -1))".to_owned()] {
+        let end = run(&turn, program()).await.end;
         assert!(matches!(end, End::Trap(_)), "{turn}: {end:?}");
     }
+    for turn in [format!("{grow} {wrong} (i32.const 1)"), format!("{no_memory} (i32.const 1)")] {
+        let end = run(&turn, program()).await.end;
+        assert!(matches!(end, End::Exception { .. }), "{turn}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_has_all_its_time_however_long_the_instance_waited() {
+    let (guest, _ticker) = guest(&format!("{} (i32.const 0)", send(JOB))).await;
+    let guest = guest.unwrap();
+    tokio::time::sleep(program().wall_time * 2).await;
+    let outcome = guest.run(program()).await;
+    assert_eq!(outcome.end, End::Exited { code: 0 });
+    assert!(outcome.usage.wall_time < program().wall_time, "{:?}", outcome.usage);
+}
+
+#[tokio::test]
+async fn an_interpreter_that_asks_for_no_program_is_not_used() {
+    for turn in ["(i32.const 0)", "unreachable", "(call $exit (i32.const 0)) (i32.const 0)"] {
+        let fault = guest(turn).await.0.unwrap_err().to_string();
+        assert!(fault.contains("did not ask"), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_below_what_the_interpreter_has_already_is_reported_as_such() {
+    let program = Program { memory_bytes: 1 << 10, ..program() };
+    assert_eq!(run("(i32.const 0)", program).await.end, End::Memory);
 }
 
 #[tokio::test]
