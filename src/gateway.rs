@@ -30,6 +30,7 @@ use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
 use crate::readiness::Readiness;
 use crate::registry::{Registry, Snapshot};
+use crate::sandbox::Sandbox;
 use crate::session::Sessions;
 use crate::sources::Source;
 use crate::sources::builtin::{Builtin, Workspaces};
@@ -50,6 +51,7 @@ pub struct Gateway {
     authenticator: ArcSwap<Authenticator>,
     outbound: Outbound,
     workspaces: Workspaces,
+    sandbox: Arc<Sandbox>,
     /// Beside the built-in tools, which a reload may configure anew.
     sources: Vec<Box<dyn Source>>,
     loader: Loader,
@@ -110,7 +112,8 @@ impl Gateway {
         let wanted = Wanted::of(&config.openapi, &registered);
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
-        let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone());
+        let sandbox = sandbox(&config, &metrics, &readiness)?;
+        let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone(), Arc::clone(&sandbox));
         let snapshot = snapshot(&config, &builtin, &sources, &collections, &metrics)?;
         tell_what_is_broken(&readiness, &none, &collections);
         let authenticator = authenticator(&config, &outbound).await?;
@@ -143,6 +146,7 @@ impl Gateway {
             authenticator: ArcSwap::from_pointee(authenticator),
             outbound,
             workspaces,
+            sandbox,
             sources,
             loader,
             collections: ArcSwap::from_pointee(collections),
@@ -214,11 +218,18 @@ impl Gateway {
         config_file.into_iter().map(Path::to_owned).chain(policies.chain(config.openapi.files()).cloned()).collect()
     }
 
+    /// Looks for the sandbox's interpreter in the background, so that readiness tells whether it is set up.
+    pub fn look_for_interpreter(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.sandbox.look_for_interpreter(gateway.closing.clone()).await });
+    }
+
     /// Ends what runs in the background and writes down what is not yet. Calls are over by now.
     pub async fn close(&self) {
         self.closing.cancel();
         self.background.close();
         self.background.wait().await;
+        self.sandbox.close().await;
         self.usage.flush().await;
         self.store.close().await;
         self.pipeline.settlement.audit.close().await;
@@ -229,12 +240,14 @@ impl Gateway {
         tell_what_needs_a_restart(&running, &config);
         // Who may come in without a key goes by the address really listened on, not by the next one.
         config.server = running.server.clone();
+        config.sandbox = running.sandbox.clone();
         let metrics = &self.pipeline.settlement.metrics;
         let _changing = self.changing.lock().await;
         let before = self.collections.load_full();
         let wanted = Wanted::of(&config.openapi, &self.registered.load());
         let collections = Collections::load(wanted, &config.openapi, &self.loader, Wait::ForAll, &before).await;
-        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone());
+        let sandbox = Arc::clone(&self.sandbox);
+        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
         let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
         let authenticator = authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
@@ -294,13 +307,19 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
     let wanted = Wanted::of(&config.openapi, &BTreeMap::new());
     let none = Collections::default();
     let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none).await;
-    let builtin = Builtin::new(&config.tools, outbound, workspaces(config));
+    let sandbox = sandbox(config, &metrics, &Arc::default())?;
+    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
     let snapshot = snapshot(config, &builtin, &[], &collections, &metrics)?;
     Ok((snapshot, collections))
 }
 
 fn workspaces(config: &Config) -> Workspaces {
     Workspaces::new(config.workspaces_directory(), &config.tools.workspace)
+}
+
+fn sandbox(config: &Config, metrics: &Metrics, readiness: &Arc<Readiness>) -> Result<Arc<Sandbox>, CannotStart> {
+    let sandbox = Sandbox::new(&config.sandbox, metrics.for_sandbox(), Arc::clone(readiness));
+    Ok(Arc::new(sandbox.map_err(in_part("sandbox"))?))
 }
 
 fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
@@ -375,6 +394,7 @@ fn tell_what_needs_a_restart(before: &Config, after: &Config) {
         ("outbound", before.outbound != after.outbound),
         ("audit", before.audit != after.audit),
         ("telemetry", before.telemetry != after.telemetry),
+        ("sandbox", before.sandbox != after.sandbox),
         ("state_directory", before.state_directory != after.state_directory),
         ("tools.workspace", before.tools.workspace != after.tools.workspace),
     ];

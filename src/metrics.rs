@@ -5,6 +5,7 @@
 //! lists of words; a name that names no tool counts as `unknown`.
 
 mod families;
+mod sandbox;
 mod tool;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use crate::call::Stage;
 use crate::error::ErrorCode;
 use crate::record::CallRecord;
 
+pub use self::sandbox::{RunEnd, SandboxMetrics};
 pub use self::tool::ToolMetrics;
 
 /// All metrics of one process.
@@ -69,6 +71,11 @@ impl Metrics {
     /// The metrics of a registered tool; the same ones when it is registered again.
     pub fn for_tool(&self, name: &str) -> Arc<ToolMetrics> {
         Arc::new(ToolMetrics::new(&self.families, name))
+    }
+
+    /// The metrics of the sandbox; the same ones each time.
+    pub fn for_sandbox(&self) -> SandboxMetrics {
+        SandboxMetrics::new(&self.families)
     }
 
     /// The metrics of the breaker of an upstream, until it is forgotten.

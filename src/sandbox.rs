@@ -2,10 +2,13 @@
 //!
 //! Two walls. WebAssembly is the first; the second is a worker process of our own binary with nothing
 //! to reach: no network, no file but the interpreter's, a seccomp filter, resource limits. The gateway
-//! keeps one worker a core ([`pool`]); a worker runs many calls as fibers on one thread ([`worker`]),
-//! since resetting copy-on-write memory in threads of one process scales backwards.
+//! keeps one worker a core (`pool`); a worker runs many calls as fibers on one thread ([`worker`]), since resetting
+//! copy-on-write memory in threads of one process scales backwards.
+//!
+//! A run's way: [`Sandbox::run`] chooses its profile, waits for room (`admission`), and hands it to the
+//! worker with the least to do. What this side does not know is WebAssembly: it counts, waits and carries
+//! frames.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the pool that uses it comes next"))]
 mod admission;
 pub mod compiled;
 pub mod door;
@@ -15,28 +18,246 @@ pub mod frame;
 pub mod guest;
 pub mod interpreter;
 pub mod mounts;
+mod pool;
 pub mod prepare;
 pub mod private;
 mod python;
+mod room;
+mod setup;
 mod walls;
 pub mod wasi;
 pub mod worker;
-#[cfg_attr(not(test), expect(dead_code, reason = "the pool that uses it comes next"))]
 mod worker_process;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
+use tokio_util::sync::CancellationToken;
+
+use self::admission::Admission;
+use self::frame::{End, Job, Outcome};
+use self::interpreter::{Manifest, ManifestFault};
+use self::pool::{COMPONENT, Pool, Start};
+use self::room::{Room, memory_of_run};
+use self::setup::Setup;
 use crate::call::Deadline;
-use crate::error::CallError;
+use crate::config::SandboxConfig;
+use crate::error::{CallError, ErrorCode};
+use crate::metrics::{RunEnd, SandboxMetrics};
+use crate::readiness::Readiness;
 
 /// A run under way: dropped when nobody waits for it, so that dropping it must stop the run.
-pub type Running<'a> = Pin<Box<dyn Future<Output = Result<frame::Outcome, CallError>> + Send + 'a>>;
+pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
 
 /// Whatever runs Python: the sandbox, or a stand-in for it.
 pub trait RunPython: Send + Sync {
-    /// Runs one job for a caller (its [`key`](crate::call::Caller::key)), after a wait for room that ends at
-    /// `deadline`. Fails with `overloaded`, `warming_up` or `sandbox_trap`; how a program ends is no failure.
-    fn run<'a>(&'a self, caller: &'a Arc<str>, job: frame::Job, deadline: Deadline) -> Running<'a>;
+    /// Runs one job for a caller (its [`key`](crate::call::Caller::key)), after a wait for room, and ends before
+    /// `deadline`. Where the job names no profile, its code decides. Fails with `overloaded`, `warming_up`,
+    /// `sandbox_trap`, or `invalid_arguments` for a profile that there is not; how a program ends is no failure.
+    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline) -> Running<'a>;
+}
+
+/// The gateway's side of the sandbox. Nothing is started before the first run.
+pub struct Sandbox {
+    config: SandboxConfig,
+    interpreter: Manifest,
+    admission: Admission,
+    metrics: SandboxMetrics,
+    readiness: Arc<Readiness>,
+    found: ArcSwapOption<Found>,
+    /// Held while somebody looks, so that nobody starts a second pool.
+    looking: tokio::sync::Mutex<()>,
+}
+
+/// What a look for the interpreter found.
+#[derive(Debug)]
+enum Found {
+    Prepared(Pool),
+    Missing,
+}
+
+/// The run ends this long before its call, so that the call's answer says why.
+const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
+
+/// How often an interpreter that was not there is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Sandbox").field("interpreter", &self.interpreter.name).finish_non_exhaustive()
+    }
+}
+
+impl Sandbox {
+    /// Looks at nothing yet: the first run does, or [`look_for_interpreter`](Self::look_for_interpreter).
+    ///
+    /// # Errors
+    /// When the interpreter that the configuration names cannot be one.
+    pub fn new(
+        config: &SandboxConfig,
+        metrics: SandboxMetrics,
+        readiness: Arc<Readiness>,
+    ) -> Result<Self, ManifestFault> {
+        Ok(Self {
+            interpreter: Manifest::chosen(config)?,
+            admission: Admission::new(Room::of(config), metrics.clone()),
+            metrics,
+            readiness,
+            found: ArcSwapOption::empty(),
+            looking: tokio::sync::Mutex::default(),
+            config: config.clone(),
+        })
+    }
+
+    /// What was configured when it was made: a reload does not change it.
+    pub fn config(&self) -> &SandboxConfig {
+        &self.config
+    }
+
+    /// What the interpreter can have imported already, from the lightest to the richest.
+    pub fn profiles(&self) -> Vec<&str> {
+        self.interpreter.profiles.iter().map(|profile| profile.name.as_str()).collect()
+    }
+
+    /// Looks until the interpreter is set up, and says in readiness while it is not.
+    pub async fn look_for_interpreter(&self, closing: CancellationToken) {
+        loop {
+            if let Found::Prepared(_) = *self.look().await {
+                return;
+            }
+            if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the worker processes and waits until they are gone.
+    pub async fn close(&self) {
+        if let Some(Found::Prepared(pool)) = self.found.load().as_deref() {
+            pool.close().await;
+        }
+    }
+
+    async fn look(&self) -> Arc<Found> {
+        let _nobody_else = self.looking.lock().await;
+        if let Some(found) = self.found.load_full().filter(|found| matches!(**found, Found::Prepared(_))) {
+            return found;
+        }
+        let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
+        // Looks at files, and asks the engine what its compiled ones are called.
+        let looked = tokio::task::spawn_blocking(move || setup::look(&config, &interpreter)).await;
+        let found = match looked.unwrap_or_else(|panic| Err(format!("looking for the interpreter failed: {panic}"))) {
+            Ok(setup) => {
+                self.readiness.restore(COMPONENT);
+                Found::Prepared(self.pool_of(setup))
+            }
+            Err(missing) => {
+                self.readiness.degrade(COMPONENT, missing);
+                Found::Missing
+            }
+        };
+        let found = Arc::new(found);
+        self.found.store(Some(Arc::clone(&found)));
+        found
+    }
+
+    fn pool_of(&self, Setup { program, load }: Setup) -> Pool {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        Pool::new(Start {
+            program,
+            load,
+            workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
+            metrics: self.metrics.clone(),
+            readiness: Arc::clone(&self.readiness),
+        })
+    }
+
+    /// The workers, or `warming_up`. The first call looks by itself, when nobody has.
+    async fn pool(&self) -> Result<Pool, CallError> {
+        let found = match self.found.load_full() {
+            Some(found) => found,
+            None => self.look().await,
+        };
+        match &*found {
+            Found::Prepared(pool) => Ok(pool.clone()),
+            Found::Missing => Err(warming_up("the Python interpreter is not set up yet; /readyz says what to do")),
+        }
+    }
+
+    /// The profile that the caller named, else the one that the code's imports ask for.
+    fn choose_profile(&self, job: &mut Job) -> Result<(), CallError> {
+        let profiles = self.profiles();
+        if job.profile.is_empty() {
+            let chosen = self.interpreter.profile_for(&job.code);
+            job.profile = chosen.map(|profile| profile.name.clone()).unwrap_or_default();
+        } else if !profiles.contains(&job.profile.as_str()) {
+            let profiles = profiles.join(", ");
+            let message = format!("`profile`: this interpreter has {profiles}; leave it out to have it chosen");
+            return Err(CallError::new(ErrorCode::InvalidArguments, message));
+        }
+        Ok(())
+    }
+
+    async fn admit_and_run(&self, caller: &Arc<str>, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
+        let pool = self.pool().await?;
+        self.choose_profile(&mut job)?;
+        let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
+        let ticket = self.admission.enter(caller, memory_bytes, deadline).await?;
+        let worker = pool.worker(deadline).await?;
+        // Whatever the waits have taken.
+        job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
+        let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
+        let outcome = worker.run(job, ticket).await;
+        ending.note(&outcome);
+        outcome
+    }
+}
+
+impl RunPython for Sandbox {
+    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline) -> Running<'a> {
+        Box::pin(self.admit_and_run(caller, job, deadline))
+    }
+}
+
+/// Counts a run when it is dropped: one that was not answered was cancelled.
+struct Ending<'a> {
+    metrics: &'a SandboxMetrics,
+    end: RunEnd,
+    cpu_time: Duration,
+}
+
+impl Ending<'_> {
+    fn note(&mut self, outcome: &Result<Outcome, CallError>) {
+        let Ok(outcome) = outcome else {
+            self.end = RunEnd::WorkerDied;
+            return;
+        };
+        self.cpu_time = outcome.usage.cpu_time;
+        self.end = match &outcome.end {
+            End::Exited { .. } => RunEnd::Exited,
+            End::Exception { .. } => RunEnd::Exception,
+            End::Timeout => RunEnd::Timeout,
+            End::Memory => RunEnd::Memory,
+            End::Output(_) => RunEnd::Output,
+            End::Trap(_) => RunEnd::Trap,
+            End::Cancelled => RunEnd::Cancelled,
+        };
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.metrics.run_ended(self.end, self.cpu_time);
+    }
+}
+
+/// The sandbox cannot run anything yet.
+fn warming_up(message: &str) -> CallError {
+    /// Setting an interpreter up takes minutes, starting a worker a tenth of a second.
+    const RETRY_AFTER: Duration = Duration::from_secs(5);
+    CallError::new(ErrorCode::WarmingUp, message).retry_after(RETRY_AFTER)
 }

@@ -145,7 +145,8 @@ impl Gateway {
     /// The tools there would be with these collections.
     fn prepare(&self, collections: Collections) -> Result<Change, CannotStart> {
         let config = self.config.load();
-        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone());
+        let sandbox = Arc::clone(&self.sandbox);
+        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
         let metrics = &self.pipeline.settlement.metrics;
         let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
         Ok(Change { snapshot, collections })

@@ -2,7 +2,9 @@
 
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Counter, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 macro_rules! families {
     ($($(#[doc = $help:literal])+ $field:ident: $kind:ty = $name:literal { $($label:ident),* } $(in $buckets:ident)?,)+) => {
@@ -73,6 +75,18 @@ families! {
     policy_last_reload_successful: IntGauge = "policy_last_reload_successful" {},
     /// Stored replies given again for an idempotency key.
     idempotent_replays: IntCounter = "idempotent_replays_total" {},
+    /// Sandboxed runs that are over, by how they ended.
+    sandbox_runs: IntCounterVec = "sandbox_runs_total" { end },
+    /// Processor time that sandboxed programs have used.
+    sandbox_cpu: Counter = "sandbox_cpu_seconds_total" {},
+    /// Sandboxed runs that live now, those among them that were cancelled and have not stopped yet.
+    sandbox_live: IntGauge = "sandbox_runs_live" {},
+    /// Sandboxed runs that wait for room.
+    sandbox_queued: IntGauge = "sandbox_runs_queued" {},
+    /// Worker processes of the sandbox that are ready.
+    sandbox_workers: IntGauge = "sandbox_workers_ready" {},
+    /// Worker processes of the sandbox that died, or had to be ended.
+    sandbox_workers_lost: IntCounter = "sandbox_workers_lost_total" {},
     /// Always 1; its labels say what runs.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }
@@ -120,6 +134,7 @@ macro_rules! family {
     };
 }
 
+family!(Counter, "counter", |opts, _buckets, _labels| Self::with_opts(opts));
 family!(IntCounter, "counter", |opts, _buckets, _labels| Self::with_opts(opts));
 family!(IntCounterVec, "counter", |opts, _buckets, labels| Self::new(opts, labels));
 family!(IntGauge, "gauge", |opts, _buckets, _labels| Self::with_opts(opts));

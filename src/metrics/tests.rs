@@ -109,6 +109,12 @@ const MOVES: &[Move] = &[
     (|m, _| m.policy_reloaded(false), "policy_reloads_total{result=\"rejected\"}"),
     (|m, _| m.policy_reloaded(true), "policy_last_reload_successful"),
     (|m, _| m.idempotent_replay(), "idempotent_replays_total"),
+    (|m, _| m.for_sandbox().run_ended(RunEnd::Timeout, Duration::from_secs(1)), "sandbox_runs_total{end=\"timeout\"}"),
+    (|m, _| m.for_sandbox().run_ended(RunEnd::Exited, Duration::from_secs(1)), "sandbox_cpu_seconds_total"),
+    (|m, _| m.for_sandbox().occupied(1, 0), "sandbox_runs_live"),
+    (|m, _| m.for_sandbox().occupied(0, 1), "sandbox_runs_queued"),
+    (|m, _| m.for_sandbox().workers_ready(1), "sandbox_workers_ready"),
+    (|m, _| m.for_sandbox().worker_lost(), "sandbox_workers_lost_total"),
     (|_, _| {}, "build_info"),
 ];
 

@@ -6,25 +6,17 @@
 //! full, the newest run of whoever waits with the most makes room for somebody with fewer.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
+use super::room::Room;
 use crate::call::Deadline;
 use crate::error::{CallError, ErrorCode};
-
-/// What there is room for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
-    /// Live at once, over all workers.
-    pub(super) instances: usize,
-    /// All runs together.
-    pub(super) memory_bytes: u64,
-    /// Runs that may wait.
-    pub(super) max_queued: usize,
-}
+use crate::metrics::SandboxMetrics;
 
 /// The door before the workers. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,6 +28,13 @@ pub(super) struct Admission {
 struct Shared {
     room: Room,
     state: Mutex<State>,
+    metrics: SandboxMetrics,
+}
+
+/// The state while it is looked at; its numbers become the gauges' afterwards.
+struct Locked<'a> {
+    state: MutexGuard<'a, State>,
+    metrics: &'a SandboxMetrics,
 }
 
 /// Proof of admission; gives the room back on drop.
@@ -72,8 +71,8 @@ struct Place<'a> {
 }
 
 impl Admission {
-    pub(super) fn new(room: Room) -> Self {
-        Self { shared: Arc::new(Shared { room, state: Mutex::default() }) }
+    pub(super) fn new(room: Room, metrics: SandboxMetrics) -> Self {
+        Self { shared: Arc::new(Shared { room, state: Mutex::default(), metrics }) }
     }
 
     /// Lets one run in, after a wait in the queue if need be.
@@ -117,7 +116,8 @@ impl Admission {
         }
     }
 
-    /// Runs live and waiting, for the gauges and for tests.
+    /// Runs live and waiting.
+    #[cfg(test)]
     pub(super) fn in_use(&self) -> (usize, usize) {
         let state = self.shared.lock();
         (state.live, state.queued)
@@ -125,8 +125,8 @@ impl Admission {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Locked<'_> {
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), metrics: &self.metrics }
     }
 
     fn ticket(self: &Arc<Self>, state: &mut State, memory_bytes: u64) -> Ticket {
@@ -148,6 +148,26 @@ impl Shared {
         for (admit, ticket) in admitted {
             drop(admit.send(ticket));
         }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.metrics.occupied(self.state.live, self.state.queued);
     }
 }
 
@@ -249,7 +269,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn admission(instances: usize, mib: u64, max_queued: usize) -> Admission {
-        Admission::new(Room { instances, memory_bytes: mib * MIB, max_queued })
+        Admission::new(Room { instances, memory_bytes: mib * MIB, max_queued }, SandboxMetrics::for_tests())
     }
 
     fn soon() -> Deadline {

@@ -13,15 +13,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::ChildStderr;
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
-use super::frame::{FromWorker, Job, JobId, Outcome, ToWorker};
+use super::frame::{Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
 use crate::error::{CallError, ErrorCode};
 
 /// How a worker is started.
@@ -65,9 +66,6 @@ struct UnderWay<'a> {
 /// A worker maps its interpreter in some milliseconds; one that takes this long is stuck.
 const READY_WITHIN: Duration = Duration::from_secs(10);
 
-/// Frames carry files and images of one run. A worker that announces more has been taken over.
-const MAX_FRAME_BYTES: usize = 256 << 20;
-
 /// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
 /// room of the job is only had back by ending the worker.
 const STOPPED_WITHIN: Duration = Duration::from_secs(2);
@@ -77,18 +75,19 @@ const MAX_LOGGED_BYTES: u64 = 16 << 10;
 
 impl Worker {
     /// Starts a worker, tells it what it will run, and waits until it says that it is ready. `load` is the
-    /// frame of a [`ToWorker::Load`], [encoded](encode) once for all workers.
+    /// frame of a [`ToWorker::Load`], encoded once for all workers.
     ///
     /// # Errors
     /// Why it could not be started, for the log.
     pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, String> {
-        let (mut stream, mut child) = spawn(program).map_err(|error| format!("{}: {error}", program.file.display()))?;
+        let (stream, mut child) = spawn(program).map_err(|error| format!("{}: {error}", program.file.display()))?;
+        let (incoming, mut sending) = stream.into_split();
+        let mut incoming = Frames::new(incoming);
         let greeting = timeout(READY_WITHIN, async {
-            stream.write_all(load).await?;
-            read(&mut stream).await
-        })
-        .await;
-        let missing_walls = match greeting {
+            sending.write_all(load).await?;
+            next(&mut incoming).await
+        });
+        let missing_walls = match greeting.await {
             Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
             Ok(Ok(FromWorker::Done(..))) => return Err("the worker answered before it was asked".into()),
             Ok(Err(error)) => return Err(format!("the worker ended before it was ready: {error}")),
@@ -108,7 +107,7 @@ impl Worker {
         };
         tokio::spawn(async move {
             let end = tokio::select! {
-                end = converse(stream, queue, &jobs) => end,
+                end = converse(incoming, sending, queue, &jobs) => end,
                 () = stop.notified() => Ok(()),
             };
             // Before its jobs are given up, so that nothing of them is left when their room is taken again.
@@ -220,15 +219,14 @@ fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
 
 /// Carries frames both ways until either side is gone, or the worker is stuck.
 async fn converse(
-    stream: UnixStream,
+    mut incoming: Frames<OwnedReadHalf>,
+    mut sending: OwnedWriteHalf,
     mut queue: mpsc::UnboundedReceiver<ToWorker>,
     jobs: &Jobs,
 ) -> std::io::Result<()> {
-    let (incoming, mut outgoing) = stream.into_split();
-    let mut incoming = BufReader::new(incoming);
     let listening = async {
         loop {
-            match read(&mut incoming).await? {
+            match next(&mut incoming).await? {
                 FromWorker::Done(id, outcome) => jobs.answer(id, *outcome),
                 FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
             }
@@ -236,7 +234,7 @@ async fn converse(
     };
     let telling = async {
         while let Some(message) = queue.recv().await {
-            outgoing.write_all(&encode(&message)?).await?;
+            sending.write_all(&encode(&message)?).await?;
         }
         Ok(())
     };
@@ -265,34 +263,14 @@ async fn log(mut stderr: ChildStderr) {
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }
 
-async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> std::io::Result<FromWorker> {
-    let length = stream.read_u32_le().await? as usize;
-    if length > MAX_FRAME_BYTES {
-        return Err(std::io::Error::other(format!("a frame of {length} bytes was announced")));
-    }
-    // Grows with what really comes, not with what was announced.
-    let mut frame = Vec::new();
-    stream.take(length as u64).read_to_end(&mut frame).await?;
-    if frame.len() < length {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
-    postcard::from_bytes(&frame).map_err(std::io::Error::other)
+/// The next message; a worker says nothing more only when it is gone.
+async fn next(incoming: &mut Frames<OwnedReadHalf>) -> std::io::Result<FromWorker> {
+    incoming.next().await?.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
-/// A message as it is sent.
-///
-/// # Errors
-/// When it is longer than a frame can be.
-pub(super) fn encode(message: &ToWorker) -> std::io::Result<Vec<u8>> {
-    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(std::io::Error::other)?;
-    let length = u32::try_from(frame.len() - 4).map_err(std::io::Error::other)?;
-    frame[..4].copy_from_slice(&length.to_le_bytes());
-    Ok(frame)
-}
-
-pub(super) fn worker_died() -> CallError {
+fn worker_died() -> CallError {
     CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code died; nothing of the run is left")
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

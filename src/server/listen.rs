@@ -58,6 +58,7 @@ impl Listening {
 /// Serves until `shutdown` resolves, then lets calls in flight finish within the grace period.
 pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
     let config = gateway.config();
+    gateway.look_for_interpreter();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);
     let calls = connections.accept(&listening.calls, Edge::new(super::router(gateway), config.server.is_loopback()));

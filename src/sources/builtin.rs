@@ -6,22 +6,24 @@ mod file_list;
 mod file_read;
 mod file_write;
 mod json_query;
-#[cfg_attr(not(test), expect(dead_code, reason = "the sandbox that it is offered with comes next"))]
 mod python_executor;
 mod side_thread;
 mod web_fetch;
 mod web_search;
 mod workspace;
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 
 pub use self::workspace::Workspaces;
 
-use super::{Offer, Source};
+use super::{Offer, Source, ToolDefinition};
 use crate::call::Arguments;
 use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use crate::error::{CallError, ErrorCode};
 use crate::outbound::Outbound;
+use crate::sandbox::{RunPython, Sandbox};
 
 /// The tools that travel with the binary.
 #[derive(Debug, Clone)]
@@ -30,12 +32,21 @@ pub struct Builtin {
     web_search: WebSearchConfig,
     outbound: Outbound,
     workspaces: Workspaces,
+    sandbox: Arc<Sandbox>,
 }
 
 impl Builtin {
     /// `workspaces` is where the file tools work; shared with whoever deletes those of forgotten sessions.
-    pub fn new(config: &ToolsConfig, outbound: Outbound, workspaces: Workspaces) -> Self {
-        Self { web_fetch: config.web_fetch.clone(), web_search: config.web_search.clone(), outbound, workspaces }
+    pub fn new(config: &ToolsConfig, outbound: Outbound, workspaces: Workspaces, sandbox: Arc<Sandbox>) -> Self {
+        let (web_fetch, web_search) = (config.web_fetch.clone(), config.web_search.clone());
+        Self { web_fetch, web_search, outbound, workspaces, sandbox }
+    }
+}
+
+impl Builtin {
+    fn python_executor(&self) -> ToolDefinition {
+        let run = Arc::clone(&self.sandbox) as Arc<dyn RunPython>;
+        python_executor::definition(self.sandbox.config(), &self.sandbox.profiles(), run)
     }
 }
 
@@ -53,6 +64,7 @@ impl Source for Builtin {
             Ok(file_read::definition(&self.workspaces)),
             Ok(file_write::definition(&self.workspaces)),
             Ok(json_query::definition()),
+            Ok(self.python_executor()),
             web_fetch::definition(&self.web_fetch, &self.outbound),
             web_search::definition(&self.web_search, &self.outbound),
         ] {

@@ -39,6 +39,10 @@ impl TestApp {
 
     pub(crate) async fn in_directory(directory: TempDir, yaml: &str) -> Self {
         let config = config(&directory, yaml);
+        Self::with_config(directory, config).await
+    }
+
+    pub(crate) async fn with_config(directory: TempDir, config: Config) -> Self {
         let listening = Listening::bind(&config.server).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
         let sources: Vec<Box<dyn Source>> = vec![Box::new(TestTools)];
@@ -95,6 +99,16 @@ pub(crate) async fn answer(request: RequestBuilder) -> (StatusCode, Value) {
     (status, body)
 }
 
+/// What is degraded beside the sandbox, which is so until its interpreter is set up.
+pub(crate) async fn degraded(app: &TestApp) -> Value {
+    let (_, mut body) = answer(app.get("/readyz")).await;
+    let mut degraded = body["degraded"].take();
+    if let Some(degraded) = degraded.as_object_mut() {
+        degraded.remove("sandbox");
+    }
+    degraded
+}
+
 /// The code of a refused or failed call.
 pub(crate) fn code(reply: &Value) -> &str {
     reply["error_info"]["code"].as_str().unwrap_or_else(|| panic!("no error code in {reply}"))
@@ -106,6 +120,7 @@ pub(crate) fn config(directory: &TempDir, yaml: &str) -> Config {
     let mut config = Config::load(Some(&file), &environment()).unwrap_or_else(|faults| panic!("{faults:?}"));
     config.state_directory = Some(directory.path().join("state"));
     config.server.listen.set_port(0);
+    config.sandbox.program = Some(env!("CARGO_BIN_EXE_sekisho").into());
     config
 }
 

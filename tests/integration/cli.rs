@@ -9,7 +9,13 @@ use tempfile::TempDir;
 pub(crate) fn sekisho(directory: &TempDir) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sekisho"));
     command.env_clear().env("SEKISHO_STATE_DIRECTORY", directory.path().join("state")).current_dir(directory.path());
+    command.envs(cache());
     command
+}
+
+/// Where the interpreter stands: all of the machine's environment that a test passes on.
+pub(crate) fn cache() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
+    ["HOME", "XDG_CACHE_HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
 }
 
 fn run(directory: &TempDir, arguments: &[&str]) -> Output {

@@ -25,7 +25,7 @@ const MAX_INPUT_FILES: usize = 64;
 const MAX_PATH_CHARACTERS: usize = 200;
 
 /// Files and folders of one run, and those open at once.
-const MAX_FILES: u32 = 1_000;
+const MAX_FILES: u32 = 8_192;
 const MAX_OPEN_FILES: u32 = 64;
 
 /// A generator is seeded with 32 bytes; this is room for keys and samples, not a drain on the host.
@@ -34,18 +34,15 @@ const MAX_RANDOM_BYTES: u64 = 16 << 20;
 /// Of one run, the harness's own among them.
 const MAX_HOST_CALLS: u32 = 1_000;
 
-/// The run ends this long before its call, so that the call's answer says why.
-const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
-
 /// Fairness between callers is the sandbox's own: what waits, waits in its queue and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
-/// `run` is what runs a job, the sandbox or, in tests, something in its place.
-pub(super) fn definition(config: &SandboxConfig, run: Arc<dyn RunPython>) -> ToolDefinition {
+/// `run` is what runs a job, the sandbox or, in tests, something in its place; `profiles` are its interpreter's.
+pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn RunPython>) -> ToolDefinition {
     ToolDefinition {
         metadata: Metadata {
             name: "python_executor".into(),
-            description: DESCRIPTION.into(),
+            description: if profiles.len() > 1 { DESCRIPTION } else { DESCRIPTION_OF_PLAIN }.into(),
             category: "code".into(),
             rate_limit: 60, // E49
             timeout_seconds: config.timeout_seconds,
@@ -56,7 +53,7 @@ pub(super) fn definition(config: &SandboxConfig, run: Arc<dyn RunPython>) -> Too
             max_concurrent: Some(MAX_CONCURRENT),
             ..Metadata::default()
         },
-        parameters: parameters(config),
+        parameters: parameters(config, profiles),
         output_schema: Some(output_schema()),
         executor: Arc::new(PythonExecutor { config: config.clone(), run }),
     }
@@ -67,7 +64,12 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
                            `result`, open matplotlib figures as `images`, and files written under /output as `files`. \
                            Files sent along stand under /input.";
 
-fn parameters(config: &SandboxConfig) -> Value {
+/// Of an interpreter of the operator's own, whose packages we do not know.
+const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without network. Nothing is kept between calls. \
+                                    The value of the last expression comes back as `result`, and files written under \
+                                    /output as `files`. Files sent along stand under /input.";
+
+fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -94,9 +96,10 @@ fn parameters(config: &SandboxConfig) -> Value {
             },
             "profile": {
                 "type": "string",
-                "enum": ["base", "data", "plot"],
-                "description": "What is imported already: data has numpy and pandas, plot matplotlib too. \
-                                Chosen by the code's imports when left out; every profile can import everything."
+                "enum": profiles,
+                "description": "What is imported already: of base, data and plot, data has numpy and pandas, plot \
+                                matplotlib too. Chosen by the code's imports when left out; every profile can import \
+                                everything."
             },
             "timeout_seconds": {
                 "type": "number", "exclusiveMinimum": 0, "maximum": config.timeout_seconds,
@@ -154,9 +157,9 @@ struct PythonExecutor {
 impl Executor for PythonExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
-            let job = self.job(&attempt, read_arguments(arguments)?)?;
+            let job = self.job(&attempt, &read_arguments(arguments)?)?;
             let outcome = self.run.run(&attempt.call.caller.key, job, attempt.deadline).await?;
-            answer(outcome)
+            answer(&outcome)
         })
     }
 
@@ -184,16 +187,18 @@ struct InputFile<'a> {
 }
 
 impl PythonExecutor {
-    fn job(&self, attempt: &Attempt<'_>, request: Request<'_>) -> Result<Job, CallError> {
-        let left = attempt.deadline.remaining().saturating_sub(TIME_TO_ANSWER);
+    fn job(&self, attempt: &Attempt<'_>, request: &Request<'_>) -> Result<Job, CallError> {
+        let left = attempt.deadline.remaining();
         let asked = request.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let files = request.files.iter().enumerate().map(|(index, file)| file.read(index));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        self.check_places(&files)?;
         Ok(Job {
             id: 0,
             profile: request.profile.unwrap_or_default().to_owned(),
             code: request.code.to_owned(),
             stdin: request.stdin.into(),
-            files: files.collect::<Result<_, _>>()?,
+            files,
             limits: JobLimits {
                 wall_time: asked.map_or(left, |asked| asked.min(left)),
                 memory_bytes: attempt.memory_limit_bytes as u64,
@@ -207,43 +212,57 @@ impl PythonExecutor {
             },
         })
     }
+
+    /// No file may stand where another does, or in the place of its folder; the operator's were there first.
+    fn check_places(&self, files: &[GuestFile]) -> Result<(), CallError> {
+        let data_files = self.config.data_files.iter().filter_map(|path| path.file_name()?.to_str());
+        let mut taken: Vec<&str> = data_files.collect();
+        let is_inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+        for (index, file) in files.iter().enumerate() {
+            let path = file.path.as_str();
+            if taken.iter().any(|other| path == *other || is_inside(path, other) || is_inside(other, path)) {
+                return Err(wrong(index, "path", "uniqueItems", "stands where another file does; rename one of them"));
+            }
+            taken.push(path);
+        }
+        Ok(())
+    }
+}
+
+fn wrong(index: usize, field: &str, rule: &str, message: &str) -> CallError {
+    let path = format!("/files/{index}/{field}");
+    let error = CallError::new(ErrorCode::InvalidArguments, format!("`{path}`: {message}"));
+    error.with_detail(Detail { path, rule: rule.into(), message: message.into() })
 }
 
 impl InputFile<'_> {
     fn read(&self, index: usize) -> Result<GuestFile, CallError> {
-        let wrong = |field: &str, rule: &str, message: &str| {
-            let path = format!("/files/{index}/{field}");
-            CallError::new(ErrorCode::InvalidArguments, format!("`{path}`: {message}")).with_detail(Detail {
-                path,
-                rule: rule.into(),
-                message: message.into(),
-            })
-        };
         let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
         if !self.path.split('/').all(plain) {
-            return Err(wrong("path", "path", "is not a path below /input; write it like data/table.csv"));
+            return Err(wrong(index, "path", "path", "is not a path below /input; write it like data/table.csv"));
         }
         let content = match (self.text, self.content_base64) {
             (Some(text), None) => text.as_bytes().to_vec(),
             (None, Some(encoded)) => {
-                BASE64.decode(encoded).map_err(|_| wrong("content_base64", "base64", "is not base64 (RFC 4648)"))?
+                let decoded = BASE64.decode(encoded);
+                decoded.map_err(|_| wrong(index, "content_base64", "base64", "is not base64 (RFC 4648)"))?
             }
-            _ => return Err(wrong("text", "oneOf", "give either `text` or `content_base64`")),
+            _ => return Err(wrong(index, "text", "oneOf", "give either `text` or `content_base64`")),
         };
         Ok(GuestFile { path: self.path.to_owned(), content })
     }
 }
 
 /// Success, or the error that the run's end is, with what it had produced.
-fn answer(outcome: Outcome) -> Result<ToolOutput, CallError> {
+fn answer(outcome: &Outcome) -> Result<ToolOutput, CallError> {
     let exit_code = match &outcome.end {
         End::Exited { code } => Some(*code),
         End::Exception { .. } => Some(1),
         _ => None,
     };
-    let metadata = metadata(&outcome);
-    let value = output(&outcome, exit_code, &metadata)?;
-    match failure(&outcome) {
+    let metadata = metadata(outcome);
+    let value = output(outcome, exit_code, &metadata)?;
+    match failure(outcome) {
         None => Ok(ToolOutput { value, metadata, ..ToolOutput::default() }),
         Some(error) => Err(error.with_output(value)),
     }

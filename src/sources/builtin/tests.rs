@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::{OutboundConfig, SessionConfig, WorkspaceConfig};
+use crate::config::{OutboundConfig, SandboxConfig, SessionConfig, WorkspaceConfig};
+use crate::metrics::Metrics;
 use crate::session::Sessions;
 use crate::sources::{Attempt, ToolDefinition};
 
@@ -42,7 +43,9 @@ async fn run_within(tool: &ToolDefinition, call: &CallContext, arguments: Value)
 fn builtin() -> Builtin {
     let config = ToolsConfig::default();
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
-    Builtin::new(&config, outbound, Workspaces::new("/nonexistent".into(), &config.workspace))
+    let metrics = Metrics::new("test").unwrap().for_sandbox();
+    let sandbox = Sandbox::new(&SandboxConfig::default(), metrics, Arc::default()).unwrap();
+    Builtin::new(&config, outbound, Workspaces::new("/nonexistent".into(), &config.workspace), Arc::new(sandbox))
 }
 
 #[test]
@@ -58,7 +61,7 @@ fn every_tool_describes_itself_fully() {
         }
         jsonschema::meta::validate(&tool.parameters).unwrap();
         jsonschema::meta::validate(tool.output_schema.as_ref().unwrap()).unwrap();
-        assert!(tool.metadata.timeout_seconds <= 30, "{name}");
+        assert!(tool.metadata.timeout_seconds <= 60, "{name}");
     }
 }
 
@@ -86,6 +89,7 @@ fn what_a_policy_goes_by_is_said_of_each_tool() {
     - "file_read [files] 60/min idempotent session_aware"
     - "file_write [files] 60/min dangerous session_aware"
     - "json_query [data] 600/min idempotent"
+    - "python_executor [code] 60/min "
     - "web_fetch [web] 60/min idempotent"
     "#);
 }

@@ -20,6 +20,10 @@ impl RunPython for StandIn {
     }
 }
 
+fn config() -> SandboxConfig {
+    SandboxConfig { data_files: vec!["/data/rates.csv".into()], ..SandboxConfig::default() }
+}
+
 fn outcome(end: End) -> Outcome {
     Outcome {
         end,
@@ -39,7 +43,7 @@ fn outcome(end: End) -> Outcome {
 /// What the tool answers, and the job that it made.
 async fn execute(outcome: Outcome, arguments: Value) -> (Result<ToolOutput, CallError>, Option<Job>) {
     let stand_in = Arc::new(StandIn { outcome, job: Mutex::default() });
-    let tool = definition(&SandboxConfig::default(), stand_in.clone());
+    let tool = definition(&config(), &["base", "data", "plot"], stand_in.clone());
     let call = CallContext::new("python_executor", Arc::new(Caller::anonymous()), Via::Rest);
     let attempt = Attempt {
         call: &call,
@@ -142,9 +146,30 @@ async fn files_that_would_leave_input_or_are_not_base64_run_nothing() {
         (json!({"path": "a"}), "/files/0/text"),
     ];
     for (file, place) in wrong {
-        let (answer, job) = execute(outcome(End::Timeout), json!({"code": "1", "files": [file]})).await;
-        let error = answer.unwrap_err();
-        assert_eq!((error.code(), error.details()[0].path.as_str()), (ErrorCode::InvalidArguments, place));
-        assert!(job.is_none());
+        refuses(json!([file]), place).await;
     }
+}
+
+#[tokio::test]
+async fn no_file_stands_in_another_ones_place() {
+    let file = |path: &str| json!({"path": path, "text": ""});
+    let clashes = [
+        json!([file("a"), file("a")]),
+        json!([file("a"), file("a/b")]),
+        json!([file("a/b/c"), file("a/b")]),
+        json!([file("b"), file("rates.csv")]),
+    ];
+    for files in clashes {
+        refuses(files, "/files/1/path").await;
+    }
+    let beside = json!({"code": "1", "files": [file("a"), file("ab"), file("c/a"), file("c/b")]});
+    assert_eq!(execute(outcome(End::Exited { code: 0 }), beside).await.1.unwrap().files.len(), 4);
+}
+
+/// Nothing runs, and the place of the fault is told.
+async fn refuses(files: Value, place: &str) {
+    let (answer, job) = execute(outcome(End::Timeout), json!({"code": "1", "files": files})).await;
+    let error = answer.unwrap_err();
+    assert_eq!((error.code(), error.details()[0].path.as_str()), (ErrorCode::InvalidArguments, place));
+    assert!(job.is_none());
 }

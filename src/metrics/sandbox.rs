@@ -1,0 +1,105 @@
+//! What the sandbox is counted by.
+
+use std::time::Duration;
+
+use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge};
+
+use super::families::Families;
+
+/// The gauges and counters of the sandbox. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct SandboxMetrics {
+    runs: IntCounterVec,
+    cpu: Counter,
+    live: IntGauge,
+    queued: IntGauge,
+    workers: IntGauge,
+    workers_lost: IntCounter,
+}
+
+/// How a sandboxed run ended: the values of the label `end`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunEnd {
+    Exited,
+    Exception,
+    Timeout,
+    Memory,
+    Output,
+    Trap,
+    Cancelled,
+    WorkerDied,
+}
+
+impl RunEnd {
+    const ALL: [Self; 8] = [
+        Self::Exited,
+        Self::Exception,
+        Self::Timeout,
+        Self::Memory,
+        Self::Output,
+        Self::Trap,
+        Self::Cancelled,
+        Self::WorkerDied,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Exception => "exception",
+            Self::Timeout => "timeout",
+            Self::Memory => "memory",
+            Self::Output => "output",
+            Self::Trap => "trap",
+            Self::Cancelled => "cancelled",
+            Self::WorkerDied => "worker_died",
+        }
+    }
+}
+
+impl SandboxMetrics {
+    pub(super) fn new(families: &Families) -> Self {
+        for end in RunEnd::ALL {
+            families.sandbox_runs.with_label_values(&[end.as_str()]);
+        }
+        Self {
+            runs: families.sandbox_runs.clone(),
+            cpu: families.sandbox_cpu.clone(),
+            live: families.sandbox_live.clone(),
+            queued: families.sandbox_queued.clone(),
+            workers: families.sandbox_workers.clone(),
+            workers_lost: families.sandbox_workers_lost.clone(),
+        }
+    }
+
+    /// Counts one run that is over, with the processor time that is known of it.
+    pub fn run_ended(&self, end: RunEnd, cpu_time: Duration) {
+        self.runs.with_label_values(&[end.as_str()]).inc();
+        self.cpu.inc_by(cpu_time.as_secs_f64());
+    }
+
+    /// How many runs live and wait now.
+    pub fn occupied(&self, live: usize, queued: usize) {
+        self.live.set(as_gauge(live));
+        self.queued.set(as_gauge(queued));
+    }
+
+    pub fn workers_ready(&self, workers: usize) {
+        self.workers.set(as_gauge(workers));
+    }
+
+    pub fn worker_lost(&self) {
+        self.workers_lost.inc();
+    }
+}
+
+fn as_gauge(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+impl SandboxMetrics {
+    /// Of a registry that nobody reads.
+    pub(crate) fn for_tests() -> Self {
+        super::Metrics::new("test").unwrap().for_sandbox()
+    }
+}

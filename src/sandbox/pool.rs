@@ -1,0 +1,208 @@
+//! The worker processes: started with the first job, each replaced as soon as it is gone.
+//!
+//! One task keeps one worker. A worker that cannot even start is tried again at growing intervals, and
+//! the reason stands in readiness.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::warming_up;
+use super::worker_process::{Program, Worker};
+use crate::call::Deadline;
+use crate::error::CallError;
+use crate::metrics::SandboxMetrics;
+use crate::readiness::Readiness;
+
+/// Workers of one program. Cheap to clone; [`close`](Self::close) ends them.
+#[derive(Debug, Clone)]
+pub(super) struct Pool {
+    shared: Arc<Shared>,
+}
+
+/// What each worker is started with.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) program: Program,
+    /// The first frame each worker is sent.
+    pub(super) load: Vec<u8>,
+    pub(super) workers: usize,
+    pub(super) metrics: SandboxMetrics,
+    pub(super) readiness: Arc<Readiness>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    start: Start,
+    is_started: AtomicBool,
+    standing: watch::Sender<Standing>,
+    closing: CancellationToken,
+    keepers: TaskTracker,
+}
+
+/// The workers as they stand.
+#[derive(Debug, Default)]
+struct Standing {
+    ready: Vec<Arc<Worker>>,
+    /// Why the latest start failed, when no later one went well.
+    failure: Option<String>,
+}
+
+/// In `/readyz`: the sandbox itself, and walls that this kernel cannot build.
+pub(super) const COMPONENT: &str = "sandbox";
+const WALLS: &str = "sandbox_walls";
+
+/// A call waits so long for the first worker, or for one in the place of a dead one, before it is told to come
+/// again. A start takes a tenth of a second on a machine that is not overloaded.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between two starts that failed: doubled from the first to the second.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A worker that is gone sooner than this counts as one that could not start.
+const SHORT_LIFE: Duration = Duration::from_millis(500);
+
+impl Pool {
+    pub(super) fn new(start: Start) -> Self {
+        let shared = Shared {
+            start,
+            is_started: AtomicBool::new(false),
+            standing: watch::Sender::new(Standing::default()),
+            closing: CancellationToken::new(),
+            keepers: TaskTracker::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The worker with the fewest jobs under way. The first call starts all of them.
+    ///
+    /// # Errors
+    /// `warming_up` when none is ready within this call's deadline, or starting fails.
+    pub(super) async fn worker(&self, deadline: Deadline) -> Result<Arc<Worker>, CallError> {
+        if !self.shared.is_started.swap(true, Ordering::Relaxed) {
+            self.start();
+        }
+        if let Some(worker) = self.shared.standing.borrow().least_loaded() {
+            return Ok(worker);
+        }
+        let patience = deadline.0.min(Instant::now() + START_PATIENCE);
+        let mut standing = self.shared.standing.subscribe();
+        let settled = standing.wait_for(|now| now.failure.is_some() || now.least_loaded().is_some());
+        match timeout_at(patience, settled).await {
+            Ok(Ok(standing)) => standing.least_loaded().ok_or_else(|| {
+                let failure = standing.failure.as_deref().unwrap_or_default();
+                warming_up("the sandbox's workers do not start; /readyz says why").caused_by(failure)
+            }),
+            _ => Err(warming_up("the sandbox's workers are being started")),
+        }
+    }
+
+    /// Ends all workers and waits until they are gone.
+    pub(super) async fn close(&self) {
+        self.shared.closing.cancel();
+        self.shared.keepers.close();
+        self.shared.keepers.wait().await;
+    }
+
+    fn start(&self) {
+        for _ in 0..self.shared.start.workers {
+            let shared = Arc::clone(&self.shared);
+            self.shared.keepers.spawn(async move { shared.keep_one().await });
+        }
+    }
+}
+
+impl Shared {
+    /// Keeps one worker alive until the pool is closed.
+    async fn keep_one(&self) {
+        let mut failures = 0;
+        loop {
+            let begun = Instant::now();
+            let Some(started) =
+                self.closing.run_until_cancelled(Worker::start(&self.start.program, &self.start.load)).await
+            else {
+                return;
+            };
+            match started {
+                Ok(worker) => {
+                    self.take_in(&worker);
+                    let is_closing = self.closing.run_until_cancelled(worker.gone()).await.is_none();
+                    self.lose(&worker);
+                    if is_closing {
+                        worker.stop();
+                        return worker.gone().await;
+                    }
+                    self.start.metrics.worker_lost();
+                    failures = if begun.elapsed() < SHORT_LIFE { failures + 1 } else { 0 };
+                }
+                Err(reason) => {
+                    failures += 1;
+                    self.note_failure(reason);
+                }
+            }
+            let pause = pause_after(failures);
+            if self.closing.run_until_cancelled(sleep(pause)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn take_in(&self, worker: &Arc<Worker>) {
+        let readiness = &self.start.readiness;
+        readiness.restore(COMPONENT);
+        if worker.missing_walls.is_empty() {
+            readiness.restore(WALLS);
+        } else {
+            let missing = worker.missing_walls.join("; ");
+            readiness.degrade(WALLS, format!("programs run all the same, without what this kernel lacks: {missing}"));
+        }
+        self.change(|standing| {
+            standing.failure = None;
+            standing.ready.push(Arc::clone(worker));
+        });
+    }
+
+    fn lose(&self, worker: &Arc<Worker>) {
+        self.change(|standing| standing.ready.retain(|other| !Arc::ptr_eq(other, worker)));
+    }
+
+    fn note_failure(&self, reason: String) {
+        // Workers that run are worth more than one that does not start.
+        if self.standing.borrow().ready.is_empty() {
+            self.start.readiness.degrade(COMPONENT, format!("no worker starts: {reason}"));
+        }
+        tracing::warn!(reason, "a sandbox worker did not start");
+        self.change(|standing| standing.failure = Some(reason));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Standing)) {
+        self.standing.send_modify(|standing| {
+            change(standing);
+            self.start.metrics.workers_ready(standing.ready.len());
+        });
+    }
+}
+
+impl Standing {
+    fn least_loaded(&self) -> Option<Arc<Worker>> {
+        let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
+        alive.min_by_key(|(in_flight, _)| *in_flight).map(|(_, worker)| Arc::clone(worker))
+    }
+}
+
+/// None after a worker that had lived: it is replaced at once.
+fn pause_after(failures: u32) -> Duration {
+    match failures {
+        0 => Duration::ZERO,
+        _ => FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(LONGEST_PAUSE),
+    }
+}
+
+#[cfg(test)]
+mod tests;

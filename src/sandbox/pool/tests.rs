@@ -1,0 +1,125 @@
+//! The workers here are the stand-in of the tests beside [`Worker`].
+
+use std::time::Duration;
+
+use super::super::admission::Admission;
+use super::super::room::Room;
+use super::super::worker_process::tests::{job, load, stand_in};
+use super::*;
+use crate::error::ErrorCode;
+
+struct Made {
+    pool: Pool,
+    admission: Admission,
+    readiness: Arc<Readiness>,
+}
+
+fn made(workers: usize, program: Program) -> Made {
+    let metrics = SandboxMetrics::for_tests();
+    let readiness = Arc::new(Readiness::default());
+    let room = Room { instances: 100, memory_bytes: 100, max_queued: 0 };
+    let admission = Admission::new(room, metrics.clone());
+    let start = Start { program, load: load(), workers, metrics, readiness: Arc::clone(&readiness) };
+    Made { pool: Pool::new(start), admission, readiness }
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+impl Made {
+    async fn run(&self, code: &str) -> Result<String, CallError> {
+        let worker = self.pool.worker(soon()).await?;
+        let ticket = self.admission.enter(&"caller".into(), 1, soon()).await?;
+        Ok(worker.run(job(code), ticket).await?.result.unwrap())
+    }
+
+    fn ready(&self) -> usize {
+        self.pool.shared.standing.borrow().ready.len()
+    }
+
+    async fn wait_for_workers(&self, workers: usize) {
+        self.pool.worker(soon()).await.unwrap();
+        let mut standing = self.pool.shared.standing.subscribe();
+        let enough = standing.wait_for(|standing| standing.ready.len() == workers);
+        tokio::time::timeout(Duration::from_secs(20), enough).await.expect("all workers come").unwrap();
+    }
+}
+
+#[tokio::test]
+async fn no_process_is_started_before_the_first_job() {
+    let made = made(2, stand_in());
+    assert!(!made.pool.shared.is_started.load(Ordering::Relaxed) && made.pool.shared.keepers.is_empty());
+    assert_eq!(made.run("first").await.unwrap(), "FIRST");
+    made.wait_for_workers(2).await;
+    made.pool.close().await;
+    assert_eq!(made.ready(), 0);
+}
+
+#[tokio::test]
+async fn jobs_go_to_the_worker_with_the_fewest() {
+    let made = made(2, stand_in());
+    made.wait_for_workers(2).await;
+    let hanging = async {
+        let _ended = tokio::time::timeout(
+            Duration::from_millis(300),
+            futures_util::future::join(made.run("hang"), made.run("hang")),
+        )
+        .await;
+    };
+    let looking = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        made.pool.shared.standing.borrow().ready.iter().map(|worker| worker.in_flight()).collect::<Vec<_>>()
+    };
+    let ((), under_way) = tokio::join!(hanging, looking);
+    assert_eq!(under_way, [Some(1), Some(1)]);
+    made.pool.close().await;
+}
+
+#[tokio::test]
+async fn a_dead_worker_fails_its_own_jobs_and_another_takes_its_place() {
+    let made = made(2, stand_in());
+    made.wait_for_workers(2).await;
+    for round in 0..3 {
+        let (dead, alive) = tokio::join!(made.run("die"), made.run("alive"));
+        assert_eq!(dead.unwrap_err().code(), ErrorCode::SandboxTrap);
+        assert_eq!(alive.unwrap(), "ALIVE", "round {round}");
+        made.wait_for_workers(2).await;
+    }
+    assert!(made.readiness.degraded().contains_key(WALLS), "the stand-in names a wall it has not");
+    made.pool.close().await;
+    assert_eq!(made.admission.in_use(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_start_is_named_and_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("worker");
+    let made = made(1, Program { file: file.clone(), ..stand_in() });
+    let refused = made.run("early").await.unwrap_err();
+    assert_eq!(refused.code(), ErrorCode::WarmingUp);
+    assert!(refused.wait().is_some());
+    assert!(made.readiness.degraded()[COMPONENT].contains("no worker starts"));
+    std::os::unix::fs::symlink(stand_in().file, file).unwrap();
+    made.wait_until_restored().await;
+    assert_eq!(made.run("late").await.unwrap(), "LATE");
+    made.pool.close().await;
+}
+
+impl Made {
+    async fn wait_until_restored(&self) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while self.readiness.degraded().contains_key(COMPONENT) {
+            assert!(Instant::now() < patience, "the pool does not try again");
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[test]
+fn pauses_grow_and_have_an_end() {
+    assert_eq!(pause_after(0), Duration::ZERO);
+    assert_eq!(pause_after(1), FIRST_PAUSE);
+    assert_eq!(pause_after(3), FIRST_PAUSE * 4);
+    assert_eq!(pause_after(1_000), LONGEST_PAUSE);
+}

@@ -1,0 +1,74 @@
+//! How much may run at once.
+
+use std::fs;
+
+use crate::config::SandboxConfig;
+
+/// What there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Live at once, over all workers.
+    pub(super) instances: usize,
+    /// All runs together.
+    pub(super) memory_bytes: u64,
+    /// Runs that may wait.
+    pub(super) max_queued: usize,
+}
+
+/// Where the kernel says nothing of memory: enough for one run of the default limit and little more.
+const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
+
+impl Room {
+    /// As configured; where memory is not, half of what is available now, and at least one run's.
+    pub(super) fn of(config: &SandboxConfig) -> Self {
+        let one_run = memory_of_run(u64::from(config.memory_limit_mb) << 20, u64::from(config.max_file_bytes));
+        let configured = config.max_memory_mb.map(|megabytes| megabytes << 20);
+        Self {
+            instances: config.max_instances as usize,
+            memory_bytes: configured.unwrap_or_else(|| available_memory() / 2).max(one_run),
+            max_queued: config.max_queued as usize,
+        }
+    }
+}
+
+/// What one run may take: its linear memory, and its files, which stand in the worker's.
+pub(super) fn memory_of_run(memory_bytes: u64, file_bytes: u64) -> u64 {
+    memory_bytes.saturating_add(file_bytes)
+}
+
+/// What the machine has left, and the control group we are in.
+fn available_memory() -> u64 {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
+    let number = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
+    let group = number("memory.max").map(|most| most.saturating_sub(number("memory.current").unwrap_or_default()));
+    machine.into_iter().chain(group).min().unwrap_or(UNKNOWN_MEMORY_BYTES)
+}
+
+/// `MemAvailable` of `/proc/meminfo` (proc(5)), in bytes.
+fn available_of(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_available_is_what_the_kernel_says() {
+        let told = "MemTotal:       24603820 kB\nMemFree:          123 kB\nMemAvailable:   1024 kB\n";
+        assert_eq!(available_of(told), Some(1 << 20));
+        assert_eq!(available_of("MemTotal: 1 kB\n"), None);
+        let available = available_memory();
+        assert!(available > 1 << 20, "{available} bytes on the machine that runs the tests");
+    }
+
+    #[test]
+    fn there_is_room_for_one_run_on_any_machine() {
+        let config = SandboxConfig { memory_limit_mb: 4_096, max_memory_mb: Some(1), ..SandboxConfig::default() };
+        assert_eq!(Room::of(&config).memory_bytes, (4_096 << 20) + u64::from(config.max_file_bytes));
+        let config = SandboxConfig { max_memory_mb: Some(8_192), ..SandboxConfig::default() };
+        assert_eq!(Room::of(&config).memory_bytes, 8_192 << 20);
+    }
+}
