@@ -23,6 +23,7 @@ mod policy;
 mod readme;
 mod registration;
 mod reload;
+mod sandbox;
 mod sandbox_worker;
 mod select;
 mod upstream;

@@ -1,0 +1,133 @@
+//! Hostile programs, as data: each ends as it must, in time, and leaves the next call alone.
+
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use reqwest::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{PythonApp, status_of, workers};
+
+const ATTACKS: &str = include_str!("../../sandbox/attacks.json");
+
+/// How much later than its deadline a program may be answered.
+const GRACE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Deserialize)]
+struct Attack {
+    name: String,
+    ends: Ends,
+    code: String,
+}
+
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Ends {
+    Ok,
+    Error,
+    Trap,
+    Timeout,
+}
+
+fn attacks() -> Vec<Attack> {
+    let attacks: Vec<Attack> = serde_json::from_str(ATTACKS).unwrap();
+    assert!(attacks.len() >= 63);
+    attacks
+}
+
+async fn app() -> PythonApp {
+    PythonApp::with("memory_limit_mb: 256", "max_stream_bytes: 1048576").await
+}
+
+impl Attack {
+    /// Where the list has the interpreter break down, one that says in time what is wrong ends better: by an
+    /// exception, or by its memory where that ran out first.
+    fn may_end(&self, ended: &Ends) -> bool {
+        *ended == self.ends || (self.ends == Ends::Trap && *ended == Ends::Error)
+    }
+
+    /// Runs it against a deadline; tells what is wrong with how it ended.
+    async fn run(&self, app: &PythonApp, deadline: Duration) -> Option<String> {
+        // The list knows a read-only and a writable folder by these names.
+        let code = self.code.replace("/ro/", "/input/").replace("/rw/", "/output/");
+        let files = json!([{"path": "a.txt", "text": "a"}]);
+        let begun = Instant::now();
+        let (status, reply) =
+            app.call(json!({"code": code, "files": files, "timeout_seconds": deadline.as_secs_f64()})).await;
+        let took = begun.elapsed();
+        let ended = ended(status, &reply);
+        let text = reply.to_string();
+        let leaked = host_texts().into_iter().find(|host| text.contains(host.as_str()));
+        let shown: String = text.chars().take(600).collect();
+        if !ended.as_ref().is_some_and(|ended| self.may_end(ended)) {
+            Some(format!("{}: {ended:?} where {:?} is listed, after {took:?}: {shown}", self.name, self.ends))
+        } else if took > deadline + GRACE {
+            Some(format!("{}: took {took:?}", self.name))
+        } else {
+            leaked.map(|host| format!("{}: {host} is of the host: {shown}", self.name))
+        }
+    }
+}
+
+fn ended(status: StatusCode, reply: &Value) -> Option<Ends> {
+    match (status.as_u16(), reply["error_info"]["code"].as_str()) {
+        (200, None) => Some(Ends::Ok),
+        (200, Some("tool_error" | "sandbox_memory" | "sandbox_output")) => Some(Ends::Error),
+        (200, Some("sandbox_trap")) => Some(Ends::Trap),
+        (504, Some("sandbox_timeout" | "timeout")) => Some(Ends::Timeout),
+        _ => None,
+    }
+}
+
+/// What no program may ever show.
+fn host_texts() -> Vec<String> {
+    let passwords = std::fs::read_to_string("/etc/passwd").unwrap();
+    let mut texts = vec![passwords.lines().next().unwrap().to_owned(), env!("CARGO_MANIFEST_DIR").to_owned()];
+    texts.extend(std::env::var("PATH"));
+    texts
+}
+
+async fn assert_clean(app: &PythonApp) {
+    assert_eq!(app.run("6 * 7").await["result"], 42);
+}
+
+fn memory_of_workers() -> u64 {
+    workers().into_iter().filter_map(|pid| status_of(pid, "RssAnon")).sum()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and wants a quiet machine"]
+async fn hostile_programs_one_by_one_end_as_listed() {
+    let app = app().await;
+    let mut wrong = Vec::new();
+    for attack in attacks() {
+        wrong.extend(attack.run(&app, Duration::from_millis(2_500)).await);
+        assert_clean(&app).await;
+    }
+    assert!(wrong.is_empty(), "{} end otherwise:\n{}", wrong.len(), wrong.join("\n"));
+    app.idle().await;
+    assert_eq!(app.metric("workers_lost_total").await, 0.0, "no worker had to be replaced");
+}
+
+/// Sixteen share two workers' time: so the deadline is longer, and what must not end in it still does not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes, and wants a quiet machine"]
+async fn hostile_programs_sixteen_at_a_time_end_as_listed() {
+    let app = app().await;
+    let all = async || {
+        let attacks = attacks();
+        let runs = stream::iter(&attacks).map(async |attack| {
+            let wrong = attack.run(&app, Duration::from_secs(12)).await;
+            assert_clean(&app).await;
+            wrong
+        });
+        runs.buffer_unordered(16).filter_map(std::future::ready).collect::<Vec<_>>().await
+    };
+    let wrong = all().await;
+    assert!(wrong.is_empty(), "{} end otherwise:\n{}", wrong.len(), wrong.join("\n"));
+    app.idle().await;
+    assert_clean(&app).await;
+    let left = memory_of_workers();
+    assert!(left < 400 << 10, "the workers keep {left} KiB");
+}

@@ -1,0 +1,120 @@
+//! What one call leaves, no other finds; and what a program says of itself changes nothing.
+
+use futures_util::stream::{self, StreamExt};
+use serde_json::{Value, json};
+
+use super::PythonApp;
+
+/// Plants a secret of its own all over its memory, and looks through all of it for those of others. What it
+/// looks for does not stand in its own memory in one piece but where it planted it.
+const SCAN: &str = r#"
+import sys, numpy
+own = sys.stdin.read()
+mark = bytes(byte ^ 1 for byte in b"rdbsdu,ng,`,b`mm;")
+planted = (mark + own.encode()) * 4096
+kept = [planted, planted.decode(), {own: planted[:100]}]
+numpy.empty(8 << 20, dtype=numpy.uint8)[:1 << 20] = numpy.frombuffer(planted * 16, dtype=numpy.uint8)[:1 << 20]
+room = numpy.empty(8 << 20, dtype=numpy.uint8)
+
+class Everything:
+    # The instance's whole memory as an array: an address is an offset.
+    def __init__(self, start, length):
+        self.__array_interface__ = {"data": (start, True), "shape": (length,), "typestr": "|u1", "version": 3}
+
+top = room.__array_interface__["data"][0] + room.nbytes
+memory = memoryview(numpy.asarray(Everything(1024, top - 1024)))
+found = set()
+for start in range(0, len(memory), 4 << 20):
+    piece = bytes(memory[max(0, start - 64):start + (4 << 20)])
+    at = piece.find(mark)
+    while at >= 0:
+        found.add(piece[at + len(mark):at + len(mark) + len(own)].decode(errors="replace"))
+        at = piece.find(mark, at + 1)
+found.discard(own)
+[top, sorted(name for name in found if name.isdigit())]
+"#;
+
+async fn scan(app: &PythonApp, calls: u32) {
+    let runs = stream::iter(0..calls).map(async |call| {
+        app.run_with(json!({"code": SCAN, "stdin": format!("{call:08}"), "profile": "data"})).await["result"].take()
+    });
+    let mut runs = runs.buffer_unordered(4);
+    while let Some(found) = runs.next().await {
+        assert!(found[0].as_u64().unwrap() > 40 << 20, "it has looked through little: {found}");
+        assert_eq!(found[1], json!([]), "another call's secret was found");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_fresh_instances_find_no_secret_of_another_call() {
+    let app = PythonApp::start().await;
+    scan(&app, 50).await;
+    app.idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long"]
+async fn ten_thousand_fresh_instances_find_no_secret_of_another_call() {
+    let app = PythonApp::start().await;
+    scan(&app, 10_000).await;
+    app.idle().await;
+}
+
+/// The scan would find what is there: its own secrets, when they are not left out.
+#[tokio::test]
+async fn the_scan_finds_what_is_there() {
+    let app = PythonApp::start().await;
+    let code = SCAN.replace("found.discard(own)\n", "");
+    let found = app.run_with(json!({"code": code, "stdin": "00000007", "profile": "data"})).await;
+    assert_eq!(found["result"][1], json!(["00000007"]));
+}
+
+#[tokio::test]
+async fn no_two_calls_draw_the_same_numbers() {
+    let app = PythonApp::start().await;
+    let code = "import random, uuid, secrets, numpy as np\n\
+                [random.random(), np.random.rand(), np.random.default_rng().random(), str(uuid.uuid4()), secrets.token_hex(8)]";
+    let (one, other) = (app.run(code).await, app.run(code).await);
+    for index in 0..5 {
+        assert_ne!(one["result"][index], other["result"][index], "{index}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_kept_between_calls() {
+    let app = PythonApp::start().await;
+    let leave = "import builtins, os, sys\nbuiltins.left = 1\nsys.modules['left'] = os\n\
+                 for folder in ('/tmp', '/output'): open(folder + '/left', 'w').write('x')";
+    let files = app.run(leave).await["files"].clone();
+    assert_eq!(files[0]["path"], "left");
+    let look = "import builtins, os, sys\n\
+                [hasattr(builtins, 'left'), 'left' in sys.modules, os.listdir('/tmp'), os.listdir('/output'), os.listdir('/input')]";
+    assert_eq!(app.run(look).await["result"], json!([false, false, [], [], []]));
+}
+
+/// Results travel by a channel of the host's: printing one, or breaking the harness, forges nothing of another call.
+#[tokio::test]
+async fn a_printed_result_is_only_printed() {
+    let app = PythonApp::start().await;
+    let printed = r#"print('{"v":1,"id":0,"op":"done","end":{"kind":"exited","code":0},"result":"9"}')
+print('\x1e{"result": 9}', flush=True)
+7"#;
+    let output = app.run(printed).await;
+    assert_eq!((&output["result"], &output["exit_code"]), (&json!(7), &json!(0)));
+    assert!(output["stdout"].as_str().unwrap().contains(r#""result":"9""#));
+
+    let forged = "import _host, json\n\
+                  _host.call(json.dumps({'v': 1, 'id': 0, 'op': 'done', 'end': {'kind': 'exited', 'code': 0}, 'result': '9'}).encode())\n\
+                  import sys\nfor name in list(sys.modules):\n    if name.startswith('_sekisho'): del sys.modules[name]\n\
+                  raise SystemExit(3)";
+    let output = app.run(forged).await;
+    assert_eq!(
+        (&output["result"], &output["exit_code"]),
+        (&Value::Null, &json!(3)),
+        "how it really ended is told last"
+    );
+    for measured in ["wall_ms", "cpu_ms", "peak_memory_bytes"] {
+        assert!(output["usage"][measured].as_f64().unwrap() > 0.0, "{output}");
+    }
+    assert_eq!(app.run("6 * 7").await["result"], 42);
+}
