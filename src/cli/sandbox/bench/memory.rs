@@ -1,0 +1,59 @@
+//! What one live instance holds for itself, read from what the kernel says of the worker processes.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::programs::Program;
+use super::{caller, run};
+use crate::gateway::Gateway;
+
+/// Enough that what a worker holds anyway does not show.
+const INSTANCES: usize = 40;
+
+/// Long enough for all of them to be alive at once.
+const NAP: Program = Program::nap();
+const SETTLED: Duration = Duration::from_millis(1_500);
+
+/// In MiB: the growth of the workers' private memory with many instances alive, by their number.
+///
+/// # Errors
+/// When a run fails, or the kernel says nothing of the workers.
+pub(super) async fn of_an_instance(gateway: &Arc<Gateway>) -> Result<f64, String> {
+    let before = private_of_children()?;
+    let mut tasks = JoinSet::new();
+    for number in 0..INSTANCES {
+        let gateway = Arc::clone(gateway);
+        tasks.spawn(async move { NAP.check(&run(&gateway, &NAP, &caller(number)).await.outcome) });
+    }
+    sleep(SETTLED).await;
+    let during = private_of_children()?;
+    while let Some(ended) = tasks.join_next().await {
+        ended.map_err(|fault| fault.to_string())??;
+    }
+    Ok(during.saturating_sub(before) as f64 / INSTANCES as f64 / 1_024.0)
+}
+
+/// In KiB, of all child processes together.
+fn private_of_children() -> Result<u64, String> {
+    let silent = |fault| format!("the kernel does not say which workers there are: {fault}");
+    let mut private = 0;
+    for thread in fs::read_dir("/proc/self/task").map_err(silent)?.flatten() {
+        let of_thread = fs::read_to_string(thread.path().join("children")).map_err(silent)?;
+        for child in of_thread.split_whitespace() {
+            private += private_of(child)?;
+        }
+    }
+    Ok(private)
+}
+
+fn private_of(process: &str) -> Result<u64, String> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let rollup = fs::read_to_string(&path).map_err(|fault| format!("{path}: {fault}"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok())
+        .ok_or_else(|| format!("{path} has no line Private_Dirty"))
+}

@@ -1,0 +1,92 @@
+//! The programs that are measured, and what tells that they really ran.
+
+use crate::error::CallError;
+use crate::pipeline::Answer;
+
+/// One program, with the goals of issue and README.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) name: &'static str,
+    pub(super) code: &'static str,
+    /// For one caller.
+    pub(super) goal: &'static str,
+    /// For two callers, where there is one.
+    pub(super) goal_of_two: Option<&'static str>,
+    ends: Ends,
+}
+
+/// What a run that did its work leaves.
+#[derive(Debug)]
+enum Ends {
+    /// Written to stdout, somewhere in it.
+    Stdout(&'static str),
+    Picture,
+    /// In the message of the failure.
+    Exception(&'static str),
+}
+
+pub(super) const PROGRAMS: &[Program] = &[
+    Program {
+        name: "pass",
+        code: "pass",
+        goal: "p50 ≤ 0.8 ms",
+        goal_of_two: Some("≥ 2 500 a second"),
+        ends: Ends::Stdout(""),
+    },
+    Program {
+        name: "a numpy sum",
+        code: "import numpy as np\nprint(np.arange(5).sum())",
+        goal: "p50 ≤ 1.5 ms",
+        goal_of_two: None,
+        ends: Ends::Stdout("10\n"),
+    },
+    Program {
+        name: "a pandas describe",
+        code: "import pandas as pd\nprint(pd.DataFrame({'a': range(9), 'b': [1.5] * 9}).describe())",
+        goal: "p50 ≤ 25 ms",
+        goal_of_two: None,
+        ends: Ends::Stdout("mean"),
+    },
+    Program {
+        name: "a traceback",
+        code: "def divide(a, b):\n    return a / b\n\ndivide(1, 0)",
+        goal: "",
+        goal_of_two: None,
+        ends: Ends::Exception("division by zero"),
+    },
+    Program {
+        name: "a PNG plot",
+        code: "import matplotlib.pyplot as plt\nplt.plot([1, 3, 2])\nplt.title('a line')\nNone",
+        goal: "p50 ≤ 250 ms",
+        goal_of_two: None,
+        ends: Ends::Picture,
+    },
+];
+
+impl Program {
+    /// Keeps its instance alive for a while, without a thread.
+    pub(super) const fn nap() -> Self {
+        Self { name: "a nap", code: "import time\ntime.sleep(3)", goal: "", goal_of_two: None, ends: Ends::Stdout("") }
+    }
+
+    /// # Errors
+    /// Says what the run left instead.
+    pub(super) fn check(&self, outcome: &Result<Answer, CallError>) -> Result<(), String> {
+        let is_right = match (&self.ends, outcome) {
+            (Ends::Stdout(text), Ok(answer)) => {
+                answer.output["stdout"].as_str().is_some_and(|stdout| stdout.contains(text))
+            }
+            (Ends::Picture, Ok(answer)) => answer.output["images"].as_array().is_some_and(|images| images.len() == 1),
+            (Ends::Exception(text), Err(error)) => error.to_string().contains(text),
+            _ => false,
+        };
+        if is_right {
+            return Ok(());
+        }
+        let told = match outcome {
+            Ok(answer) => answer.output.to_string(),
+            Err(error) => error.to_string(),
+        };
+        Err(format!("`{}` did not end as it must: {told}", self.name))
+    }
+}
