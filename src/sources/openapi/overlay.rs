@@ -8,8 +8,13 @@ use serde_json::Value;
 use serde_json_path::{JsonPath, NormalizedPath};
 use thiserror::Error;
 
+use crate::json;
+
 /// Most actions of one overlay.
 const MAX_ACTIONS: usize = 10_000;
+
+/// Most bytes of memory that an overlay adds to a document: an update of many places is copied to each.
+const MAX_ADDED_BYTES: usize = 64 << 20;
 
 /// Why an overlay cannot be applied. The document is then as it was.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -20,6 +25,8 @@ pub enum OverlayFault {
     Version(String),
     #[error("the overlay has more than {MAX_ACTIONS} actions")]
     TooManyActions,
+    #[error("with `actions[{action}]` the overlay adds more than {} MiB; aim at fewer places", MAX_ADDED_BYTES >> 20)]
+    TooLarge { action: usize },
     #[error("`actions[{action}].target` is not a JSONPath (RFC 9535): {problem}")]
     Target { action: usize, problem: String },
     #[error("`actions[{action}]` has neither `update` nor `remove: true`; say what to change")]
@@ -61,6 +68,7 @@ pub fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, Overl
     }
     let mut changed = document.clone();
     let mut selecting_nothing = Vec::new();
+    let mut room = MAX_ADDED_BYTES;
     for (index, action) in overlay.actions.into_iter().enumerate() {
         let target = JsonPath::parse(&action.target)
             .map_err(|error| OverlayFault::Target { action: index, problem: error.to_string() })?;
@@ -72,7 +80,11 @@ pub fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, Overl
         match action.update {
             // `remove` takes precedence over `update`.
             _ if action.remove => remove(&mut changed, places, index)?,
-            Some(update) => places.iter().try_for_each(|place| change(&mut changed, place, &update, index))?,
+            Some(update) => {
+                let added = json::footprint(&update).saturating_mul(places.len());
+                room = room.checked_sub(added).ok_or(OverlayFault::TooLarge { action: index })?;
+                places.iter().try_for_each(|place| change(&mut changed, place, &update, index))?;
+            }
             None => return Err(OverlayFault::NothingToDo { action: index }),
         }
     }
@@ -217,6 +229,18 @@ mod tests {
             assert!(fault.contains(expected), "{fault}");
             assert_eq!(changed, document());
         }
+    }
+
+    /// Each action doubles what is there, and the next finds twice as many places.
+    #[test]
+    fn a_document_does_not_grow_without_bound() {
+        let mut document = json!({"a": {"x": {}}});
+        let text = "x".repeat(10_000);
+        let action = json!({"target": "$..x", "update": {"text": text, "y": {"x": {}}, "z": {"x": {}}}});
+        let overlay = json!({"overlay": "1.0.0", "actions": vec![action; 40]});
+        let fault = apply(&mut document, &overlay).unwrap_err();
+        assert!(matches!(fault, OverlayFault::TooLarge { .. }), "{fault}");
+        assert_eq!(document, json!({"a": {"x": {}}}));
     }
 
     #[test]
