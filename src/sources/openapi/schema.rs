@@ -5,6 +5,7 @@
 //! a queue, so that recursion in the document is recursion in the schema and none here.
 
 mod circles;
+mod keyword;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use self::keyword::{Form, insert_example, is_annotation, names_in, types, values_of};
 use super::document::Version;
 use super::reference::{References, reference};
 use super::report::Note;
@@ -52,6 +54,14 @@ pub(super) struct Site<'s, 'd> {
     pub(super) place: &'s str,
 }
 
+/// A keyword with its value, beside the others of its schema.
+#[derive(Clone, Copy)]
+struct Written<'s> {
+    keyword: &'s str,
+    value: &'s Value,
+    members: &'s Map<String, Value>,
+}
+
 impl<'d> Lowering<'d> {
     pub(super) fn new(version: Version) -> Self {
         Self {
@@ -90,7 +100,7 @@ impl<'d> Lowering<'d> {
         let only_annotations = refers && self.version < Version::V3_1;
         for (keyword, value) in members {
             if !only_annotations || is_annotation(keyword) {
-                self.keyword(keyword, value, members, site, &mut lowered);
+                self.keyword(Written { keyword, value, members }, site, &mut lowered);
             }
         }
         drop_one_way(&mut lowered, members, site);
@@ -148,14 +158,8 @@ impl<'d> Lowering<'d> {
         name
     }
 
-    fn keyword(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        members: &Map<String, Value>,
-        site: Site<'_, 'd>,
-        lowered: &mut Map<String, Value>,
-    ) {
+    fn keyword(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        let Written { keyword, value, members } = written;
         let Some(form) = Form::of(keyword) else { return };
         let read = match form {
             Form::Schema => Some(self.lower(value, site)),
@@ -166,7 +170,7 @@ impl<'d> Lowering<'d> {
             Form::Example => return insert_example(value, lowered),
             Form::Type => types(value),
             Form::Enum => values_of(value, members),
-            Form::Bound => return self.bound(keyword, value, members, site, lowered),
+            Form::Bound => return self.bound(written, site, lowered),
             Form::Pattern => value.as_str().is_some_and(|pattern| self.compiles(pattern)).then(|| value.clone()),
             Form::Text => value.is_string().then(|| value.clone()),
             Form::Flag => value.is_boolean().then(|| value.clone()),
@@ -221,14 +225,8 @@ impl<'d> Lowering<'d> {
     }
 
     /// Bounds of numbers; until 3.0 an exclusive one is a flag beside the bound.
-    fn bound(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        members: &Map<String, Value>,
-        site: Site<'_, 'd>,
-        lowered: &mut Map<String, Value>,
-    ) {
+    fn bound(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        let Written { keyword, value, members } = written;
         let (exclusive, flag) = match keyword {
             "minimum" => ("exclusiveMinimum", members.get("exclusiveMinimum")),
             "maximum" => ("exclusiveMaximum", members.get("exclusiveMaximum")),
@@ -261,113 +259,6 @@ impl<'d> Lowering<'d> {
             self.notes.push(note);
         }
     }
-}
-
-/// What the value of a keyword has to be.
-#[derive(Debug, Clone, Copy)]
-enum Form {
-    Schema,
-    Schemas,
-    Named,
-    Patterned,
-    Items,
-    Example,
-    Type,
-    Enum,
-    Bound,
-    Pattern,
-    Text,
-    Flag,
-    Count,
-    Divisor,
-    Names,
-    List,
-    Any,
-}
-
-impl Form {
-    /// The keywords that come through; others either say nothing about values or not what 2020-12 says.
-    fn of(keyword: &str) -> Option<Self> {
-        Some(match keyword {
-            "additionalProperties"
-            | "propertyNames"
-            | "unevaluatedProperties"
-            | "unevaluatedItems"
-            | "contains"
-            | "not"
-            | "if"
-            | "then"
-            | "else"
-            | "contentSchema" => Self::Schema,
-            "allOf" | "anyOf" | "oneOf" | "prefixItems" => Self::Schemas,
-            "properties" | "dependentSchemas" => Self::Named,
-            "patternProperties" => Self::Patterned,
-            "items" => Self::Items,
-            "example" => Self::Example,
-            "type" => Self::Type,
-            "enum" => Self::Enum,
-            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => Self::Bound,
-            "pattern" => Self::Pattern,
-            "title" | "description" | "format" | "contentEncoding" | "contentMediaType" => Self::Text,
-            "uniqueItems" | "deprecated" => Self::Flag,
-            "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" | "minContains"
-            | "maxContains" => Self::Count,
-            "multipleOf" => Self::Divisor,
-            "required" => Self::Names,
-            "examples" => Self::List,
-            "default" | "const" => Self::Any,
-            _ => return None,
-        })
-    }
-}
-
-fn is_annotation(keyword: &str) -> bool {
-    matches!(keyword, "title" | "description" | "deprecated" | "default" | "example")
-}
-
-fn insert_example(value: &Value, lowered: &mut Map<String, Value>) {
-    lowered.entry("examples").or_insert_with(|| json!([value]));
-}
-
-/// Values listed for a text may be written as numbers or booleans, above all in YAML.
-fn values_of(value: &Value, members: &Map<String, Value>) -> Option<Value> {
-    let values = value.as_array().filter(|values| !values.is_empty())?;
-    let text = members.get("type").is_some_and(|kind| kind == "string");
-    let read = |value: &Value| match value {
-        Value::Number(number) if text => Value::String(number.to_string()),
-        Value::Bool(flag) if text => Value::String(flag.to_string()),
-        other => other.clone(),
-    };
-    Some(Value::Array(values.iter().map(read).collect()))
-}
-
-fn types(value: &Value) -> Option<Value> {
-    const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "string", "integer"];
-    match value {
-        Value::String(name) if name == "file" => Some("string".into()),
-        Value::String(name) => TYPES.contains(&name.as_str()).then(|| value.clone()),
-        Value::Array(names) => {
-            let mut known: Vec<Value> = Vec::new();
-            for name in names {
-                if TYPES.iter().any(|known| name == known) && !known.contains(name) {
-                    known.push(name.clone());
-                }
-            }
-            (!known.is_empty() && known.len() == names.len()).then_some(Value::Array(known))
-        }
-        _ => None,
-    }
-}
-
-fn names_in(value: &Value) -> Option<Value> {
-    let mut names: Vec<&str> = Vec::new();
-    for name in value.as_array()? {
-        let name = name.as_str()?;
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    Some(json!(names))
 }
 
 /// Leaves out the properties that do not go in this direction.
