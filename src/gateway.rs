@@ -213,9 +213,12 @@ impl Gateway {
 
     /// What a change of should lead to a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
-        let config = self.config();
-        let policies = config.policy.directory.iter();
-        config_file.into_iter().map(Path::to_owned).chain(policies.chain(config.openapi.files()).cloned()).collect()
+        let (config, collections) = (self.config(), self.collections.load());
+        let named = config.policy.directory.iter().chain(config.openapi.files());
+        let referred = collections.loaded.values().flat_map(|collection| &collection.files);
+        let watched: Vec<_> =
+            config_file.into_iter().map(Path::to_owned).chain(named.chain(referred).cloned()).collect();
+        watched
     }
 
     /// Looks for the sandbox's interpreter in the background, so that readiness tells whether it is set up.
@@ -303,14 +306,22 @@ impl Gateway {
 pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
     let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let loader = loader(config, &outbound)?;
-    let wanted = Wanted::of(&config.openapi, &BTreeMap::new());
-    let none = Collections::default();
-    let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none).await;
+    let collections = collections_of(config).await?;
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
     let snapshot = snapshot(config, &builtin, &[], &collections, &metrics)?;
     Ok((snapshot, collections))
+}
+
+/// The OpenAPI collections of a configuration, without starting anything.
+///
+/// # Errors
+/// Nothing can be fetched with this configuration.
+pub async fn collections_of(config: &Config) -> Result<Collections, CannotStart> {
+    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    let loader = loader(config, &outbound)?;
+    let wanted = Wanted::of(&config.openapi, &BTreeMap::new());
+    Ok(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &Collections::default()).await)
 }
 
 fn workspaces(config: &Config) -> Workspaces {

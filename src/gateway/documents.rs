@@ -59,7 +59,7 @@ impl Gateway {
         self.check_free(&name)?;
         let settings = registration.settings(&config.openapi.secrets)?;
         let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
-        collection.check_servers(&self.loader.allowed).map_err(CollectionFault::from)?;
+        collection.check_servers(self.loader.allowed()).map_err(CollectionFault::from)?;
         if collection.tools.is_empty() {
             let first = collection.report.lost.first();
             return Err(NotRegistered::NoTools(first.map(|note| format!(": {}", note.reason)).unwrap_or_default()));

@@ -11,6 +11,7 @@ mod call;
 mod cli;
 mod connections;
 mod document_host;
+mod documents;
 mod files;
 mod idempotency;
 mod interpreters;

@@ -108,6 +108,22 @@ async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_change
     assert_eq!(code(&answer(request).await.1), "denied");
 }
 
+#[tokio::test]
+async fn a_name_that_the_configuration_takes_is_the_configurations() {
+    let app = registering().await;
+    let inline = document("http://127.0.0.1:9");
+    assert_eq!(register(&app, &json!({"name": "itself", "spec_inline": inline.to_string()})).await.0, StatusCode::OK);
+    let mut configured = inline;
+    configured["paths"].as_object_mut().unwrap().remove("/tools/list");
+    let collections = format!("openapi: {{collections: {{itself: {{spec_inline: '{configured}'}}}}}}");
+    let yaml = format!("{ALLOWED}\n{ADMIN}\n{collections}");
+    app.gateway.reload(config(&app.directory, &yaml)).await;
+    assert_eq!(names(&app).await, json!(["itself__tool"]));
+    // What was registered is not lost by that.
+    app.gateway.reload(config(&app.directory, &format!("{ALLOWED}\n{ADMIN}"))).await;
+    assert_eq!(names(&app).await, json!(["itself__tool", "itself__tools"]));
+}
+
 /// The store is read by whoever copies it: it has the secret's name and nothing more.
 #[tokio::test]
 async fn a_secret_is_sent_to_the_api_and_never_stored() {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::collection::{Collection, CollectionFault, Loader};
+use super::collection::{Collection, CollectionFault};
+use super::loader::Loader;
 use super::registration::Registration;
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::sources::{Offer, Source};
@@ -49,8 +50,7 @@ impl Wanted {
         let mut wanted = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
         for (name, registration) in registered {
             if wanted.settings.contains_key(name) {
-                let reason = "registered over HTTP too, and the configuration's is offered; rename one of them";
-                wanted.unusable.insert(name.clone(), reason.to_owned());
+                tracing::warn!(collection = name, "it is registered over HTTP too; the configuration's is offered");
                 continue;
             }
             match registration.settings(&config.secrets) {

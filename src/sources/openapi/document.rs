@@ -22,6 +22,9 @@ const MAX_VALUES: usize = 4_000_000;
 /// Most bytes of keys and strings in a document, its aliases written out.
 const MAX_TEXT_BYTES: usize = 2 * MAX_DOCUMENT_BYTES;
 
+/// Most brackets open at once; those in texts, which need not be closed, count too.
+const MAX_OPEN: usize = 10_000;
+
 /// Why a document cannot be used at all. What is wrong with a part of it is a line of its report instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DocumentFault {
@@ -53,18 +56,46 @@ pub enum Version {
 /// # Errors
 /// [`DocumentFault`]: too long, no text, or a syntax fault with its line.
 pub fn parse(bytes: &[u8]) -> Result<Value, DocumentFault> {
+    parse_within(bytes, &Budget::default())
+}
+
+/// Reads one of several documents that have to share a budget.
+///
+/// # Errors
+/// As [`parse`].
+pub(super) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentFault> {
     if bytes.len() > MAX_DOCUMENT_BYTES {
         return Err(DocumentFault::TooLong { bytes: bytes.len() });
     }
     let text = str::from_utf8(bytes).map_err(|_| DocumentFault::NotText)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if is_too_deep(text) {
+        return Err(DocumentFault::Unreadable(format!("it opens more than {MAX_OPEN} brackets inside one another")));
+    }
     // YAML's flow style may begin like JSON; what JSON says is then the better explanation.
     if text.trim_start().starts_with(['{', '[']) {
-        parse_json(text).or_else(|fault| parse_yaml(text).map_err(|_| fault))
+        parse_json(text, budget).or_else(|fault| parse_yaml(text, budget).map_err(|_| fault))
     } else {
-        parse_yaml(text)
+        parse_yaml(text, budget)
     }
     .map_err(DocumentFault::Unreadable)
+}
+
+/// Whether there are far more opening brackets than closing ones: at each, a YAML parser looks at all that are
+/// open. Both readers refuse what is nested deeper than about a hundred levels, only not before that.
+fn is_too_deep(text: &str) -> bool {
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_OPEN {
+            return true;
+        }
+    }
+    false
 }
 
 /// Which version a document says it follows; `3.1` may be written as a number.
@@ -88,21 +119,20 @@ pub fn version(document: &Value) -> Result<Version, DocumentFault> {
     }
 }
 
-fn parse_json(text: &str) -> Result<Value, String> {
-    let budget = Budget::default();
+fn parse_json(text: &str, budget: &Budget) -> Result<Value, String> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Reader(&budget).deserialize(&mut reader).map_err(|error| error.to_string())?;
+    let value = Reader(budget).deserialize(&mut reader).map_err(|error| error.to_string())?;
     reader.end().map_err(|error| error.to_string())?;
     Ok(value)
 }
 
-fn parse_yaml(text: &str) -> Result<Value, String> {
-    let budget = Budget::default();
-    Reader(&budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
+fn parse_yaml(text: &str, budget: &Budget) -> Result<Value, String> {
+    Reader(budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
 }
 
 /// What may still be read.
-struct Budget {
+#[derive(Debug)]
+pub(super) struct Budget {
     values: Cell<usize>,
     text_bytes: Cell<usize>,
 }
@@ -118,7 +148,7 @@ impl Budget {
         let values = self.values.get().checked_sub(1);
         let text_bytes = self.text_bytes.get().checked_sub(text_bytes);
         let (Some(values), Some(text_bytes)) = (values, text_bytes) else {
-            return Err(E::custom("its aliases write out to too much; repeat less, or use $ref"));
+            return Err(E::custom("it has too much in it, its aliases written out; repeat less, or use $ref"));
         };
         self.values.set(values);
         self.text_bytes.set(text_bytes);
@@ -287,7 +317,7 @@ mod tests {
     fn aliases_of_something_large_are_refused_by_what_they_write_out_to() {
         let yaml = format!("x: &x {}\ny: [{}]", "a".repeat(1 << 20), "*x,".repeat(80));
         let Err(DocumentFault::Unreadable(reason)) = parse(yaml.as_bytes()) else { panic!("it was read") };
-        assert!(reason.contains("aliases write out to too much"), "{reason}");
+        assert!(reason.contains("its aliases written out"), "{reason}");
     }
 
     #[test]

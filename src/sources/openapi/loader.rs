@@ -1,0 +1,231 @@
+//! From where a document stands to a collection: fetched, changed by its overlays, brought together with the
+//! documents it refers to, and read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::adapter::Adapter;
+use super::bundle::Bundle;
+use super::collection::{Collection, CollectionFault};
+use super::document::{self, Budget};
+use super::fetch::{self, FetchFault, Fetcher, SpecOrigin, SpecText};
+use super::location::Location;
+use super::operation::Api;
+use super::report::Note;
+use super::{Access, definitions, overlay, reader};
+use crate::config::{CollectionSettings, OpenApiConfig};
+use crate::outbound::{DomainList, Outbound};
+
+/// What collections are loaded with. Clones share what was fetched.
+#[derive(Debug, Clone)]
+pub struct Loader {
+    fetcher: Fetcher,
+    reading: Arc<Semaphore>,
+}
+
+/// Documents read at once: each takes a core, and much memory.
+const READ_AT_ONCE: usize = 2;
+
+/// Longest that a document waits for its turn to be read.
+pub(super) const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// Longest that the documents together may take to which one refers.
+const BUNDLE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Documents fetched side by side for one that refers to them.
+const FETCHED_AT_ONCE: usize = 8;
+
+/// A document with all that it refers to, not yet read.
+struct Whole {
+    document: Value,
+    /// Where it stands, if at an address or in a file.
+    from: Option<Location>,
+    /// What of it the report should say beside what the reader finds.
+    notes: Vec<Note>,
+    /// Documents brought into it.
+    brought: Vec<Location>,
+}
+
+impl Loader {
+    /// `allowed` are the hosts of documents and of servers (`outbound.openapi_allowed_domains`).
+    pub fn new(outbound: Outbound, allowed: DomainList) -> Self {
+        let fetcher = Fetcher { outbound, allowed: Arc::new(allowed), cache: Arc::default() };
+        Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)) }
+    }
+
+    /// Hosts that documents and servers may stand on.
+    pub fn allowed(&self) -> &DomainList {
+        &self.fetcher.allowed
+    }
+
+    /// Fetches the document and its overlays, and makes tools of it.
+    ///
+    /// # Errors
+    /// [`CollectionFault`]. A part of the document that cannot be used is a line of the report instead.
+    pub async fn load(
+        &self,
+        name: &str,
+        settings: CollectionSettings,
+        config: &OpenApiConfig,
+    ) -> Result<Collection, CollectionFault> {
+        let adapter = adapter(name, &settings, config)?;
+        if let Some(base) = &settings.base_url {
+            fetch::check_allowed(base, &self.fetcher.allowed)?;
+        }
+        let text = self.fetcher.fetch(origin(&settings)?).await?;
+        let mut overlays = Vec::with_capacity(settings.overlays.len());
+        for file in &settings.overlays {
+            let overlay = self.fetcher.fetch(SpecOrigin::File(file.clone())).await?;
+            overlays.push((file.display().to_string(), overlay));
+        }
+        let access = Arc::new(Access {
+            outbound: self.fetcher.outbound.clone(),
+            allowed: Arc::clone(&self.fetcher.allowed),
+            adapter,
+            max_response_bytes: settings.max_response_bytes,
+        });
+        let whole = self.whole(text, overlays).await?;
+        let name = name.to_owned();
+        self.aside(move || {
+            let files = whole.files();
+            let api = whole.read()?;
+            let (tools, report) = definitions(&name, &api, &settings, &access)?;
+            Ok(Collection { settings, tools, report, files })
+        })
+        .await
+    }
+
+    /// The API that a document describes, without making tools of it.
+    ///
+    /// # Errors
+    /// [`CollectionFault`]: out of reach, not allowed, or no OpenAPI document.
+    pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionFault> {
+        let text = self.fetcher.fetch(origin).await?;
+        let whole = self.whole(text, Vec::new()).await?;
+        self.aside(move || whole.read()).await
+    }
+
+    /// The document, changed by its overlays, and with it the documents it refers to.
+    async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionFault> {
+        let (mut bundle, mut notes) = self.aside(move || opened(&text, &overlays)).await?;
+        let from = bundle.from().cloned();
+        let until = tokio::time::Instant::now() + BUNDLE_WITHIN;
+        loop {
+            let missing = bundle.missing();
+            if missing.is_empty() {
+                break;
+            }
+            let folder = match &from {
+                Some(Location::File(file)) => file.parent(),
+                _ => None,
+            };
+            match tokio::time::timeout_at(until, self.fetch_all(missing, folder)).await {
+                Ok(texts) => bundle = self.aside(move || Ok(bundle.with(texts))).await?,
+                Err(_) => bundle.give_up(&format!("not all came within {} s", BUNDLE_WITHIN.as_secs())),
+            }
+        }
+        self.aside(move || {
+            let brought = bundle.brought().cloned().collect();
+            let (document, more) = bundle.finish();
+            notes.extend(more);
+            Ok(Whole { document, from, notes, brought })
+        })
+        .await
+    }
+
+    async fn fetch_all(
+        &self,
+        locations: Vec<Location>,
+        folder: Option<&Path>,
+    ) -> Vec<(Location, Result<SpecText, FetchFault>)> {
+        let fetch = async |location: Location| {
+            let text = self.fetcher.fetch_referred(&location, folder).await;
+            (location, text)
+        };
+        futures_util::stream::iter(locations).map(fetch).buffered(FETCHED_AT_ONCE).collect().await
+    }
+
+    /// A large document takes a second: not on a thread that serves calls. The place among those read at
+    /// once is held until it ends, also when nobody waits for it any more.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CollectionFault> + Send + 'static,
+    ) -> Result<T, CollectionFault> {
+        let place = Arc::clone(&self.reading).acquire_owned();
+        let place = tokio::time::timeout(READ_WITHIN, place).await.map_err(|_| CollectionFault::Busy)?;
+        tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work()
+        })
+        .await?
+    }
+}
+
+impl Whole {
+    fn read(self) -> Result<Api, CollectionFault> {
+        let base = match &self.from {
+            Some(Location::Url(url)) => Some(url),
+            _ => None,
+        };
+        let mut api = reader::read(&self.document, base)?;
+        api.report.approximated.extend(self.notes);
+        Ok(api)
+    }
+
+    fn files(&self) -> Vec<std::path::PathBuf> {
+        let file = |location: &Location| match location {
+            Location::File(path) => Some(path.clone()),
+            Location::Url(_) => None,
+        };
+        self.brought.iter().filter_map(file).collect()
+    }
+}
+
+/// The parsed document with its overlays applied, and what the report should say of them.
+fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionFault> {
+    let budget = Budget::default();
+    let mut document = document::parse_within(&text.bytes, &budget)?;
+    let mut notes = Vec::new();
+    for (file, overlay) in overlays {
+        for target in apply(&mut document, file, overlay)? {
+            let reason = format!("the overlay {file} has an action for it, and it selects nothing");
+            notes.push(Note { operation: target, reason });
+        }
+    }
+    // Before anything is fetched that it refers to.
+    document::version(&document)?;
+    Ok((Bundle::new(document, text.from.clone(), budget), notes))
+}
+
+fn apply(document: &mut Value, file: &str, overlay: &SpecText) -> Result<Vec<String>, CollectionFault> {
+    let overlay = document::parse(&overlay.bytes)
+        .map_err(|fault| CollectionFault::OverlayText { file: file.to_owned(), fault })?;
+    overlay::apply(document, &overlay).map_err(|fault| CollectionFault::Overlay { file: file.to_owned(), fault })
+}
+
+fn origin(settings: &CollectionSettings) -> Result<SpecOrigin, CollectionFault> {
+    let url = settings.spec_url.clone().map(SpecOrigin::Url);
+    let file = || settings.spec_file.clone().map(SpecOrigin::File);
+    let inline = || settings.spec_inline.clone().map(SpecOrigin::Inline);
+    url.or_else(file).or_else(inline).ok_or(CollectionFault::NoDocument)
+}
+
+fn adapter(
+    collection: &str,
+    settings: &CollectionSettings,
+    config: &OpenApiConfig,
+) -> Result<Option<Arc<Adapter>>, CollectionFault> {
+    let Some(vendor) = settings.adapter_name() else { return Ok(None) };
+    let Some(declared) = config.adapters.get(vendor) else {
+        tracing::warn!(collection, vendor, "a vendor adapter is named and not declared; requests go as they are");
+        return Ok(None);
+    };
+    let compiled = Adapter::compile(declared.clone());
+    let adapter = compiled.map_err(|fault| CollectionFault::Adapter { vendor: vendor.to_owned(), fault })?;
+    Ok(Some(Arc::new(adapter)))
+}
