@@ -2,6 +2,7 @@
 
 mod bounds;
 mod coerce;
+mod definitions;
 mod describe;
 mod misfit;
 mod name;
@@ -18,10 +19,12 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 
 pub use self::coerce::Coercion;
+pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments};
 pub use self::search::SearchIndex;
+pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
 
 use crate::config::{ToolOverride, ToolsConfig};
@@ -173,7 +176,10 @@ fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Resul
         problem,
     };
     let input = InputSchema::compile(&metadata.name, parameters, coerce).map_err(invalid_schema)?;
-    let output = output_schema.map(OutputSchema::compile).transpose().map_err(invalid_schema)?;
+    let output = match (output_schema, executor.output_schema()) {
+        (Some(listed), Some(whole)) => Some(OutputSchema::shared(listed, whole)),
+        (listed, _) => listed.map(OutputSchema::compile).transpose().map_err(invalid_schema)?,
+    };
     let tool_metrics = metrics.for_tool(&metadata.name);
     Ok(Tool::new(metadata, input, output, tool_metrics, executor))
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
 use crate::error::CallError;
-use crate::registry::Metadata;
+use crate::registry::{Metadata, SharedSchema};
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
 pub trait Source: Send + Sync {
@@ -45,7 +45,7 @@ pub struct ToolDefinition {
     pub metadata: Metadata,
     /// JSON Schema 2020-12 of the arguments, `type: object`.
     pub parameters: Value,
-    /// JSON Schema of `ToolOutput::value`.
+    /// JSON Schema of `ToolOutput::value`, as lists show it; see [`Executor::output_schema`].
     pub output_schema: Option<Value>,
     pub executor: Arc<dyn Executor>,
 }
@@ -79,6 +79,11 @@ pub trait Executor: Send + Sync {
 
     /// What a circuit breaker guards for this call; `None` for a local tool.
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        None
+    }
+
+    /// The whole output schema, where the definition has only as much of it as is good to list.
+    fn output_schema(&self) -> Option<Arc<SharedSchema>> {
         None
     }
 

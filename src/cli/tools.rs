@@ -70,7 +70,7 @@ fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String>
         ToolsCommand::Show { name } => {
             let tool = snapshot.get(name).ok_or_else(|| snapshot.unknown(name).message().to_owned())?;
             serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
-                merge(&mut shown, serde_json::to_value(ToolSchema::of(tool))?);
+                merge(&mut shown, serde_json::to_value(ToolSchema::whole(tool))?);
                 Ok(shown)
             })
         }

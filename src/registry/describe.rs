@@ -1,11 +1,13 @@
 //! A tool as it is told to others: the shapes of the specification, the same on every face.
 
+use std::borrow::Cow;
+
 use rust_decimal::Decimal;
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{OutputSchema, Tool};
+use super::Tool;
 
 /// A tool in a listing.
 #[derive(Debug, Serialize, ToSchema)]
@@ -33,7 +35,7 @@ pub struct ToolSchema<'a> {
     #[schema(value_type = Object)]
     parameters: &'a Value,
     #[schema(value_type = Option<Object>)]
-    output_schema: Option<&'a Value>,
+    output_schema: Option<Cow<'a, Value>>,
 }
 
 /// All that is known of a tool (E9–E17).
@@ -101,13 +103,19 @@ impl<'a> ToolSummary<'a> {
 }
 
 impl<'a> ToolSchema<'a> {
+    /// In a list: a large output schema is shown in part.
     pub fn of(tool: &'a Tool) -> Self {
         Self {
             name: tool.name(),
             description: &tool.metadata.description,
             parameters: tool.input.document(),
-            output_schema: tool.output.as_ref().map(OutputSchema::document),
+            output_schema: tool.output.as_ref().map(|output| Cow::Borrowed(output.document())),
         }
+    }
+
+    /// Alone: the output schema whole.
+    pub fn whole(tool: &'a Tool) -> Self {
+        Self { output_schema: tool.output.as_ref().map(|output| Cow::Owned(output.whole())), ..Self::of(tool) }
     }
 }
 

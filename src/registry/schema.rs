@@ -7,6 +7,7 @@
 mod tests;
 
 use std::fmt::Write;
+use std::sync::{Arc, OnceLock};
 
 use jsonschema::{PatternOptions, Validator};
 use serde_json::Value;
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 use super::bounds::{self, Bounds};
 use super::coerce::{self, Coercion};
+use super::definitions::SharedSchema;
 use super::misfit::{self, Misfit};
 use crate::call::Arguments;
 use crate::error::{CallError, Detail, ErrorCode};
@@ -39,11 +41,20 @@ pub struct InputSchema {
     coerce: bool,
 }
 
-/// The compiled schema of a tool's output.
+/// The schema of a tool's output, compiled when the first output is checked.
 #[derive(Debug)]
 pub struct OutputSchema {
-    schema: Schema,
+    listed: Value,
+    whole: Option<Arc<SharedSchema>>,
+    compiled: OnceLock<Option<Schema>>,
 }
+
+/// Most bytes of an output schema that shares its definitions, as it is shown alone; the bounds of every
+/// other schema.
+const LARGEST_SHOWN: usize = 1 << 20;
+
+/// Most bytes of it as it is checked: what is compiled stays in memory, for each tool that was called.
+const LARGEST_CHECKED: usize = 64 << 10;
 
 /// Arguments that fit the schema of the tool they are meant for. Made by [`InputSchema::validate`] alone.
 #[derive(Debug)]
@@ -125,19 +136,39 @@ impl OutputSchema {
     /// # Errors
     /// As [`InputSchema::compile`], but the root may admit any type.
     pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
-        Ok(Self { schema: Schema::compile(document)? })
+        let schema = Schema::compile(document)?;
+        Ok(Self { listed: schema.document.clone(), whole: None, compiled: OnceLock::from(Some(schema)) })
     }
 
+    /// One of which lists show only a part, `listed`. The whole is put together and compiled once an output
+    /// is to be checked: a document's tools together reach its definitions many times over.
+    pub(super) fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
+        Self { listed, whole: Some(whole), compiled: OnceLock::new() }
+    }
+
+    /// As lists show it.
     pub fn document(&self) -> &Value {
-        &self.schema.document
+        &self.listed
     }
 
-    /// Where the value does not fit; empty when it does.
+    /// All of it.
+    pub fn whole(&self) -> Value {
+        self.whole.as_ref().map_or_else(|| self.listed.clone(), |whole| whole.alone(LARGEST_SHOWN).0)
+    }
+
+    /// Where the value does not fit; empty when it does, or where the schema cannot be applied.
     pub fn misfits(&self, value: &Value) -> Vec<Detail> {
-        if self.schema.validator.is_valid(value) {
+        let Some(schema) = self.compiled.get_or_init(|| self.compile_whole()) else { return Vec::new() };
+        if schema.validator.is_valid(value) {
             return Vec::new();
         }
-        self.schema.misfits(value, "the output").into_iter().map(Misfit::into_detail).collect()
+        schema.misfits(value, "the output").into_iter().map(Misfit::into_detail).collect()
+    }
+
+    fn compile_whole(&self) -> Option<Schema> {
+        let (document, _) = self.whole.as_ref()?.alone(LARGEST_CHECKED);
+        let compiled = Schema::compile(document);
+        compiled.inspect_err(|problem| tracing::warn!(%problem, "a tool's outputs are not checked")).ok()
     }
 }
 

@@ -264,7 +264,7 @@ fn render(value: &Value) -> String {
 }
 
 /// The length of the value's JSON, escapes not counted.
-fn approximate_size(value: &Value) -> usize {
+pub(crate) fn approximate_size(value: &Value) -> usize {
     match value {
         Value::Null => 4,
         Value::Bool(truth) => 5 - usize::from(*truth),

@@ -113,7 +113,7 @@ pub(super) async fn schema(
     Name(name): Name,
 ) -> Result<Response, CallError> {
     let tool = gateway.pipeline.registry.find(&name)?;
-    Ok(ok(&ToolSchema::of(&tool)))
+    Ok(ok(&ToolSchema::whole(&tool)))
 }
 
 /// One tool's metadata.

@@ -12,6 +12,7 @@ use super::response;
 use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use crate::registry::SharedSchema;
 use crate::sources::{Attempt, Execution, Executor};
 use crate::telemetry;
 
@@ -40,6 +41,7 @@ pub(super) struct OperationExecutor {
     pub(super) plan: RequestPlan,
     pub(super) authorization: Authorization,
     pub(super) access: Arc<Access>,
+    pub(super) output: Option<Arc<SharedSchema>>,
 }
 
 impl fmt::Debug for OperationExecutor {
@@ -55,6 +57,10 @@ impl Executor for OperationExecutor {
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(upstream_of(self.plan.base()))
+    }
+
+    fn output_schema(&self) -> Option<Arc<SharedSchema>> {
+        self.output.clone()
     }
 }
 
@@ -91,7 +97,8 @@ impl OperationExecutor {
                 let mut arguments = arguments.clone();
                 adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
                 let mut request = self.plan.request(&arguments)?;
-                for (name, value) in adapter.headers(&self.id).into_iter().flatten() {
+                let headers = adapter.headers(&self.id);
+                for (name, value) in headers.into_iter().flatten() {
                     request.headers.insert(name, value.clone());
                 }
                 request

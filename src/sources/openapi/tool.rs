@@ -1,13 +1,18 @@
 //! Operations as tools: names, descriptions, schemas, and the executor of each.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+mod choice;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 use url::Url;
 
-use super::arguments::{ArgumentList, add_definitions, bounded, reached};
+use self::choice::{configured, is_chosen, label, named};
+use super::arguments::{ArgumentList, bounded};
 use super::body::{BodyPlan, is_json};
 use super::credentials::{CredentialFault, Credentials};
 use super::executor::{Access, OperationExecutor};
@@ -15,15 +20,24 @@ use super::operation::{Api, Operation, StatusRange};
 use super::report::Report;
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
-use crate::registry::{InputSchema, Metadata, OutputSchema, qualified_name};
+use crate::registry::{Fit, InputSchema, InvalidSchema, Metadata, SharedSchema, approximate_size};
 use crate::sources::ToolDefinition;
 
 /// Most characters of a tool's description.
 const LONGEST_DESCRIPTION: usize = 1_000;
 
-/// Most bytes of an output schema with all it reaches. Where every object can hold every other, each
-/// tool's schema would be most of the document.
-const LARGEST_OUTPUT_SCHEMA: usize = 64 << 10;
+/// Most bytes of an output schema in a list. Where every object can hold every other, each tool's schema would
+/// be most of the document.
+const LARGEST_LISTED_OUTPUT: usize = 4 << 10;
+
+/// Most bytes of all output schemas of a collection in a list, each taking its share.
+const LISTED_OUTPUTS: usize = 1 << 20;
+
+/// What a listed output schema may have all the same.
+const LEAST_LISTED_OUTPUT: usize = 512;
+
+/// Most bytes of the schema of arguments: a model reads it with every request.
+const LARGEST_INPUT: usize = 64 << 10;
 
 /// The tools of one collection, and what of its document they leave out.
 ///
@@ -39,8 +53,10 @@ pub fn definitions(
     access: &Arc<Access>,
 ) -> Result<(Vec<ToolDefinition>, Report), CredentialFault> {
     let credentials = Credentials::bind(api, settings)?;
-    let mut maker = Maker { collection, api, settings, access, credentials, report: api.report.clone() };
     let offered: Vec<_> = api.operations.iter().filter(|operation| is_chosen(operation, settings)).collect();
+    let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, LARGEST_LISTED_OUTPUT);
+    let report = api.report.clone();
+    let mut maker = Maker { collection, api, settings, access, credentials, report, listed_output };
     let mut tools = Vec::with_capacity(offered.len());
     let mut taken = HashSet::new();
     for (operation, name) in named(collection, &offered, settings) {
@@ -59,67 +75,6 @@ pub fn definitions(
     Ok((tools, maker.report))
 }
 
-/// An empty filter lets everything through.
-fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {
-    let CollectionSettings { operations, tags, paths, methods, .. } = settings;
-    (operations.is_empty() || operation.id.as_ref().is_some_and(|id| operations.contains(id)))
-        && (tags.is_empty() || operation.tags.iter().any(|tag| tags.contains(tag)))
-        && (paths.is_empty() || paths.iter().any(|pattern| fits_path(pattern, &operation.path)))
-        && (methods.is_empty() || methods.iter().any(|method| operation.method.as_str().eq_ignore_ascii_case(method)))
-}
-
-/// `/pets/*` stands for `/pets/` and all that follows; without `*` the path is meant as it is written.
-fn fits_path(pattern: &str, path: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == path, |beginning| path.starts_with(beginning))
-}
-
-/// What the settings have for an operation, by its id or its method and path.
-fn configured<'s>(settings: &'s BTreeMap<String, String>, operation: &Operation) -> Option<&'s str> {
-    let by_id = operation.id.as_ref().and_then(|id| settings.get(id));
-    by_id.or_else(|| settings.get(&format!("{} {}", operation.method, operation.path))).map(String::as_str)
-}
-
-/// Each operation with its tool's name.
-fn named<'a>(
-    collection: &str,
-    operations: &[&'a Operation],
-    settings: &CollectionSettings,
-) -> Vec<(&'a Operation, String)> {
-    let short = |operation: &Operation| {
-        let renamed = configured(&settings.renames, operation);
-        let own = renamed.or(operation.id.as_deref()).map(str::trim).filter(|id| !id.is_empty());
-        let name = own.map_or_else(|| slug(operation), str::to_owned);
-        qualified_name(collection, &name).to_string()
-    };
-    let mut uses = BTreeMap::<String, usize>::new();
-    for operation in operations {
-        *uses.entry(short(operation)).or_default() += 1;
-    }
-    let name = |operation: &'a Operation| match short(operation) {
-        name if uses.get(&name) == Some(&1) => name,
-        // Doubled: all of them by method and path, whichever comes first in the document.
-        _ => qualified_name(collection, &format!("{}{}", operation.method, operation.path)).to_string(),
-    };
-    operations.iter().map(|operation| (*operation, name(operation))).collect()
-}
-
-/// `GET /users/{id}` as `get_users_id`.
-fn slug(operation: &Operation) -> String {
-    let mut slug = operation.method.as_str().to_ascii_lowercase();
-    for part in operation.path.split(|character: char| !character.is_ascii_alphanumeric()) {
-        if !part.is_empty() {
-            slug.push('_');
-            slug.push_str(part);
-        }
-    }
-    slug
-}
-
-/// How the report names an operation.
-fn label(operation: &Operation) -> String {
-    operation.id.clone().unwrap_or_else(|| format!("{} {}", operation.method, operation.path))
-}
-
 struct Maker<'a> {
     collection: &'a str,
     api: &'a Api,
@@ -127,6 +82,8 @@ struct Maker<'a> {
     access: &'a Arc<Access>,
     credentials: Credentials<'a>,
     report: Report,
+    /// Most bytes of an output schema in a list.
+    listed_output: usize,
 }
 
 impl Maker<'_> {
@@ -149,19 +106,21 @@ impl Maker<'_> {
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
             notes.push(format!("the header {} is not asked for: it is written by the service", parameter.name));
         }
-        let arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
+        let mut arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
         // One schema that cannot be used must not keep the others from being offered.
-        if let Err(fault) = InputSchema::compile(&name, arguments.schema.clone(), false) {
-            return Ok(Err(format!("its arguments cannot be checked: {fault}")));
+        match make_checkable(&name, &mut arguments.schema, &self.api.definitions) {
+            Ok(note) => notes.extend(note.map(str::to_owned)),
+            Err(fault) => return Ok(Err(format!("its arguments cannot be checked: {fault}"))),
         }
-        let output_schema = self.output_schema(operation, &mut notes);
+        let output = self.output_schema(operation).map(Arc::new);
         for note in notes {
             self.report.approximated(label, note);
         }
         let metadata = self.metadata(operation, name);
         let plan = RequestPlan::new(operation, base, &arguments, body);
         let id = operation.id.clone().unwrap_or_default();
-        let executor = OperationExecutor { id, plan, authorization, access: Arc::clone(self.access) };
+        let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
+        let executor = OperationExecutor { id, plan, authorization, access: Arc::clone(self.access), output };
         Ok(Ok(ToolDefinition { metadata, parameters: arguments.schema, output_schema, executor: Arc::new(executor) }))
     }
 
@@ -188,7 +147,7 @@ impl Maker<'_> {
     }
 
     /// Of the answer that says success, if it is JSON and an adapter does not change it.
-    fn output_schema(&self, operation: &Operation, notes: &mut Vec<String>) -> Option<Value> {
+    fn output_schema(&self, operation: &Operation) -> Option<SharedSchema> {
         if self.access.adapter.is_some() {
             return None;
         }
@@ -203,20 +162,7 @@ impl Maker<'_> {
             return None;
         }
         let content = success.content.first().filter(|content| is_json(&content.name) && content.schema.is_object())?;
-        if !is_within(&content.schema, &self.api.definitions) {
-            notes
-                .push(format!("its answers are not checked: their schema has more than {LARGEST_OUTPUT_SCHEMA} bytes"));
-            return None;
-        }
-        let mut schema = content.schema.clone();
-        add_definitions(&mut schema, &self.api.definitions);
-        match OutputSchema::compile(schema.clone()) {
-            Ok(_) => Some(schema),
-            Err(fault) => {
-                notes.push(format!("its answers are not checked: {fault}"));
-                None
-            }
-        }
+        Some(SharedSchema { schema: content.schema.clone(), definitions: Arc::clone(&self.api.definitions) })
     }
 
     fn metadata(&self, operation: &Operation, name: String) -> Metadata {
@@ -251,12 +197,32 @@ impl Maker<'_> {
     }
 }
 
-/// Whether a schema and the definitions it reaches keep to [`LARGEST_OUTPUT_SCHEMA`].
-fn is_within(schema: &Value, definitions: &Map<String, Value>) -> bool {
-    let reached = reached(schema, definitions);
-    let mut sizes = reached.into_values().chain([schema]).map(|part| part.to_string().len());
-    let total = sizes.try_fold(0, |sum, size| Some(sum + size).filter(|sum| *sum <= LARGEST_OUTPUT_SCHEMA));
-    total.is_some()
+/// Sees to it that the schema of arguments can be checked, and says what that cost.
+///
+/// # Errors
+/// Nothing of it can be checked.
+fn make_checkable(
+    tool: &str,
+    schema: &mut Value,
+    definitions: &Arc<Map<String, Value>>,
+) -> Result<Option<&'static str>, InvalidSchema> {
+    let compiles = |schema: &Value| InputSchema::compile(tool, schema.clone(), false).map(drop);
+    let size = approximate_size(schema);
+    if size <= LARGEST_INPUT {
+        return compiles(schema).map(|()| None);
+    }
+    let shared = SharedSchema { schema: schema.clone(), definitions: Arc::clone(definitions) };
+    let (smaller, fit) = shared.alone(LARGEST_INPUT);
+    if smaller.get("properties").is_none() {
+        return Err(InvalidSchema(format!("their schema has {size} bytes")));
+    }
+    compiles(&smaller)?;
+    *schema = smaller;
+    Ok(match fit {
+        Fit::Whole => None,
+        Fit::Shortened => Some("the schema of its arguments is long: descriptions in it were shortened"),
+        Fit::Opened => Some("the schema of its arguments is too large: parts of them are not checked"),
+    })
 }
 
 /// What a document may say of its operation's price, pace and danger: only ever stricter than the settings,
@@ -292,6 +258,3 @@ fn description(operation: &Operation) -> String {
     }
     bounded(&text, LONGEST_DESCRIPTION)
 }
-
-#[cfg(test)]
-mod tests;
