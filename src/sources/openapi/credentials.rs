@@ -203,6 +203,11 @@ impl<'a> Credentials<'a> {
 }
 
 impl Authorization {
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { headers, query, cookies, templates, tokens } = self;
+        headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && tokens.is_none()
+    }
+
     /// Puts everything but an OAuth token on a request. What is there by the same name is replaced: a model's
     /// argument never stands in for a credential.
     ///

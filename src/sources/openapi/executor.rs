@@ -40,6 +40,8 @@ pub(super) struct OperationExecutor {
     pub(super) id: String,
     pub(super) plan: RequestPlan,
     pub(super) authorization: Authorization,
+    /// The collection's credentials may go to its server: an adapter's headers may be such.
+    pub(super) trusted: bool,
     pub(super) access: Arc<Access>,
     pub(super) output: Option<Arc<SharedSchema>>,
 }
@@ -97,7 +99,7 @@ impl OperationExecutor {
                 let mut arguments = arguments.clone();
                 adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
                 let mut request = self.plan.request(&arguments)?;
-                let headers = adapter.headers(&self.id);
+                let headers = adapter.headers(&self.id).filter(|_| self.trusted);
                 for (name, value) in headers.into_iter().flatten() {
                     request.headers.insert(name, value.clone());
                 }

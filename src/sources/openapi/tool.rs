@@ -14,12 +14,13 @@ use url::Url;
 use self::choice::{configured, is_chosen, label, named};
 use super::arguments::{ArgumentList, bounded};
 use super::body::{BodyPlan, is_json};
-use super::credentials::{CredentialFault, Credentials};
+use super::credentials::{Authorization, CredentialFault, Credentials};
 use super::executor::{Access, OperationExecutor};
 use super::operation::{Api, Operation, StatusRange};
 use super::report::Report;
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
+use crate::outbound::{DomainList, upstream_of};
 use crate::registry::{Fit, InputSchema, InvalidSchema, Metadata, SharedSchema, approximate_size};
 use crate::sources::ToolDefinition;
 
@@ -97,12 +98,20 @@ impl Maker<'_> {
         let Some(base) = self.base(operation) else {
             return Ok(Err("no server is named; set base_url".to_owned()));
         };
-        let (authorization, unmet) = self.credentials.of(operation)?;
+        let (mut authorization, unmet) = self.credentials.of(operation)?;
         let (body, mut notes) = match &operation.body {
             Some(body) => BodyPlan::of(body, &self.api.definitions),
             None => (None, Vec::new()),
         };
         notes.extend(unmet);
+        let trusted = self.is_trusted(&base);
+        if !trusted && !authorization.is_empty() {
+            authorization = Authorization::default();
+            let host = base.host_str().unwrap_or_default();
+            notes.push(format!(
+                "it has a server of its own, {host}, which gets no credentials; name it in `auth_config.hosts` if it should"
+            ));
+        }
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
             notes.push(format!("the header {} is not asked for: it is written by the service", parameter.name));
         }
@@ -120,8 +129,17 @@ impl Maker<'_> {
         let plan = RequestPlan::new(operation, base, &arguments, body);
         let id = operation.id.clone().unwrap_or_default();
         let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
-        let executor = OperationExecutor { id, plan, authorization, access: Arc::clone(self.access), output };
+        let executor = OperationExecutor { id, plan, authorization, trusted, access: Arc::clone(self.access), output };
         Ok(Ok(ToolDefinition { metadata, parameters: arguments.schema, output_schema, executor: Arc::new(executor) }))
+    }
+
+    /// Whether the collection's credentials may go to a server: they are meant for the configured one, or
+    /// that of the whole document, and any other host may be anybody's.
+    fn is_trusted(&self, server: &Url) -> bool {
+        let declared = || self.api.servers.first().map(|server| &server.url);
+        let own = self.settings.base_url.as_ref().or_else(declared);
+        let named = DomainList::parse(&self.settings.auth_config.hosts);
+        own.is_some_and(|own| upstream_of(own) == upstream_of(server)) || named.is_ok_and(|named| named.allows(server))
     }
 
     /// Settings for operations that the document does not have: a slip, or the document has changed.

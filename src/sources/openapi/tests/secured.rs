@@ -55,6 +55,25 @@ async fn an_operation_that_asks_for_nothing_gets_nothing() {
     assert_eq!(upstream.last().header("authorization"), None);
 }
 
+/// The document's author names the servers, and not all of them are the API's own.
+#[tokio::test]
+async fn a_server_of_an_operations_own_gets_no_credentials_unless_it_is_named() {
+    let (upstream, other) = (Upstream::start().await, Upstream::start().await);
+    let mut elsewhere = operation("elsewhere", Method::GET, "/pets");
+    elsewhere.servers = vec![Server { url: other.url.clone(), description: String::new() }];
+    let api = secured(&upstream, SecurityScheme::Bearer, vec![elsewhere]);
+    let auth = json!({"token": "t1", "extra_headers": {"X-Key": "s1"}});
+    let (mut found, report) = definitions("pets", &api, &settings(json!({"auth_config": auth})), &access()).unwrap();
+    call(&found.remove(0), json!({})).await.unwrap();
+    assert_eq!((other.last().header("authorization"), other.last().header("x-key")), (None, None));
+    assert!(report.approximated[0].reason.contains("auth_config.hosts"), "{report:?}");
+
+    let auth = json!({"token": "t1", "hosts": ["127.0.0.1"]});
+    call(&only(tools(&api, &settings(json!({"auth_config": auth})))), json!({})).await.unwrap();
+    assert_eq!(other.last().header("authorization"), Some("Bearer t1"));
+    assert!(upstream.asked().is_empty());
+}
+
 #[test]
 fn what_is_asked_for_and_not_configured_is_told() {
     let mut api = api("https://api.example", vec![operation("get", Method::GET, "/pets")]);
