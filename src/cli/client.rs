@@ -120,6 +120,7 @@ impl Remote {
     }
 }
 
-fn sentence(reply: &Value) -> String {
+/// Why a reply is a refusal.
+pub(super) fn sentence(reply: &Value) -> String {
     reply["error"].as_str().unwrap_or("the server refuses, without saying why").to_owned()
 }

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use serde_json::{Map, Value};
 use url::Url;
 
+use super::client::{Remote, Unanswered, sentence};
 use super::{Common, Exit, present, with_config};
 use crate::config::{CollectionSettings, Config};
 use crate::gateway;
@@ -17,22 +19,25 @@ pub(super) enum ImportCommand {
         /// A file, or an address whose host is in `outbound.openapi_allowed_domains`.
         #[arg(value_name = "FILE|URL")]
         document: String,
+        /// Name of the collection, which stands before the names of its tools.
+        #[arg(long, default_value = "api")]
+        name: String,
         /// List what was approximated and lost, operation by operation.
         #[arg(long)]
         report: bool,
-        /// Do not show the entry for the configuration.
+        /// Do not show the entry for the configuration; with `--server`, do not register the document there.
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-/// Stands before the names of the tools where the document gives nothing better.
-const DEFAULT_NAME: &str = "api";
-
 pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
-    let ImportCommand::Openapi { document, report, dry_run } = command;
+    let ImportCommand::Openapi { document, name, report, dry_run } = command;
+    if let Some(server) = &common.server {
+        return at_server(common, server, &document, &name, dry_run);
+    }
     let settings = settings(&document);
-    with_config(common, |config| match import(config, settings) {
+    with_config(common, |config| match import(config, &name, settings) {
         Err(problem) => {
             present::problem(&problem);
             Exit::Failed
@@ -41,14 +46,56 @@ pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
         Ok(found) => {
             show(&found, report);
             if !dry_run {
-                let key = if document.contains("://") { "spec_url" } else { "spec_file" };
+                let key = if is_address(&document) { "spec_url" } else { "spec_file" };
                 present::line(&format!(
-                    "\nFor the configuration:\nopenapi:\n  collections:\n    {DEFAULT_NAME}:\n      {key}: {document:?}"
+                    "\nFor the configuration:\nopenapi:\n  collections:\n    {name}:\n      {key}: {document:?}"
                 ));
             }
             Exit::Done
         }
     })
+}
+
+/// Has a running gateway register the document, or only look at it.
+fn at_server(common: &Common, server: &Url, document: &str, name: &str, dry_run: bool) -> Exit {
+    let body = match document_body(document) {
+        Ok(mut body) => {
+            if !dry_run {
+                body.insert("name".into(), name.into());
+            }
+            Value::Object(body)
+        }
+        Err(problem) => {
+            present::problem(&problem);
+            return Exit::Failed;
+        }
+    };
+    let action = if dry_run { "validate" } else { "register" };
+    match Remote::new(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
+        Err(unanswered) => unanswered.report(),
+        Ok(answer) if answer["error"].is_string() => Unanswered::Refused(sentence(&answer)).report(),
+        Ok(answer) if common.json => present::json(&answer),
+        Ok(answer) => {
+            let message = answer["message"].as_str().map(str::to_owned);
+            present::line(&message.unwrap_or_else(|| format!("{} operations", answer["operations_count"])));
+            let faults = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            faults.for_each(present::line);
+            if answer["valid"] == false { Exit::Failed } else { Exit::Done }
+        }
+    }
+}
+
+/// How the document is named to a gateway: a file of this machine goes along as it is.
+fn document_body(document: &str) -> Result<Map<String, Value>, String> {
+    if is_address(document) {
+        return Ok(Map::from_iter([("spec_url".to_owned(), document.into())]));
+    }
+    let text = std::fs::read_to_string(document).map_err(|error| format!("{document} cannot be read: {error}"))?;
+    Ok(Map::from_iter([("spec_inline".to_owned(), text.into())]))
+}
+
+fn is_address(document: &str) -> bool {
+    Url::parse(document).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
 }
 
 fn settings(document: &str) -> CollectionSettings {
@@ -61,15 +108,17 @@ fn settings(document: &str) -> CollectionSettings {
 }
 
 /// The document alone, with the adapters and the bounds of the configuration.
-fn import(mut config: Config, settings: CollectionSettings) -> Result<Report, String> {
-    config.openapi.collections = [(DEFAULT_NAME.to_owned(), settings)].into();
+fn import(mut config: Config, name: &str, settings: CollectionSettings) -> Result<Report, String> {
+    config.openapi.collections = [(name.to_owned(), settings)].into();
+    if let Some(fault) = config.check().first() {
+        return Err(fault.to_string());
+    }
     let runtime = super::serve::runtime().ok_or("without a runtime nothing can be read")?;
-    let (_, mut collections) =
-        runtime.block_on(gateway::registry_of(&config)).map_err(|problem| problem.to_string())?;
-    if let Some(reason) = collections.broken.remove(DEFAULT_NAME) {
+    let mut collections = runtime.block_on(gateway::collections_of(&config)).map_err(|problem| problem.to_string())?;
+    if let Some(reason) = collections.broken.remove(name) {
         return Err(reason);
     }
-    let collection = collections.loaded.remove(DEFAULT_NAME).ok_or("nothing was loaded")?;
+    let collection = collections.loaded.remove(name).ok_or("nothing was loaded")?;
     Ok(collection.report.clone())
 }
 

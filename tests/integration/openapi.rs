@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code, config};
-use crate::cli::{sekisho, text};
+use crate::cli::{Serving, sekisho, text};
 
 /// The service's own routes, described for a caller.
 pub(crate) fn document(server: &str) -> Value {
@@ -171,4 +171,16 @@ fn the_terminal_tells_what_a_document_becomes() {
     assert!(told.contains("2 operations, 2 tools") && told.contains("spec_file"), "{told}");
     assert!(!text(&import(&["import", "openapi", file, "--dry-run"])).contains("spec_file"));
     assert_eq!(import(&["import", "openapi", "/nowhere.json"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_gateway_is_asked_to_register_a_document_where_one_is_named() {
+    let (served, directory) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let serving = Serving::start(&served);
+    std::fs::write(directory.path().join("api.json"), document("https://api.example.com").to_string()).unwrap();
+    let file = directory.path().join("api.json");
+    let output = sekisho(&directory).args(["--server", &serving.url, "import", "openapi"]).arg(file).output().unwrap();
+    // It is the gateway that answers: nobody there is an administrator.
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    assert!(text(&output).contains("the role `admin`"), "{}", text(&output));
 }
