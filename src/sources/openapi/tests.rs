@@ -2,6 +2,8 @@
 
 mod calls;
 mod checkpoint;
+mod hostile;
+mod public;
 mod secured;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,9 +23,9 @@ use super::operation::{
     Style,
 };
 use super::report::Report;
-use super::{Access, definitions};
+use super::{Access, Collection, CollectionFault, Loader, definitions};
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::{CollectionSettings, OutboundConfig};
+use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig};
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, test_server};
 use crate::sources::{Attempt, ToolDefinition};
@@ -162,6 +164,25 @@ fn media_type(name: &str, schema: Value) -> MediaType {
 
 fn body(media_type_name: &str, schema: Value) -> Option<RequestBody> {
     Some(RequestBody { required: true, description: String::new(), content: vec![media_type(media_type_name, schema)] })
+}
+
+/// The text of a file below `tests/openapi`.
+pub(super) fn public_document(name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(format!("{}/tests/openapi/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    if !name.ends_with(".gz") {
+        return bytes;
+    }
+    let mut text = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes.as_slice()), &mut text).unwrap();
+    text
+}
+
+/// What a document becomes as a collection called `a`; nothing may be fetched.
+async fn load(text: impl Into<String>) -> Result<Collection, CollectionFault> {
+    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
+    let loader = Loader::new(outbound, DomainList::parse(&[]).unwrap());
+    let settings = CollectionSettings { spec_inline: Some(text.into()), ..CollectionSettings::default() };
+    loader.load("a", settings, &OpenApiConfig::default()).await
 }
 
 /// Loopback may be reached: the guard has tests of its own.

@@ -1,20 +1,12 @@
-use std::io::Read;
-
 use serde_json::json;
 
 use super::super::document::parse;
 use super::super::operation::{Location, ParameterEncoding, SecurityScheme, StatusRange, Style};
+use super::super::tests::public_document;
 use super::*;
 
 fn fixture(name: &str) -> Api {
-    let path = format!("{}/tests/openapi/{name}", env!("CARGO_MANIFEST_DIR"));
-    let mut bytes = std::fs::read(path).unwrap();
-    if name.ends_with(".gz") {
-        let mut text = Vec::new();
-        flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut text).unwrap();
-        bytes = text;
-    }
-    api(&parse(&bytes).unwrap())
+    api(&parse(&public_document(name)).unwrap())
 }
 
 fn api(document: &Value) -> Api {

@@ -1,0 +1,96 @@
+//! Documents meant to hang, to crash or to fill the memory: an error or a line of the report, soon.
+
+use std::time::Instant;
+
+use super::*;
+use crate::registry::InputSchema;
+
+/// A debug build on a busy machine; a bomb that goes off takes for ever.
+const SOON: Duration = Duration::from_secs(60);
+
+fn hostile(name: &str) -> String {
+    String::from_utf8(public_document(&format!("hostile/{name}"))).unwrap()
+}
+
+fn with_schemas(schemas: &Value) -> String {
+    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}});
+    json!({
+        "openapi": "3.1.0", "info": {"title": "x", "version": "1"}, "servers": [{"url": "https://a.example"}],
+        "paths": {"/a": {"post": {"operationId": "a", "requestBody": body, "responses": {"200": body}}},
+            "/fine": {"get": {"operationId": "fine", "responses": {}}}},
+        "components": {"schemas": schemas},
+    })
+    .to_string()
+}
+
+/// A schema for each number up to `count`, and what is made of it.
+fn schemas(count: usize, schema: impl Fn(usize) -> Value) -> Value {
+    Value::Object((0..count).map(|at| (format!("S{at}"), schema(at))).collect())
+}
+
+#[tokio::test]
+async fn a_hostile_document_is_refused_or_its_operation_is_and_soon() {
+    let next = |at: usize| json!({"$ref": format!("#/components/schemas/S{}", at + 1)});
+    let deep = |levels| format!("{}{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+    let bomb = |at| if at == 19 { json!({"type": "string"}) } else { json!({"allOf": vec![next(at); 10]}) };
+    let cases = [
+        ("a $ref bomb", hostile("openapi-ref-bomb.json"), "", 0),
+        ("a $ref bomb of our own", with_schemas(&schemas(20, bomb)), "", 1),
+        ("an alias bomb", hostile("openapi-alias-bomb.yaml"), "limit", 0),
+        ("billion laughs", hostile("yaml-billion-laughs.yaml"), "limit", 0),
+        ("10 000 levels", deep(10_000), "recursion limit", 0),
+        ("100 000 levels", deep(100_000), "inside one another", 0),
+        ("10 000 levels of YAML", "- ".repeat(10_000), "", 0),
+        ("60 MB", " ".repeat(60_000_000), "split it", 0),
+        (
+            "a circle of two",
+            with_schemas(
+                &json!({"S0": {"$ref": "#/components/schemas/S1"}, "S1": {"$ref": "#/components/schemas/S0"}}),
+            ),
+            "",
+            2,
+        ),
+        ("a chain of references", with_schemas(&schemas(20_000, next)), "", 2),
+        (
+            "a chain of properties",
+            with_schemas(&schemas(20_000, |at| json!({"properties": {"next": next(at)}}))),
+            "",
+            2,
+        ),
+        ("20 000 alternatives", with_schemas(&json!({"S0": {"anyOf": vec![json!({"minLength": 1}); 20_000]}})), "", 1),
+    ];
+    for (what, text, refused, least) in cases {
+        let begun = Instant::now();
+        let outcome = tokio::time::timeout(SOON, load(text)).await.unwrap_or_else(|_| panic!("{what} hangs"));
+        assert!(begun.elapsed() < SOON, "{what} took {:?}", begun.elapsed());
+        match outcome {
+            Ok(collection) => {
+                let told = collection.report.lost.len() + collection.report.approximated.len();
+                assert!(refused.is_empty() && collection.tools.len() >= least && told > 0, "{what}: {collection:?}");
+            }
+            Err(fault) => assert!(least == 0 && fault.to_string().contains(refused), "{what}: {fault}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_pattern_that_backtracks_for_ever_fails_and_does_not_hang() {
+    let text = hostile("openapi-redos-pattern.json")
+        .replace("\"paths\"", "\"servers\": [{\"url\": \"https://a.example\"}], \"paths\"");
+    let collection = load(text).await.unwrap();
+    let schema = InputSchema::compile("a__a", collection.tools[0].parameters.clone(), false).unwrap();
+    let arguments = json!({"q": format!("{}!", "a".repeat(50_000))});
+    let begun = Instant::now();
+    assert!(schema.validate(arguments.as_object().unwrap().clone()).is_err());
+    assert!(begun.elapsed() < SOON);
+}
+
+#[tokio::test]
+async fn doubled_ids_and_too_many_operations_are_told_and_the_rest_lives() {
+    let operation = |id: usize| json!({"get": {"operationId": format!("same{}", id / 2), "responses": {}}});
+    let paths: Map<_, _> = (0..10_010).map(|at| (format!("/p{at}"), operation(at))).collect();
+    let document = json!({"openapi": "3.0.0", "info": {}, "servers": [{"url": "https://a.example"}], "paths": paths});
+    let collection = load(document.to_string()).await.unwrap();
+    assert_eq!(collection.tools.len(), 10_000);
+    assert!(collection.report.lost[0].reason.contains("first 10000"), "{:?}", collection.report.lost);
+}
