@@ -50,6 +50,41 @@ fn main() {
         &format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))),
         "≤ 150 ms",
     );
+    let (seconds, megabytes) = import_github(&programs);
+    row("import of GitHub's OpenAPI document (7 MB, 1 223 operations)", &format!("{seconds:.2} s"), "≤ 1.5 s");
+    row("  memory at its peak", &format!("{megabytes:.0} MB"), "≤ 300 MB");
+}
+
+/// The median time of three imports, and the largest memory of any.
+fn import_github(programs: &Path) -> (f64, f64) {
+    let folder = TempDir::new().unwrap();
+    let document = folder.path().join("github.json");
+    let packed = std::fs::File::open("tests/openapi/github-api.min.json.gz").unwrap();
+    let mut unpacked = std::fs::File::create(&document).unwrap();
+    std::io::copy(&mut flate2::read::GzDecoder::new(packed), &mut unpacked).unwrap();
+    let mut peak = 0.0_f64;
+    let seconds = median((0..3).map(|_| {
+        let started = Instant::now();
+        let mut import = Command::new(programs.join("sekisho"));
+        import.args(["--json", "import", "openapi"]).arg(&document).stdout(Stdio::null());
+        let mut child = Stopped(import.spawn().unwrap());
+        loop {
+            peak = peak.max(peak_megabytes(&child.0).unwrap_or_default());
+            if let Some(status) = child.0.try_wait().unwrap() {
+                assert!(status.success(), "the document was not imported");
+                return started.elapsed().as_secs_f64();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }));
+    (seconds, peak)
+}
+
+/// The most memory a process has had so far; none once it has ended.
+fn peak_megabytes(child: &Child) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok()? / 1_024.0)
 }
 
 fn http_rows(programs: &Path) {
