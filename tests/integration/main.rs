@@ -10,6 +10,7 @@ mod budget;
 mod call;
 mod cli;
 mod connections;
+mod datainsight;
 mod document_host;
 mod documents;
 mod files;

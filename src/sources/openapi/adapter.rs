@@ -1,5 +1,7 @@
 //! Vendor adapters (E39–E44): declared in the configuration, compiled once, applied to every call.
 
+mod offer;
+
 use std::fmt;
 
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -85,6 +85,11 @@ impl BodyPlan {
         (Some(plan), notes)
     }
 
+    /// Whether it is written as named members, rather than as one text or file.
+    pub(super) fn has_members(&self) -> bool {
+        matches!(self.format, Format::Json | Format::Form | Format::Multipart)
+    }
+
     /// The value as bytes, with the `Content-Type` that says how.
     ///
     /// # Errors

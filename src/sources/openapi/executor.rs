@@ -96,7 +96,7 @@ impl OperationExecutor {
         let mut request = match &self.access.adapter {
             None => self.plan.request(arguments)?,
             Some(adapter) => {
-                let mut arguments = arguments.clone();
+                let mut arguments = self.plan.spread(arguments);
                 adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
                 let mut request = self.plan.request(&arguments)?;
                 let headers = adapter.headers(&self.id).filter(|_| self.trusted);

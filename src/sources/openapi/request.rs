@@ -75,11 +75,32 @@ impl RequestPlan {
         &self.base
     }
 
+    /// The arguments as an adapter works on them: beside one another, also the members of a body that is one
+    /// argument. A member that is called as an argument stays in the body.
+    pub(super) fn spread(&self, arguments: &Arguments) -> Arguments {
+        let mut spread = arguments.clone();
+        let body = self.arguments.iter().find(|(_, place)| *place == Place::Body).map(|(name, _)| name);
+        let Some((name, Some(Value::Object(members)))) = body.map(|name| (name, arguments.get(name))) else {
+            return spread;
+        };
+        let is_argument = |member: &str| self.arguments.iter().any(|(name, _)| name == member);
+        let (kept, free): (Map<_, _>, Map<_, _>) =
+            members.clone().into_iter().partition(|(member, _)| is_argument(member));
+        spread.insert(name.clone(), kept.into());
+        spread.extend(free);
+        spread
+    }
+
+    /// What is no argument of the operation is an adapter's: a member of a body that has members, or else of
+    /// the query.
+    ///
     /// # Errors
     /// `invalid_arguments` for a value that has no form in its place, or that would change what is asked for.
     pub(super) fn request(&self, arguments: &Arguments) -> Result<Request, CallError> {
         let mut draft = Draft { path: self.path.clone(), ..Draft::default() };
+        let mut placed = 0;
         for (name, place) in &self.arguments {
+            placed += usize::from(arguments.contains_key(name));
             match (place, arguments.get(name)) {
                 (Place::Parameter(at), Some(value)) => {
                     if let Some(parameter) = self.parameters.get(*at) {
@@ -93,7 +114,28 @@ impl RequestPlan {
                 (_, None) => {}
             }
         }
+        if placed < arguments.len() {
+            self.add_further(arguments, &mut draft);
+        }
         self.finish(draft)
+    }
+
+    /// Puts what is no argument where [`RequestPlan::request`] says.
+    fn add_further(&self, arguments: &Arguments, draft: &mut Draft) {
+        let is_argument = |name: &str| self.arguments.iter().any(|(argument, _)| argument == name);
+        let further = arguments.iter().filter(|(name, _)| !is_argument(name));
+        let further = further.map(|(name, value)| (name.clone(), value.clone()));
+        match (&self.body, &mut draft.body) {
+            (Some(plan), None) if plan.has_members() => draft.members.extend(further),
+            (Some(_), Some(Value::Object(members))) if self.body.as_ref().is_some_and(BodyPlan::has_members) => {
+                members.extend(further);
+            }
+            _ => {
+                let pairs = further
+                    .flat_map(|(name, value)| parameter::pairs(&name, &value, Style::Form, true, Escaping::Percent));
+                draft.query.extend(joined(pairs.collect()));
+            }
+        }
     }
 
     fn finish(&self, draft: Draft) -> Result<Request, CallError> {
@@ -108,7 +150,8 @@ impl RequestPlan {
             (Some(BodyPlan { shape: Shape::Members(_), required, .. }), None) => {
                 (*required || !members.is_empty()).then_some(Value::Object(members))
             }
-            (Some(_), None) => None,
+            // Not given, and what an adapter adds is all there is of it.
+            (Some(_), None) => (!members.is_empty()).then_some(Value::Object(members)),
         };
         let body = match (&self.body, body) {
             (Some(plan), Some(value)) => {

@@ -1,5 +1,6 @@
 //! Operations called against a real server on loopback, which notes what it was asked.
 
+mod adapted;
 mod calls;
 mod checkpoint;
 mod hostile;

@@ -116,6 +116,10 @@ impl Maker<'_> {
             notes.push(format!("the header {} is not asked for: it is written by the service", parameter.name));
         }
         let mut arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
+        let id = operation.id.clone().unwrap_or_default();
+        if let Some(adapter) = &self.access.adapter {
+            adapter.widen(&id, &mut arguments.schema);
+        }
         // One schema that cannot be used must not keep the others from being offered.
         match make_checkable(&name, &mut arguments.schema, &self.api.definitions) {
             Ok(note) => notes.extend(note.map(str::to_owned)),
@@ -127,7 +131,6 @@ impl Maker<'_> {
         }
         let metadata = self.metadata(operation, name);
         let plan = RequestPlan::new(operation, base, &arguments, body);
-        let id = operation.id.clone().unwrap_or_default();
         let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
         let executor = OperationExecutor { id, plan, authorization, trusted, access: Arc::clone(self.access), output };
         Ok(Ok(ToolDefinition { metadata, parameters: arguments.schema, output_schema, executor: Arc::new(executor) }))
