@@ -17,7 +17,7 @@ pub(super) use self::oauth::{Token, TokenSource};
 use self::template::Template;
 use super::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
-use crate::error::CallError;
+use crate::error::{CallError, ErrorCode};
 
 /// A collection's credentials, checked once.
 pub(super) struct Credentials<'a> {
@@ -176,6 +176,7 @@ impl<'a> Credentials<'a> {
     ) -> Result<(), CredentialFault> {
         let key = self.settings.api_key.as_ref().map(Secret::expose).unwrap_or_default();
         match location {
+            Location::Cookie if !is_cookie(name, key) => return Err(CredentialFault::Unsendable("api_key")),
             Location::Cookie => authorization.cookies.push((name.to_owned(), key.to_owned())),
             Location::Query | Location::QueryString => authorization.query.push((name.to_owned(), key.to_owned())),
             Location::Header | Location::Path => {
@@ -212,7 +213,8 @@ impl Authorization {
     /// argument never stands in for a credential.
     ///
     /// # Errors
-    /// `invalid_request` when the caller did not send a token that a header needs.
+    /// `invalid_request` when the caller did not send a token that a header needs; `invalid_arguments` for
+    /// cookies that no header can hold.
     pub(super) fn apply(
         &self,
         url: &mut Url,
@@ -234,7 +236,7 @@ impl Authorization {
             headers.insert(name, value.clone());
         }
         if !self.cookies.is_empty() {
-            add_cookies(headers, &self.cookies);
+            add_cookies(headers, &self.cookies)?;
         }
         let tokens = tool_parameters.get("tokens").and_then(Value::as_object);
         for template in &self.templates {
@@ -244,16 +246,25 @@ impl Authorization {
     }
 }
 
-fn add_cookies(headers: &mut HeaderMap, cookies: &[(String, String)]) {
-    let sent = headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+/// Cookies of the arguments that are called as a credential give way to it.
+fn add_cookies(headers: &mut HeaderMap, cookies: &[(String, String)]) -> Result<(), CallError> {
+    let sent = headers.get(header::COOKIE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let sent = String::from_utf8_lossy(sent);
     let ours = |pair: &&str| !cookies.iter().any(|(name, _)| pair.split('=').next() == Some(name));
     let mut all: Vec<String> =
         sent.split("; ").filter(|pair| !pair.is_empty()).filter(ours).map(str::to_owned).collect();
     all.extend(cookies.iter().map(|(name, value)| format!("{name}={value}")));
-    if let Ok(mut value) = HeaderValue::try_from(all.join("; ")) {
-        value.set_sensitive(true);
-        headers.insert(header::COOKIE, value);
-    }
+    let mut value = HeaderValue::try_from(all.join("; "))
+        .map_err(|_| CallError::new(ErrorCode::InvalidArguments, "a cookie cannot hold control characters"))?;
+    value.set_sensitive(true);
+    headers.insert(header::COOKIE, value);
+    Ok(())
+}
+
+/// RFC 6265 §4.1.1: a `;` would begin another cookie.
+fn is_cookie(name: &str, value: &str) -> bool {
+    let stands_in_header = |text: &str| HeaderValue::from_str(text).is_ok();
+    !name.contains([';', '=']) && !value.contains(';') && stands_in_header(name) && stands_in_header(value)
 }
 
 fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {

@@ -85,6 +85,34 @@ fn what_is_asked_for_and_not_configured_is_told() {
     assert_eq!(fault, CredentialFault::Missing("username"));
 }
 
+/// A key that is dropped silently would send the call as somebody else, or as nobody.
+#[test]
+fn a_cookie_that_cannot_be_sent_is_a_fault_and_not_left_out() {
+    for (name, value) in [("key", "s;admin=1"), ("key", "line\nbreak"), ("k;ey", "s")] {
+        let mut api = api("https://api.example", vec![operation("get", Method::GET, "/pets")]);
+        let scheme = SecurityScheme::ApiKey { name: name.into(), location: Location::Cookie };
+        api.security_schemes.insert("main".into(), scheme);
+        api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
+        let settings = settings(json!({"auth_config": {"api_key": value}}));
+        let fault = definitions("pets", &api, &settings, &access()).unwrap_err();
+        assert_eq!(fault, CredentialFault::Unsendable("api_key"), "{name}={value}");
+    }
+}
+
+#[tokio::test]
+async fn a_cookie_of_the_arguments_stays_beside_the_credential() {
+    let upstream = Upstream::start().await;
+    let mut get = operation("get", Method::GET, "/pets");
+    let as_written =
+        ParameterEncoding::Styled { style: Style::Cookie, explode: true, allow_reserved: false, allow_empty: false };
+    get.parameters = vec![parameter("who", Location::Cookie, json!({})), parameter("key", Location::Cookie, json!({}))];
+    get.parameters.iter_mut().for_each(|parameter| parameter.encoding = as_written.clone());
+    let api = secured(&upstream, SecurityScheme::ApiKey { name: "key".into(), location: Location::Cookie }, vec![get]);
+    let tool = only(tools(&api, &settings(json!({"auth_config": {"api_key": "s1"}}))));
+    call(&tool, json!({"who": "René", "key": "mine"})).await.unwrap();
+    assert_eq!(upstream.last().headers["cookie"].as_bytes(), "who=René; key=s1".as_bytes());
+}
+
 /// C12.
 #[tokio::test]
 async fn headers_are_filled_in_from_the_callers_tokens() {
