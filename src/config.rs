@@ -50,7 +50,7 @@ pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
 pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
-pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig};
+pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig, PaginationSettings};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;

@@ -89,6 +89,8 @@ pub struct CollectionSettings {
     pub overlays: Vec<PathBuf>,
     /// The adapter to use; `auth_config.vendor` means the same.
     pub vendor_adapter: Option<String>,
+    /// Whether and how one call fetches the further pages of a list.
+    pub pagination: PaginationSettings,
 }
 
 impl Default for CollectionSettings {
@@ -113,6 +115,7 @@ impl Default for CollectionSettings {
             max_response_bytes: 10 << 20,
             overlays: Vec::new(),
             vendor_adapter: None,
+            pagination: PaginationSettings::default(),
         }
     }
 }
@@ -155,6 +158,7 @@ impl CollectionSettings {
         findings.above_zero(&at("rate_limit"), self.rate_limit);
         findings.duration(&at("timeout_seconds"), self.timeout_seconds);
         findings.above_zero(&at("max_response_bytes"), self.max_response_bytes);
+        self.pagination.check(&at("pagination"), findings);
     }
 
     fn check_origin(&self, setting: &str, findings: &mut Findings) {
@@ -167,6 +171,39 @@ impl CollectionSettings {
             if url.as_ref().is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
                 let advice = "write it like https://api.example.com/openapi.json";
                 findings.add(format!("{setting}.{key}"), "is not an http or https address", advice);
+            }
+        }
+    }
+}
+
+/// How GET operations go on to the next page: by the answer's `Link` header, a cursor in it, or a number.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PaginationSettings {
+    /// Most pages that one call fetches; 1: only the one that was asked for.
+    pub max_pages: u32,
+    /// JSON Pointer (RFC 6901) to the list in a page; empty: the page is the list.
+    pub items: String,
+    /// JSON Pointer to the next page's cursor, or to its address.
+    pub next: Option<String>,
+    /// Query parameter the cursor is sent in; without it what stands at `next` is an address.
+    pub cursor_parameter: Option<String>,
+    /// Query parameter that numbers the pages, from 1.
+    pub page_parameter: Option<String>,
+}
+
+impl Default for PaginationSettings {
+    fn default() -> Self {
+        Self { max_pages: 1, items: String::new(), next: None, cursor_parameter: None, page_parameter: None }
+    }
+}
+
+impl PaginationSettings {
+    fn check(&self, setting: &str, findings: &mut Findings) {
+        findings.above_zero(&format!("{setting}.max_pages"), self.max_pages);
+        for (key, pointer) in [("items", Some(&self.items)), ("next", self.next.as_ref())] {
+            if pointer.is_some_and(|pointer| !pointer.is_empty() && !pointer.starts_with('/')) {
+                findings.add(format!("{setting}.{key}"), "is not a JSON Pointer", "write it like /meta/next");
             }
         }
     }

@@ -15,6 +15,7 @@ mod loader;
 pub mod location;
 pub mod operation;
 pub mod overlay;
+mod pagination;
 mod parameter;
 pub mod reader;
 mod reference;

@@ -3,14 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
+use tokio::time::Instant;
 
 use super::adapter::Adapter;
 use super::credentials::{Authorization, Token};
+use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
 use crate::call::{Arguments, ToolOutput, Upstream};
-use crate::error::CallError;
+use crate::config::PaginationSettings;
+use crate::error::{CallError, ErrorCode};
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use crate::registry::SharedSchema;
 use crate::sources::{Attempt, Execution, Executor};
@@ -32,6 +35,7 @@ pub struct Access {
     pub adapter: Option<Arc<Adapter>>,
     /// Most bytes of one answer, decompressed.
     pub max_response_bytes: usize,
+    pub pagination: PaginationSettings,
 }
 
 /// One operation.
@@ -69,27 +73,80 @@ impl Executor for OperationExecutor {
 impl OperationExecutor {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let request = self.request(&attempt, arguments)?;
-        let response = match &self.authorization.tokens {
-            None => self.send(&attempt, &request, None).await?,
-            Some(tokens) => {
-                let access = &self.access;
-                let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
-                let response = self.send(&attempt, &request, Some(&token)).await?;
-                if response.status == StatusCode::UNAUTHORIZED {
-                    // The token may have been withdrawn: once more, with a new one.
-                    tokens.drop_token(&token).await;
-                    let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
-                    self.send(&attempt, &request, Some(&token)).await?
-                } else {
-                    response
-                }
-            }
+        let mut output = if request.method == Method::GET && self.access.pagination.max_pages > 1 {
+            self.pages(&attempt, request).await?
+        } else {
+            response::output(&self.exchange(&attempt, &request, self.most_bytes(&attempt)).await?)?
         };
-        let mut output = response::output(&response)?;
         if let Some(adapter) = &self.access.adapter {
             output.value = adapter.shape_response(&self.id, output.value)?;
         }
         Ok(output)
+    }
+
+    /// The page that was asked for and those after it, within the limits of pages, of bytes in all, and of time.
+    /// The metadata say how many pages there are, and whether more would follow.
+    async fn pages(&self, attempt: &Attempt<'_>, mut request: Request) -> Result<ToolOutput, CallError> {
+        let settings = &self.access.pagination;
+        let mut room = self.most_bytes(attempt);
+        let mut began = Instant::now();
+        let mut response = self.exchange(attempt, &request, room).await?;
+        let mut output = response::output(&response)?;
+        let mut next = pagination::next(settings, &request.url, &Page::of(&response, &output.value));
+        let mut pages = 1;
+        let mut slowest = began.elapsed();
+        while let Some(url) = next.clone() {
+            room = room.saturating_sub(response.body.len());
+            // A page that may not come in time would cost those that are there.
+            if pages == settings.max_pages || attempt.deadline.remaining() < slowest * 2 {
+                break;
+            }
+            request.url = url;
+            self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+            began = Instant::now();
+            response = match self.exchange(attempt, &request, room).await {
+                Err(error) if error.code() == ErrorCode::OutputTooLarge => break,
+                outcome => outcome?,
+            };
+            slowest = slowest.max(began.elapsed());
+            let page = response::output(&response)?.value;
+            next = pagination::next(settings, &request.url, &Page::of(&response, &page));
+            if !pagination::append(settings, &mut output.value, page) {
+                next = Some(request.url.clone());
+                break;
+            }
+            pages += 1;
+        }
+        output.metadata.insert("pages".into(), pages.into());
+        output.metadata.insert("more_pages".into(), next.is_some().into());
+        Ok(output)
+    }
+
+    /// One answer; a token that is refused is replaced once.
+    async fn exchange(
+        &self,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        most_bytes: usize,
+    ) -> Result<OutboundResponse, CallError> {
+        let Some(tokens) = &self.authorization.tokens else {
+            return self.send(attempt, request, None, most_bytes).await;
+        };
+        let access = &self.access;
+        let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+        let response = self.send(attempt, request, Some(&token), most_bytes).await?;
+        if response.status != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        // It may have been withdrawn: once more, with a new one.
+        tokens.drop_token(&token).await;
+        let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+        self.send(attempt, request, Some(&token), most_bytes).await
+    }
+
+    /// Of one call's answers together, decompressed.
+    fn most_bytes(&self, attempt: &Attempt<'_>) -> usize {
+        self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
     }
 
     fn request(&self, attempt: &Attempt<'_>, arguments: &Arguments) -> Result<Request, CallError> {
@@ -115,6 +172,7 @@ impl OperationExecutor {
         attempt: &Attempt<'_>,
         request: &Request,
         token: Option<&Token>,
+        most_bytes: usize,
     ) -> Result<OutboundResponse, CallError> {
         let access = &self.access;
         let mut headers = request.headers.clone();
@@ -125,7 +183,7 @@ impl OperationExecutor {
             method: request.method.clone(),
             headers,
             body: request.body.clone(),
-            max_response_bytes: access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE),
+            max_response_bytes: most_bytes,
             max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
             allowed: &access.allowed,
             trace: telemetry::outgoing(attempt.call),

@@ -88,6 +88,7 @@ impl Loader {
             allowed: Arc::clone(&self.fetcher.allowed),
             adapter,
             max_response_bytes: settings.max_response_bytes,
+            pagination: settings.pagination.clone(),
         });
         let whole = self.whole(text, overlays).await?;
         let name = name.to_owned();

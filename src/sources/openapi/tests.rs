@@ -4,6 +4,7 @@ mod adapted;
 mod calls;
 mod checkpoint;
 mod hostile;
+mod paged;
 mod public;
 mod secured;
 
@@ -26,7 +27,7 @@ use super::operation::{
 use super::report::Report;
 use super::{Access, Collection, CollectionFault, Loader, definitions};
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig};
+use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, test_server};
 use crate::sources::{Attempt, ToolDefinition};
@@ -194,6 +195,7 @@ fn access() -> Arc<Access> {
         allowed: Arc::new(DomainList::any().clone()),
         adapter: None,
         max_response_bytes: 1 << 20,
+        pagination: PaginationSettings::default(),
     })
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::config::OutboundConfig;
+use crate::config::{OutboundConfig, PaginationSettings};
 use crate::outbound::{DomainList, Outbound};
 use crate::sources::openapi::operation::{Location, Parameter, ParameterEncoding, Server, Style};
 
@@ -48,6 +48,7 @@ fn made(api: &Api, settings: serde_json::Value) -> (Vec<ToolDefinition>, Report)
         allowed: Arc::new(DomainList::any().clone()),
         adapter: None,
         max_response_bytes: 1 << 20,
+        pagination: PaginationSettings::default(),
     };
     definitions("pets", api, &serde_json::from_value(settings).unwrap(), &Arc::new(access)).unwrap()
 }
