@@ -12,7 +12,7 @@ use http::HeaderValue;
 use serde_json::{Map, Value, json};
 
 use super::arguments::whole_definition;
-use super::operation::{PropertyEncoding, RequestBody, Style};
+use super::operation::{MediaType, PropertyEncoding, RequestBody, Style};
 use super::parameter::{self, Escaping};
 use crate::error::{CallError, ErrorCode};
 
@@ -73,7 +73,7 @@ impl BodyPlan {
             notes.push("the XML body is asked for as text and sent as written".to_owned());
         }
         let mut files = BTreeSet::new();
-        let shape = shape(body, &chosen.schema, format, definitions, &mut files);
+        let shape = shape(body, chosen, format, definitions, &mut files);
         let plan = Self {
             required: body.required,
             shape,
@@ -142,22 +142,29 @@ pub(super) fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// A file as an argument: the schema that asks for one.
-fn file_schema(description: &str) -> Value {
+/// A file as an argument: the schema that asks for one, and for its media type where that is open.
+fn file_schema(description: &str, is_typed: bool) -> Value {
     let said = if description.is_empty() { "A file" } else { description };
-    json!({
+    let mut schema = json!({
         "type": "object",
         "description": format!("{said} (give `content_base64`, or `text` for a text file)"),
         "properties": {
             "filename": {"type": "string"},
-            "content_base64": {"type": "string", "description": "The bytes in base64 (RFC 4648, with padding)."},
-            "text": {"type": "string"},
-            "content_type": {"type": "string", "description": "Its media type, such as image/png."}
+            "content_base64": {"type": "string", "contentEncoding": "base64", "description": "The bytes in base64 (RFC 4648, with padding)."},
+            "text": {"type": "string"}
         },
         "oneOf": [{"required": ["content_base64"]}, {"required": ["text"]}],
         "additionalProperties": false
-    })
+    });
+    if is_typed {
+        schema["properties"]["content_type"] =
+            json!({"type": "string", "pattern": MEDIA_TYPE, "description": "Its media type, such as image/png."});
+    }
+    schema
 }
+
+/// RFC 9110 §8.3.1, without parameters.
+const MEDIA_TYPE: &str = "^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$";
 
 /// A file as it was given.
 struct File<'a> {
@@ -200,9 +207,14 @@ fn format_of(media_type: &str) -> Format {
     }
 }
 
+/// `image/*`, `*/*`.
+fn is_range(media_type: &str) -> bool {
+    media_type.contains('*')
+}
+
 /// What is sent where the document names a range of media types.
 fn concrete(name: &str, format: Format) -> String {
-    if !name.contains('*') {
+    if !is_range(name) {
         return name.to_owned();
     }
     match format {
@@ -216,7 +228,7 @@ fn concrete(name: &str, format: Format) -> String {
 
 fn shape(
     body: &RequestBody,
-    schema: &Value,
+    MediaType { name: media_type, schema, .. }: &MediaType,
     format: Format,
     definitions: &Map<String, Value>,
     files: &mut BTreeSet<String>,
@@ -224,7 +236,7 @@ fn shape(
     let whole = |schema| Shape::Whole { schema, description: body.description.clone() };
     match format {
         Format::Text => return whole(json!({"type": "string"})),
-        Format::Binary => return whole(file_schema(&body.description)),
+        Format::Binary => return whole(file_schema(&body.description, is_range(media_type))),
         Format::Json | Format::Form | Format::Multipart => {}
     }
     let Some(mut members) = members(schema, definitions) else { return whole(schema.clone()) };
@@ -252,7 +264,7 @@ fn file_argument(schema: &Value) -> Option<Value> {
             || (schema.get("contentMediaType").is_some() && schema.get("contentEncoding").is_none())
     };
     if is_file(schema) {
-        return Some(file_schema(description));
+        return Some(file_schema(description, true));
     }
     let items = schema.get("items").filter(|items| is_file(items))?;
     Some(json!({"type": "array", "description": description, "items": file_argument(items)?}))

@@ -38,7 +38,7 @@ fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<Value,
         return Ok(Value::Null);
     }
     match media_type {
-        Some(name) if is_json(name) => json::parse(body).map_err(|error| {
+        Some(name) if is_json(name) => json::parse(body).or_else(|error| lines(body).ok_or(error)).map_err(|error| {
             let host = response.url.host_str().unwrap_or_default();
             CallError::new(ErrorCode::UpstreamError, format!("{host} announced JSON and sent something else"))
                 .blaming(Blame::Upstream)
@@ -52,6 +52,13 @@ fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<Value,
         })),
         Some(name) => Ok(bytes(&essence(name), body)),
     }
+}
+
+/// JSON, one value a line: many servers stream that under the name of JSON.
+fn lines(body: &[u8]) -> Option<Value> {
+    let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    let values: Vec<Value> = lines.map(json::parse).collect::<Result<_, _>>().ok()?;
+    (values.len() > 1).then_some(Value::Array(values))
 }
 
 fn is_text(essence: &str) -> bool {
@@ -112,6 +119,7 @@ mod tests {
             (Some("application/atom+xml"), b"<a/>", json!("<a/>")),
             (None, b"{\"a\": 1}", json!({"a": 1})),
             (None, b"plain", json!("plain")),
+            (Some("application/json"), b"{\"a\": 1}\n[2]\n\n", json!([{"a": 1}, [2]])),
             (Some("application/json"), b"", json!(null)),
             (
                 Some("image/png"),

@@ -1,5 +1,7 @@
 //! The table of <https://spec.openapis.org/oas/v3.1.1.html#style-examples>, row by row.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -71,12 +73,54 @@ fn what_is_empty_or_nested_or_reserved_has_one_form() {
     assert_eq!(header(&json!({"R": 100, "G": 200}), true), "R=100,G=200");
 }
 
+fn split(text: &str, separator: &str) -> Vec<String> {
+    let decoded = |part: &str| percent_encoding::percent_decode_str(part).decode_utf8().unwrap().into_owned();
+    text.split(separator).map(decoded).collect()
+}
+
 proptest! {
     #[test]
     fn an_exploded_array_is_read_back_as_it_was(items in prop::collection::vec(".{0,12}", 0..6)) {
         let written = query(&json!(items), Style::Form, true, Escaping::Percent);
         let read: Vec<_> = url::form_urlencoded::parse(written.as_bytes()).map(|(_, value)| value.into_owned()).collect();
         prop_assert_eq!(read, items);
+    }
+
+    /// Whatever a value holds, a reader who splits where the table says gets it back.
+    #[test]
+    fn a_list_is_read_back_in_every_style_of_the_table(items in prop::collection::vec("[a-z&=/%é.;,#]{1,8}", 1..5)) {
+        for (style, separator) in [
+            (Style::Form, ","),
+            (Style::SpaceDelimited, "%20"),
+            (Style::PipeDelimited, "%7C"),
+            (Style::TabDelimited, "%09"),
+        ] {
+            let written = query(&json!(items), style, false, Escaping::Percent);
+            prop_assert_eq!(split(written.strip_prefix("color=").unwrap(), separator), items.clone(), "{:?}", style);
+        }
+        let written = path("color", &json!(items), Style::Simple, false, Escaping::Percent);
+        prop_assert_eq!(split(&written, ","), &items[..]);
+        let written = path("color", &json!(items), Style::Matrix, true, Escaping::Percent);
+        prop_assert_eq!(split(written.strip_prefix(";color=").unwrap(), ";color="), items);
+    }
+
+    #[test]
+    fn an_object_is_read_back_in_every_style_of_the_table(
+        members in prop::collection::btree_map("[a-z&=/é]{1,6}", "[a-z&=/%é;,#]{1,8}", 1..5)
+    ) {
+        let value = json!(members);
+        let read = |text: &str| -> BTreeMap<_, _> {
+            url::form_urlencoded::parse(text.as_bytes()).into_owned().collect()
+        };
+        prop_assert_eq!(&read(&query(&value, Style::Form, true, Escaping::Percent)), &members);
+        let deep = read(&query(&value, Style::DeepObject, true, Escaping::Percent));
+        let expected: BTreeMap<_, _> =
+            members.iter().map(|(name, value)| (format!("color[{name}]"), value.clone())).collect();
+        prop_assert_eq!(deep, expected);
+        let flat = split(query(&value, Style::Form, false, Escaping::Percent).strip_prefix("color=").unwrap(), ",");
+        let pairs: BTreeMap<_, _> =
+            flat.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        prop_assert_eq!(pairs, members);
     }
 
     #[test]

@@ -134,6 +134,33 @@ async fn forms_are_written_in_the_style_of_each_member() {
 }
 
 #[tokio::test]
+async fn of_several_media_types_json_is_sent_and_the_choice_is_told() {
+    let upstream = Upstream::start().await;
+    let schema = || json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    for (offered, sent, text) in [
+        (
+            &["application/xml", "application/x-www-form-urlencoded", "application/json"][..],
+            "application/json",
+            r#"{"name":"a b"}"#,
+        ),
+        (
+            &["multipart/form-data", "application/x-www-form-urlencoded"],
+            "application/x-www-form-urlencoded",
+            "name=a%20b",
+        ),
+    ] {
+        let mut post = operation("create", Method::POST, "/pets");
+        let content = offered.iter().map(|name| media_type(name, schema())).collect();
+        post.body = Some(RequestBody { required: true, description: String::new(), content });
+        let api = upstream.api(vec![post]);
+        let (tools, report) = definitions("pets", &api, &CollectionSettings::default(), &access()).unwrap();
+        call(&tools[0], json!({"name": "a b"})).await.unwrap();
+        assert_eq!((upstream.last().header("content-type"), upstream.last().text()), (Some(sent), text));
+        assert!(report.approximated[0].reason.contains(&format!("always sent as {sent}")), "{report:?}");
+    }
+}
+
+#[tokio::test]
 async fn files_travel_in_multipart_and_octet_bodies() {
     let upstream = Upstream::start().await;
     let mut upload = operation("upload", Method::POST, "/files");
