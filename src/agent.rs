@@ -3,12 +3,14 @@
 //! It sees tools only through a [`Toolbox`], in process or over HTTP to another gateway, so that every
 //! tool call of an agent passes the same checkpoint as anybody's.
 
+pub mod conversations;
 pub mod desk;
 pub mod event;
 pub mod llm;
 pub mod message;
 pub mod prompts;
 mod run;
+pub mod summary;
 pub mod toolbox;
 pub mod waiting;
 
@@ -27,7 +29,7 @@ pub use self::desk::{Desk, Errand};
 pub use self::event::{Event, FinishReason, RunUsage};
 pub use self::llm::Model;
 pub use self::message::Message;
-pub use self::prompts::Prompts;
+pub use self::prompts::{Prompts, UnreadablePrompt};
 pub use self::toolbox::{ToolDescription, Toolbox};
 
 /// A model, the tools it may call, and the bounds of its runs. Cheap to make: one for each caller.

@@ -41,7 +41,7 @@ use self::check::{Finding, Findings};
 use self::document::Document;
 use self::overrides::Overrides;
 
-pub use self::agent::{AgentConfig, AgentProfile, Provider};
+pub use self::agent::{AgentConfig, AgentProfile, MemoryConfig, Provider};
 pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::BreakerConfig;

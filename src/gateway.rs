@@ -122,6 +122,7 @@ impl Gateway {
         let audit =
             Audit::open(config.audit_file(), config.audit.durability, config.audit.max_queued, Arc::clone(&readiness))
                 .map_err(in_part("audit"))?;
+        let desk = Desk::new(&config.agent).map_err(in_part("agent"))?;
         let budget = Arc::new(Budgets::new(&config.budget));
         let usage = WriteBehind::start(Arc::clone(&budget), store.clone(), Arc::clone(&readiness))
             .await
@@ -140,7 +141,7 @@ impl Gateway {
         let gateway = Arc::new(Self {
             pipeline,
             sessions: Sessions::new(&config.session),
-            desk: Desk::default(),
+            desk,
             readiness,
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
@@ -180,6 +181,18 @@ impl Gateway {
     /// What reaches out, for the faces that do.
     pub fn outbound(&self) -> &Outbound {
         &self.outbound
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Work that nobody waits for. It is cut off where the service stops.
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let closing = self.closing.clone();
+        self.background.spawn(async move {
+            closing.run_until_cancelled(work).await;
+        });
     }
 
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {
@@ -405,6 +418,7 @@ fn tell_what_needs_a_restart(before: &Config, after: &Config) {
         ("outbound", before.outbound != after.outbound),
         ("audit", before.audit != after.audit),
         ("telemetry", before.telemetry != after.telemetry),
+        ("agent.prompts_directory", before.agent.prompts_directory != after.agent.prompts_directory),
         ("sandbox", before.sandbox != after.sandbox),
         ("state_directory", before.state_directory != after.state_directory),
         ("tools.workspace", before.tools.workspace != after.tools.workspace),

@@ -1,5 +1,6 @@
 //! The HTTP face: every route in one list; what is true of every request in `edge`.
 
+mod chat;
 mod documentation;
 mod edge;
 mod event_stream;
@@ -44,6 +45,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::complete))
+        .routes(routes!(chat::chat))
+        .routes(routes!(chat::stream))
+        .routes(routes!(chat::tool_settings))
         .routes(routes!(v1::list))
         .routes(routes!(v1::show))
         .routes(routes!(v1::execute))

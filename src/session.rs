@@ -4,7 +4,7 @@
 //! They live in memory. A workspace outlives a restart all the same: its name follows from tenant,
 //! caller and id alone, so that the same session finds its files again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +44,8 @@ struct State {
     labels: Vec<String>,
     calls: u64,
     cost_usd: Decimal,
+    /// Tools that agents may not use here (A53).
+    tools_off: BTreeSet<String>,
     last_used: Instant,
 }
 
@@ -139,7 +141,13 @@ impl Sessions {
 
 impl Session {
     fn new(caller: &Caller, id: &str) -> Self {
-        let state = State { labels: Vec::new(), calls: 0, cost_usd: Decimal::ZERO, last_used: Instant::now() };
+        let state = State {
+            labels: Vec::new(),
+            calls: 0,
+            cost_usd: Decimal::ZERO,
+            tools_off: BTreeSet::new(),
+            last_used: Instant::now(),
+        };
         Self { id: id.into(), workspace_name: workspace_name(caller, id), state: Mutex::new(state) }
     }
 
@@ -164,6 +172,24 @@ impl Session {
     /// What those calls cost together.
     pub fn cost_usd(&self) -> Decimal {
         self.lock().cost_usd
+    }
+
+    /// The tools that the session's agents neither see nor call.
+    pub fn tools_off(&self) -> BTreeSet<String> {
+        self.lock().tools_off.clone()
+    }
+
+    /// Switches tools on or off; gives all that are off then.
+    pub fn switch_tools(&self, tools: &BTreeMap<String, bool>) -> BTreeSet<String> {
+        let off = &mut self.lock().tools_off;
+        for (tool, on) in tools {
+            if *on {
+                off.remove(tool);
+            } else {
+                off.insert(tool.clone());
+            }
+        }
+        off.clone()
     }
 
     /// Counts one ended call. The session is idle from here on.

@@ -1,129 +1,153 @@
 //! Where runs begin, whatever face they come in by: what all of them share.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use super::toolbox::InProcess;
+use super::conversations::Conversations;
+use super::summary::{self, Done};
 use super::waiting::Waiting;
-use super::{Agent, Event, Message, Prompts, RunInput, ToolDescription, Toolbox, llm};
+use super::{
+    Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, llm,
+    prompts,
+};
 use crate::call::Caller;
 use crate::config::{AgentConfig, AgentProfile};
 use crate::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
 
 /// Most runs at once, of all callers.
 const MOST_RUNS: usize = 1_000;
 
-/// Most sessions that have tools switched off; beyond them settings are refused.
-const MOST_SETTINGS: usize = 10_000;
+/// Most threads summed up at once; a reply beyond them leaves its thread's summary as it is.
+const MOST_SUMMARIES: usize = 50;
 
 /// What the runs of a gateway share.
 pub struct Desk {
     prompts: Prompts,
     slots: Arc<Semaphore>,
-    waiting: Arc<Waiting>,
-    /// By caller and session: tools that are off (A53).
-    off: Mutex<BTreeMap<(Arc<str>, Arc<str>), BTreeSet<String>>>,
+    summaries: Arc<Semaphore>,
+    waiting: Waiting,
+    conversations: Conversations,
 }
 
-/// What a run is asked.
-#[derive(Debug, Default)]
+/// What a run is asked, by whom, and what it belongs to.
 pub struct Errand {
-    /// The conversation so far, as the client knows it.
+    pub profile: Arc<AgentProfile>,
+    pub caller: Arc<Caller>,
+    pub toolbox: Arc<dyn Toolbox>,
+    /// The conversation so far as the client knows it, or the next message of a session's.
     pub messages: Vec<Message>,
     pub client_tools: Vec<ToolDescription>,
+    /// The session whose conversation goes on (A41).
+    pub session: Option<Arc<str>>,
+    /// The thread that the model is reminded of and that is summed up anew (A42).
+    pub thread: Option<Arc<str>>,
     pub abort: CancellationToken,
 }
 
-impl Default for Desk {
-    fn default() -> Self {
-        Self {
-            prompts: Prompts::default(),
-            slots: Arc::new(Semaphore::new(MOST_RUNS)),
-            waiting: Arc::default(),
-            off: Mutex::default(),
-        }
+impl Errand {
+    pub fn new(
+        profile: Arc<AgentProfile>,
+        caller: Arc<Caller>,
+        toolbox: Arc<dyn Toolbox>,
+        messages: Vec<Message>,
+    ) -> Self {
+        let (client_tools, session, thread, abort) = (Vec::new(), None, None, CancellationToken::new());
+        Self { profile, caller, toolbox, messages, client_tools, session, thread, abort }
     }
 }
 
 impl Desk {
+    /// # Errors
+    /// The folder of prompts that the configuration names, or a file in it, cannot be read.
+    pub fn new(config: &AgentConfig) -> Result<Self, UnreadablePrompt> {
+        Ok(Self {
+            prompts: config.prompts_directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
+            slots: Arc::new(Semaphore::new(MOST_RUNS)),
+            summaries: Arc::new(Semaphore::new(MOST_SUMMARIES)),
+            waiting: Waiting::default(),
+            conversations: Conversations::default(),
+        })
+    }
+
     /// Begins a run. Dropping the stream ends it.
     ///
     /// # Errors
     /// `overloaded` when too many runs go on, `upstream_error` when the profile's model cannot be asked.
     pub async fn begin(
         &self,
-        profile: Arc<AgentProfile>,
-        toolbox: InProcess,
+        gateway: &Arc<Gateway>,
         errand: Errand,
     ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
         let slot = Arc::clone(&self.slots)
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
-        let model = llm::open(&profile, toolbox.gateway.outbound())
-            .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()))?;
-        let Errand { messages, client_tools, abort } = errand;
-        let caller_key = Arc::clone(&toolbox.caller.key);
+        let model = open(&errand.profile, gateway)?;
         // Where tools cannot be listed, the run says so itself and goes on without (A68).
-        let tools = toolbox.list().await.unwrap_or_default();
-        let system = self.prompts.system(jiff::Zoned::now().date(), &tools);
-        let history = self.waiting.restore(&caller_key, messages);
-        let messages = [Message::System(system)].into_iter().chain(history).collect();
-        let agent = Agent { model, toolbox: Arc::new(toolbox), profile };
-        let waiting = Arc::clone(&self.waiting);
+        let tools = errand.toolbox.list().await.unwrap_or_default();
+        let reminder = self.summary_of(gateway, &errand).await;
+        let messages = self.conversation(&errand, &tools, reminder.as_deref());
+        let Errand { profile, caller, toolbox, messages: asked, client_tools, session, thread, abort } = errand;
+        let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
         let events = agent.run(RunInput { messages, client_tools, abort });
+        let mut outcome =
+            Some(Outcome { gateway: Arc::clone(gateway), profile, caller, asked, session, thread, old: reminder });
         Ok(events.inspect(move |event| {
             let _taken = &slot;
-            if let Event::Finished { reason: super::FinishReason::ToolCalls, messages } = event {
-                waiting.keep(&caller_key, messages.clone());
+            if let Event::Finished { reason, messages } = event
+                && let Some(outcome) = outcome.take()
+            {
+                outcome.keep(*reason, messages);
             }
         }))
     }
 
-    /// The tools that are off for a caller's session.
-    pub fn off(&self, caller: &Caller, session: &Arc<str>) -> BTreeSet<String> {
-        let off = self.off.lock().unwrap_or_else(PoisonError::into_inner);
-        off.get(&(Arc::clone(&caller.key), Arc::clone(session))).cloned().unwrap_or_default()
-    }
-
-    /// Switches tools on or off for a caller's session; gives all that are off then.
-    ///
-    /// # Errors
-    /// `overloaded` when too many sessions have settings.
-    pub fn switch(
+    /// What was done for a reply, in at most three items (A73); none where the model cannot say.
+    pub async fn sum_up(
         &self,
-        caller: &Caller,
-        session: &Arc<str>,
-        tools: &BTreeMap<String, bool>,
-    ) -> Result<BTreeSet<String>, CallError> {
-        let key = (Arc::clone(&caller.key), Arc::clone(session));
-        let mut settings = self.off.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut off = settings.get(&key).cloned().unwrap_or_default();
-        for (tool, on) in tools {
-            if *on {
-                off.remove(tool);
-            } else {
-                off.insert(tool.clone());
-            }
+        gateway: &Gateway,
+        profile: &AgentProfile,
+        question: &str,
+        calls: &[Done<'_>],
+    ) -> Vec<String> {
+        if calls.is_empty() {
+            return Vec::new();
         }
-        if off.is_empty() {
-            settings.remove(&key);
-        } else if settings.len() >= MOST_SETTINGS && !settings.contains_key(&key) {
-            return Err(CallError::new(ErrorCode::Overloaded, "too many sessions have tools switched off"));
-        } else {
-            settings.insert(key, off.clone());
-        }
-        Ok(off)
+        let items = match open(profile, gateway) {
+            Ok(model) => summary::of_calls(&*model, profile, &self.prompts, question, calls).await,
+            Err(_) => return Vec::new(),
+        };
+        items.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the tool calls of a reply were not summed up");
+            Vec::new()
+        })
     }
-}
 
-impl fmt::Debug for Desk {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Desk").field("slots", &self.slots).finish_non_exhaustive()
+    /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
+    fn conversation(&self, errand: &Errand, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
+        let key = &errand.caller.key;
+        let earlier = errand.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
+        let history = self.waiting.restore(key, errand.messages.clone());
+        let prompt = Message::System(self.prompts.system(jiff::Zoned::now().date(), tools));
+        let mut messages: Vec<_> = [prompt].into_iter().chain(earlier).chain(history).collect();
+        if let Some(summary) = reminder {
+            let after = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
+            messages.insert(after, Message::System(prompts::reminder(summary)));
+        }
+        messages
+    }
+
+    async fn summary_of(&self, gateway: &Gateway, errand: &Errand) -> Option<String> {
+        let thread = errand.thread.as_deref().filter(|_| gateway.config().agent.memory.summaries)?;
+        let summary = gateway.store().thread_summary(&errand.caller.key, thread).await;
+        summary.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a run goes on without its thread's summary");
+            None
+        })
     }
 }
 
@@ -140,5 +164,101 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
             let names = config.profiles.keys().cloned().collect();
             Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
         }
+    }
+}
+
+fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
+    llm::open(profile, gateway.outbound())
+        .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()))
+}
+
+/// What a run leaves behind when it is over.
+struct Outcome {
+    gateway: Arc<Gateway>,
+    profile: Arc<AgentProfile>,
+    caller: Arc<Caller>,
+    asked: Vec<Message>,
+    session: Option<Arc<str>>,
+    thread: Option<Arc<str>>,
+    /// The thread's summary so far.
+    old: Option<String>,
+}
+
+impl Outcome {
+    fn keep(self, reason: FinishReason, added: &[Message]) {
+        let desk = &self.gateway.desk;
+        if reason == FinishReason::ToolCalls {
+            desk.waiting.keep(&self.caller.key, added.to_vec());
+        }
+        if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
+            let exchange = self.asked.iter().chain(added).cloned();
+            desk.conversations.add(&self.caller.key, session, exchange);
+        }
+        if reason == FinishReason::Stop {
+            self.sum_up_thread(added);
+        }
+    }
+
+    /// In the background, and never waited for (A47).
+    fn sum_up_thread(self, added: &[Message]) {
+        let last = |messages: &[Message], text: fn(&Message) -> Option<&String>| {
+            messages.iter().rev().find_map(text).cloned().unwrap_or_default()
+        };
+        let user = last(&self.asked, |message| match message {
+            Message::User(text) => Some(text),
+            _ => None,
+        });
+        let reply = last(added, |message| match message {
+            Message::Assistant(turn) => Some(&turn.text),
+            _ => None,
+        });
+        let memory = self.gateway.config().agent.memory.clone();
+        let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
+        let Ok(slot) = Arc::clone(&self.gateway.desk.summaries).try_acquire_owned() else {
+            tracing::warn!("too many threads are summed up at once; one keeps its old summary");
+            return;
+        };
+        let gateway = Arc::clone(&self.gateway);
+        gateway.in_background(async move {
+            let _slot = slot;
+            let mut profile = (*self.profile).clone();
+            profile.model = memory.summary_model.or(profile.model);
+            if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
+                tracing::warn!(%error, "a thread keeps its old summary");
+            }
+        });
+    }
+
+    async fn renew(
+        &self,
+        profile: &AgentProfile,
+        thread: &str,
+        exchange: [&str; 2],
+        most: u32,
+    ) -> Result<(), CallError> {
+        let (desk, key) = (&self.gateway.desk, &self.caller.key);
+        let model = open(profile, &self.gateway)?;
+        let summary = summary::of_thread(&*model, profile, &desk.prompts, self.old.as_deref(), exchange).await;
+        let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
+        if summary.is_empty() {
+            return Ok(());
+        }
+        self.gateway.store().keep_thread_summary(key, thread, &summary, most).await.map_err(CallError::internal)
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Desk").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Errand")
+            .field("caller", &self.caller)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
     }
 }

@@ -59,13 +59,26 @@ pub trait Model: Send + Sync {
 }
 
 /// What a model is asked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelRequest {
+    pub purpose: Purpose,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolDescription>,
     pub temperature: Option<f64>,
     /// Tokens the turn may have at most.
     pub max_tokens: u32,
+}
+
+/// What a model is asked for: scripts answer by it, and traces tell it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// The next turn of a conversation.
+    #[default]
+    Turn,
+    /// The summary of a reply's tool calls (A73).
+    CallSummary,
+    /// The summary of a thread (A42).
+    ConversationSummary,
 }
 
 /// A piece of a turn.

@@ -13,6 +13,22 @@ pub enum Message {
     Tool(ToolMessage),
 }
 
+impl Message {
+    /// How much memory it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::System(text) | Self::User(text) => text.len(),
+            Self::Assistant(turn) => {
+                let thinking = turn.thinking.iter().map(|block| block.to_string().len()).sum::<usize>();
+                turn.text.len() + thinking + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
+            }
+            Self::Tool(result) => {
+                result.text.len() + result.images.iter().map(|image| image.base64.len()).sum::<usize>()
+            }
+        }
+    }
+}
+
 /// What the model said in one turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AssistantTurn {

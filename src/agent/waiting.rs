@@ -85,31 +85,18 @@ impl Run {
     fn of(caller_key: &Arc<str>, messages: Vec<Message>) -> Option<Self> {
         let answered =
             |id: &str| messages.iter().any(|message| matches!(message, Message::Tool(result) if result.call_id == id));
-        let turns = messages.iter().filter_map(|message| match message {
+        let mut turns = messages.iter().rev().filter_map(|message| match message {
             Message::Assistant(turn) => Some(turn),
             _ => None,
         });
         let awaited: Vec<_> =
-            turns.last()?.calls.iter().map(|call| call.id.clone()).filter(|id| !answered(id)).collect();
+            turns.next()?.calls.iter().map(|call| call.id.clone()).filter(|id| !answered(id)).collect();
         if awaited.is_empty() || messages.len() == 1 {
             return None;
         }
-        let bytes = messages.iter().map(bytes_of).sum();
+        let bytes = messages.iter().map(Message::bytes).sum();
         let until = Instant::now() + KEPT_FOR;
         Some(Self { caller_key: Arc::clone(caller_key), awaited, messages, bytes, until })
-    }
-}
-
-fn bytes_of(message: &Message) -> usize {
-    match message {
-        Message::System(text) | Message::User(text) => text.len(),
-        Message::Assistant(turn) => {
-            let thinking = turn.thinking.iter().map(|block| block.to_string().len()).sum::<usize>();
-            turn.text.len() + thinking + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
-        }
-        Message::Tool(result) => {
-            result.text.len() + result.images.iter().map(|image| image.base64.len()).sum::<usize>()
-        }
     }
 }
 

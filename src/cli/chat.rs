@@ -28,7 +28,7 @@ pub(super) struct ChatCommand {
 /// What names a script instead of a profile.
 const REPLAY: &str = "replay:";
 
-pub(super) fn run(common: &Common, command: ChatCommand) -> Exit {
+pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
     if common.server.is_some() {
         present::problem("`chat` works in this process; ask a server at its /v1/chat/completions");
         return Exit::Refused;
@@ -41,7 +41,7 @@ pub(super) fn run(common: &Common, command: ChatCommand) -> Exit {
         }
     };
     with_config(common, |config| {
-        super::serve::with_gateway(config, async |gateway| match ask(common, &gateway, &command, prompt).await {
+        super::serve::with_gateway(config, async |gateway| match ask(common, &gateway, command, prompt).await {
             Ok(exit) => exit,
             Err(error) => {
                 present::problem(&error.to_string());
@@ -76,10 +76,11 @@ async fn ask(
         Some(file) => Arc::new(AgentProfile::replay(file)),
         None => desk::profile(&config.agent, name)?,
     };
-    let toolbox = InProcess::new(Arc::clone(gateway), command.identity.caller());
-    let errand = Errand { messages: vec![Message::User(prompt)], ..Errand::default() };
+    let caller = command.identity.caller();
+    let toolbox = Arc::new(InProcess::new(Arc::clone(gateway), Arc::clone(&caller)));
+    let errand = Errand::new(profile, caller, toolbox, vec![Message::User(prompt)]);
     let abort = errand.abort.clone();
-    let mut events = Box::pin(gateway.desk.begin(profile, toolbox, errand).await?);
+    let mut events = Box::pin(gateway.desk.begin(gateway, errand).await?);
     let mut exit = Exit::Done;
     loop {
         let event = tokio::select! {
@@ -113,10 +114,10 @@ fn show(event: Event) {
             present::note(&format!("→ {tool_name} {}", serde_json::Value::Object(arguments)));
         }
         Event::ToolResult { tool_name, result, .. } => {
-            present::note(&format!("← {tool_name}: {}", present::folded(&result)))
+            present::note(&format!("← {tool_name}: {}", present::folded(&result)));
         }
         Event::ToolError { tool_name, error, .. } => {
-            present::note(&format!("✗ {tool_name}: {}", present::folded(&error)))
+            present::note(&format!("✗ {tool_name}: {}", present::folded(&error)));
         }
         Event::Error { message, .. } | Event::Status { message, .. } => present::note(&message),
         Event::Finished { .. } => present::line(""),

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rust_decimal::Decimal;
@@ -20,6 +21,22 @@ pub struct AgentConfig {
     /// By the name that `GET /v1/models` lists. `anthropic` and `openai` are always there, with what is said here.
     #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
+    /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
+    /// `reasoning_summary.md`, `conversation_summary.md` (A58).
+    pub prompts_directory: Option<PathBuf>,
+    pub memory: MemoryConfig,
+}
+
+/// What is remembered of a thread (the header `X-OpenWebUI-Chat-Id`): a short summary, made after each reply.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryConfig {
+    /// Whether threads are summed up (A43).
+    pub summaries: bool,
+    /// Summaries kept; beyond them those not used for longest go (A44).
+    pub max_summaries: u32,
+    /// The provider's model that sums up; without it the profile's own (A45).
+    pub summary_model: Option<String>,
 }
 
 /// One agent: which model, and its bounds. What differs by provider is `None` here where it was not said;
@@ -81,7 +98,18 @@ pub enum Provider {
 
 impl Default for AgentConfig {
     fn default() -> Self {
-        Self { default_profile: Provider::Anthropic.as_str().into(), profiles: built_in() }
+        Self {
+            default_profile: Provider::Anthropic.as_str().into(),
+            profiles: built_in(),
+            prompts_directory: None,
+            memory: MemoryConfig::default(),
+        }
+    }
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self { summaries: true, max_summaries: 1_000, summary_model: None }
     }
 }
 
@@ -219,6 +247,10 @@ impl AgentProfile {
 
 impl AgentConfig {
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        let memory = &mut self.memory;
+        environment.apply("CONVERSATION_SUMMARY_ENABLED", "agent.memory.summaries", &mut memory.summaries);
+        environment.apply("CONVERSATION_SUMMARY_MAX_ENTRIES", "agent.memory.max_summaries", &mut memory.max_summaries);
+        environment.apply("SUMMARY_MODEL", "agent.memory.summary_model", &mut memory.summary_model);
         for (name, profile) in &mut self.profiles {
             let (model, key) = (format!("agent.profiles.{name}.model"), format!("agent.profiles.{name}.api_key"));
             match profile.provider() {
@@ -236,6 +268,7 @@ impl AgentConfig {
         if !self.profiles.contains_key(&self.default_profile) {
             findings.add("agent.default_profile", "names no profile", "name one of `agent.profiles`");
         }
+        findings.above_zero("agent.memory.max_summaries", self.memory.max_summaries);
         for (name, profile) in &self.profiles {
             let at = format!("agent.profiles.{name}");
             findings.name(&at, name);

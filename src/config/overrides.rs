@@ -81,6 +81,18 @@ from_str! {
     SocketAddr: "an address and a port, such as 127.0.0.1:8080",
 }
 
+impl FromVariable for bool {
+    const EXPECTED: &'static str = "true or false";
+
+    fn from_variable(text: &str) -> Option<Self> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "1" | "yes" | "on" => Some(true),
+            "false" | "0" | "no" | "off" => Some(false),
+            _ => None,
+        }
+    }
+}
+
 impl FromVariable for Secret {
     const EXPECTED: &'static str = "a text";
 

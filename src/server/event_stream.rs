@@ -8,7 +8,11 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
+
+use super::reply;
+use crate::agent::Event;
+use crate::error::CallError;
 
 /// A stream is never silent for longer: load balancers close what is idle (A33).
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -18,6 +22,20 @@ const DONE: &str = "[DONE]";
 
 /// Tells nginx to pass events on as they come (A34).
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+
+/// A run that fails before it says anything is an error like any other; later the reader is told in the stream.
+///
+/// # Errors
+/// The run's own.
+pub(super) async fn first(
+    events: impl Stream<Item = Event> + Send + 'static,
+) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
+    let mut events = Box::pin(events);
+    match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
+        Ok(Some(Event::Error { code, message })) => Err(reply::run_error(code, message)),
+        first => Ok(stream::iter(first.ok().flatten()).chain(events)),
+    }
+}
 
 /// Sends each text as an event with a number (A35), `keep_alive` whenever there was none for
 /// [`KEEP_ALIVE`], and `[DONE]` at the end. When the client leaves, `data` is dropped.
@@ -53,8 +71,6 @@ fn frame(number: u64, data: &str) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
-
     use super::*;
 
     async fn text(frames: impl Stream<Item = Bytes>) -> String {

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, StreamExt};
 use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use self::completion::{Chunk, Completion, Narrator};
 use self::request::CompletionRequest;
 use super::documentation::ReplyBody;
-use super::event_stream::{self, KEEP_ALIVE};
+use super::event_stream;
 use super::reply;
 use super::request::{Name, Origin, json_body};
 use crate::agent::{Errand, Event, desk};
@@ -83,8 +83,11 @@ pub(super) async fn complete(
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
     let profile = desk::profile(&gateway.config().agent, &name)?;
     let (messages, client_tools) = request.into_conversation()?;
-    let errand = Errand { messages, client_tools, ..Errand::default() };
-    let events = gateway.desk.begin(profile, origin.toolbox(&gateway, None)?, errand).await?;
+    // A thread has its own files and settings, where the caller may have one more session.
+    let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
+    let toolbox = Arc::new(origin.toolbox(&gateway, session));
+    let errand = Errand { client_tools, ..origin.errand(profile, toolbox, messages) };
+    let events = gateway.desk.begin(&gateway, errand).await?;
     if streams {
         Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)
     } else {
@@ -93,19 +96,12 @@ pub(super) async fn complete(
     }
 }
 
-/// A run that fails before it says anything is an error like any other; later the reader is told in the text.
 async fn stream_chunks(
     mut narrator: Narrator,
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Result<Response, CallError> {
-    let mut events = Box::pin(events);
-    let first = match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
-        Ok(Some(Event::Error { code, message })) => return Err(completion::failed(code, message)),
-        Ok(first) => first,
-        Err(_) => None,
-    };
+    let mut events = Box::pin(event_stream::first(events).await?);
     let keep_alive = text_of(&narrator.keep_alive());
-    let mut events = stream::iter(first).chain(events);
     let data = async_stream::stream! {
         yield text_of(&narrator.opening());
         while let Some(event) = events.next().await {

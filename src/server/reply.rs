@@ -69,6 +69,12 @@ impl IntoResponse for Answered {
     }
 }
 
+/// A run's error as the error of a request.
+pub(super) fn run_error(code: String, message: String) -> CallError {
+    let code = serde_json::from_value(code.into()).unwrap_or(ErrorCode::UpstreamError);
+    CallError::new(code, message)
+}
+
 /// An error before or beside a tool call, in the shape of an execute reply.
 impl IntoResponse for CallError {
     fn into_response(self) -> Response {

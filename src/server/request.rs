@@ -6,9 +6,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -16,9 +16,12 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::agent::toolbox::InProcess;
+use crate::agent::{Errand, Message};
 use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
+use crate::config::AgentProfile;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use crate::session::Session;
 use crate::{json, telemetry};
 
 /// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
@@ -99,6 +102,8 @@ impl ExecuteNamedRequest {
 #[derive(Debug)]
 pub(super) struct Origin {
     pub caller: Arc<Caller>,
+    /// The thread of an agent's client (A28).
+    pub thread: Option<Arc<str>>,
     scopes: BudgetScopes,
     idempotency_key: Option<String>,
     trace: Option<crate::call::TraceParent>,
@@ -125,20 +130,22 @@ impl Origin {
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// The tools as an agent may call them for this request.
-    ///
-    /// # Errors
-    /// Whatever the session says.
-    pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<&str>) -> Result<InProcess, CallError> {
-        let session = session.map(|id| gateway.sessions.open(&self.caller, id)).transpose()?;
-        let off = session.as_ref().map(|session| gateway.desk.off(&self.caller, &session.id)).unwrap_or_default();
-        Ok(InProcess {
+    /// The tools as an agent may call them for this request: those that are on in the session.
+    pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
+        InProcess {
             scopes: self.scopes.clone(),
+            off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
             session,
             trace: self.trace.clone(),
-            off,
             ..InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller))
-        })
+        }
+    }
+
+    /// What an agent is asked by this request.
+    pub(super) fn errand(&self, profile: Arc<AgentProfile>, toolbox: Arc<InProcess>, messages: Vec<Message>) -> Errand {
+        let mut errand = Errand::new(profile, Arc::clone(&self.caller), toolbox, messages);
+        errand.thread.clone_from(&self.thread);
+        errand
     }
 
     fn call(
@@ -180,7 +187,8 @@ impl FromRequestParts<Arc<Gateway>> for Origin {
         let trace = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|parent| {
             telemetry::incoming(parent, headers.get("tracestate").and_then(|value| value.to_str().ok()))
         });
-        Ok(Self { caller, scopes, idempotency_key: text_header(headers, "idempotency-key")?, trace })
+        let thread = text_header(headers, "x-openwebui-chat-id")?.map(Into::into);
+        Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, "idempotency-key")?, trace })
     }
 }
 
@@ -260,6 +268,25 @@ fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result
         (one, other) => Ok(one.or(other).unwrap_or_default()),
     }
 }
+
+/// A GET that does work must not come from another site's page, from where a browser sends it without asking:
+/// on loopback nobody has to say who they are.
+///
+/// # Errors
+/// `denied`.
+pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let site_is_other = headers.contains_key(FETCH_SITE) && !matches!(text(FETCH_SITE), Some("same-origin" | "none"));
+    let host = text(HOST).unwrap_or_default();
+    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
+    if site_is_other || headers.contains_key(ORIGIN) && !text(ORIGIN).is_some_and(is_ours) {
+        return Err(CallError::new(ErrorCode::Denied, "a page of another site may not ask this; send a POST instead"));
+    }
+    Ok(())
+}
+
+/// Fetch Metadata (<https://www.w3.org/TR/fetch-metadata/>).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Longest id that a header may carry.
 const MAX_ID_BYTES: usize = 256;

@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::app::{TestApp, answer, code};
 
 /// A gateway with one agent for each script.
-async fn with_scripts(scripts: &[(&str, &str)]) -> TestApp {
+pub(crate) async fn with_scripts(scripts: &[(&str, &str)]) -> TestApp {
     let directory = tempfile::TempDir::new().unwrap();
     let mut yaml = "agent:\n  default_profile: weather\n  profiles:\n".to_owned();
     let weather = include_str!("../../config/examples/weather.yaml");
     for (name, script) in [("weather", weather)].iter().chain(scripts) {
         let file = directory.path().join(format!("{name}.yaml"));
         std::fs::write(&file, script).unwrap();
-        write!(yaml, "    {name}: {{provider: replay, model: {}}}\n", file.display()).unwrap();
+        writeln!(yaml, "    {name}: {{provider: replay, model: {}}}", file.display()).unwrap();
     }
     TestApp::in_directory(directory, &yaml).await
 }

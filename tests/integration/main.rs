@@ -8,6 +8,7 @@ mod auth;
 mod bad_input;
 mod budget;
 mod call;
+mod chat;
 mod cli;
 mod connections;
 mod datainsight;

@@ -150,8 +150,14 @@ fn with_key(key: &str, value: &str) -> Option<Config> {
 
 #[test]
 fn every_environment_variable_sets_the_key_beside_it() {
-    let values =
-        [("7", "7"), ("96", "96"), ("0.25", "0.25"), ("127.0.0.1:7", "'127.0.0.1:7'"), ("a.example", "[a.example]")];
+    let values = [
+        ("7", "7"),
+        ("96", "96"),
+        ("0.25", "0.25"),
+        ("127.0.0.1:7", "'127.0.0.1:7'"),
+        ("a.example", "[a.example]"),
+        ("off", "false"),
+    ];
     let mut compared = 0;
     for row in rows(section("Configuration")) {
         let (variables, keys) = (code_spans(row[0]), code_spans(row[1]));

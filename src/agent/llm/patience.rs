@@ -132,7 +132,7 @@ mod tests {
     async fn play(mut answers: Vec<Vec<Piece>>) -> (Vec<Piece>, usize, u64) {
         answers.reverse();
         let model = Moody(Mutex::new(answers));
-        let request = ModelRequest { messages: Vec::new(), tools: Vec::new(), temperature: None, max_tokens: 1 };
+        let request = ModelRequest { max_tokens: 1, ..ModelRequest::default() };
         let patience = Patience { timeout: Duration::from_secs(30), retries: 2 };
         let begun = Instant::now();
         let pieces = ask(&model, Arc::new(request), patience).collect().await;

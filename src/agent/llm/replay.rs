@@ -8,7 +8,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Model, ModelChunk, ModelError, ModelRequest, ModelUsage, StopReason};
+use super::{Model, ModelChunk, ModelError, ModelRequest, ModelUsage, Purpose, StopReason};
 use crate::agent::message::{Message, RequestedCall};
 
 /// What a model says, turn by turn, whatever it is asked.
@@ -23,6 +23,9 @@ pub struct Replay {
 #[serde(deny_unknown_fields)]
 struct Script {
     turns: Vec<Turn>,
+    /// What is said when asked to sum up a reply's tool calls, or a thread.
+    call_summary: Option<String>,
+    conversation_summary: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -85,6 +88,16 @@ impl Replay {
         Ok(Self { script, name: name.to_owned() })
     }
 
+    fn turn(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
+        let (summary, name) = match request.purpose {
+            Purpose::Turn => return self.next(request),
+            Purpose::CallSummary => (&self.script.call_summary, "call_summary"),
+            Purpose::ConversationSummary => (&self.script.conversation_summary, "conversation_summary"),
+        };
+        let summary = summary.clone().ok_or_else(|| ModelError::Refused(format!("{} has no {name}", self.name)))?;
+        Ok(Turn { text: vec![summary], ..Turn::default() })
+    }
+
     /// The turn after those that the conversation has.
     fn next(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
         let played = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
@@ -97,7 +110,7 @@ impl Replay {
 
 impl Model for Replay {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        match self.next(&request) {
+        match self.turn(&request) {
             Ok(turn) => {
                 let delay = Duration::try_from_secs_f64(turn.delay_seconds).unwrap_or_default();
                 let pieces = stream::iter(pieces(turn).into_iter().map(Ok));
@@ -138,7 +151,7 @@ mod tests {
     const WEATHER: &str = include_str!("../../../config/examples/weather.yaml");
 
     fn request(messages: Vec<Message>) -> Arc<ModelRequest> {
-        Arc::new(ModelRequest { messages, tools: Vec::new(), temperature: None, max_tokens: 100 })
+        Arc::new(ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() })
     }
 
     async fn play(model: &Replay, messages: Vec<Message>) -> Vec<Result<ModelChunk, ModelError>> {
@@ -170,6 +183,18 @@ mod tests {
             matches!(&beyond[..], [Err(ModelError::Refused(why))] if why.contains("short.yaml has 1 turns")),
             "{beyond:?}"
         );
+    }
+
+    #[tokio::test]
+    async fn summaries_are_said_as_written_or_refused() {
+        let model = Replay::parse("s.yaml", "{turns: [], call_summary: '- added'}").unwrap();
+        let ask = async |purpose| {
+            let request = ModelRequest { purpose, ..ModelRequest::default() };
+            model.stream(Arc::new(request)).collect::<Vec<_>>().await
+        };
+        assert_eq!(ask(Purpose::CallSummary).await[0], Ok(ModelChunk::Text("- added".into())));
+        let refused = ask(Purpose::ConversationSummary).await;
+        assert!(matches!(&refused[..], [Err(ModelError::Refused(why))] if why.contains("conversation_summary")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::{Asked, Ending};
 use crate::agent::event::{Event, RunUsage};
-use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, ModelUsage, StopReason};
+use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, ModelUsage, Purpose, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable};
 use crate::config::AgentProfile;
@@ -78,6 +78,7 @@ impl Progress {
         }
         self.usage.turns += 1;
         Ok(Arc::new(ModelRequest {
+            purpose: Purpose::Turn,
             messages: self.conversation.clone(),
             tools: self.tools.clone(),
             temperature: profile.temperature(),

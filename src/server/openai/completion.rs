@@ -7,7 +7,8 @@ use uuid::Uuid;
 
 use crate::agent::prompts::beginning;
 use crate::agent::{self, Event, RunUsage};
-use crate::error::{CallError, ErrorCode};
+use crate::error::CallError;
+use crate::server::reply::run_error;
 
 /// Longest piece of text in one chunk, in characters: proxies pass short ones on at once (A32).
 const LONGEST_PIECE: usize = 50;
@@ -201,7 +202,7 @@ pub(in crate::server) fn whole(model: &str, events: impl IntoIterator<Item = Eve
         match event {
             Event::Content { text: piece } => text.push_str(&piece),
             Event::ClientToolCall { id, tool_name, arguments } => tool_calls.push(tool_call(id, tool_name, arguments)),
-            Event::Error { code, message } => failure = Some(failed(code, message)),
+            Event::Error { code, message } => failure = Some(run_error(code, message)),
             Event::Status { message, .. } => text.push_str(&notice(&message)),
             Event::Finished { reason, .. } => finish_reason = FinishReason::of(reason),
             Event::Usage(used) => usage = Usage::of(&used),
@@ -218,12 +219,6 @@ pub(in crate::server) fn whole(model: &str, events: impl IntoIterator<Item = Eve
         choices: vec![Choice { index: 0, message, finish_reason }],
         usage,
     })
-}
-
-/// A run's error as the error of a request.
-pub(in crate::server) fn failed(code: String, message: String) -> CallError {
-    let code = serde_json::from_value(code.into()).unwrap_or(ErrorCode::UpstreamError);
-    CallError::new(code, message)
 }
 
 impl FinishReason {
@@ -274,6 +269,7 @@ mod tests {
     use serde_json::{Map, Value, json};
 
     use super::*;
+    use crate::error::ErrorCode;
 
     fn content(text: &str) -> Event {
         Event::Content { text: text.into() }
@@ -398,7 +394,7 @@ mod tests {
         let error = whole("weather", [content("It is"), error(), used()]).unwrap_err();
         assert_eq!((error.code(), error.message()), (ErrorCode::Timeout, "the model did not answer in time"));
         assert_eq!(error.output(), Some(&json!("It is")));
-        assert_eq!(failed("no such code".into(), "x".into()).code(), ErrorCode::UpstreamError);
+        assert_eq!(run_error("no such code".into(), "x".into()).code(), ErrorCode::UpstreamError);
     }
 
     proptest! {

@@ -38,7 +38,7 @@ async fn ask(protocol: Protocol, base_url: &str, messages: Vec<Message>) -> Vec<
         description: "Adds.".into(),
         parameters: json!({"type": "object"}),
     }];
-    let request = ModelRequest { messages, tools, temperature: Some(0.2), max_tokens: 100 };
+    let request = ModelRequest { messages, tools, temperature: Some(0.2), max_tokens: 100, ..ModelRequest::default() };
     model.stream(Arc::new(request)).collect().await
 }
 
@@ -50,7 +50,7 @@ fn openai(events: &[Value]) -> String {
     events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>() + "data: [DONE]\n\n"
 }
 
-fn delta(delta: Value) -> Value {
+fn delta(delta: &Value) -> Value {
     json!({"choices": [{"index": 0, "delta": delta}]})
 }
 
@@ -60,15 +60,15 @@ fn anthropic(events: &[Value]) -> String {
 
 fn two_calls() -> [(Protocol, String); 2] {
     let fragment = |index: u32, arguments: &str| {
-        delta(json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}))
+        delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}))
     };
     let begin = |index: u32, id: &str| {
         delta(
-            json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": {"name": "add", "arguments": ""}}]}),
+            &json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": {"name": "add", "arguments": ""}}]}),
         )
     };
     let openai = openai(&[
-        delta(json!({"role": "assistant", "content": "Adding 足す."})),
+        delta(&json!({"role": "assistant", "content": "Adding 足す."})),
         begin(0, "a"),
         begin(1, "b"),
         fragment(0, "{\"x\":"),
@@ -178,7 +178,7 @@ async fn failures_are_told_apart_and_tell_no_key() {
 #[tokio::test]
 async fn a_call_at_an_absurd_place_takes_no_memory() {
     let far = delta(
-        json!({"tool_calls": [{"index": 4_000_000_000_u32, "id": "a", "function": {"name": "add", "arguments": "{}"}}]}),
+        &json!({"tool_calls": [{"index": 4_000_000_000_u32, "id": "a", "function": {"name": "add", "arguments": "{}"}}]}),
     );
     let (url, _) = serving(200, &openai(&[far]), 4_096).await;
     let pieces = ask(Protocol::Openai, &url, question()).await;
