@@ -17,7 +17,7 @@ use crate::gateway::Gateway;
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "sekisho", description = "A checkpoint for AI agents' tool calls."),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, FaultBody))
 )]
 struct Description;
 
@@ -47,6 +47,29 @@ pub(super) struct ReplyBody {
     usage: UsageBody,
     error_info: Option<ErrorInfoBody>,
     receipt: ReceiptBody,
+}
+
+/// The body of an error at `/v1`: a reply whose `error` is what OpenAI clients read.
+#[derive(Debug, ToSchema)]
+#[schema(as = Fault)]
+#[expect(dead_code, reason = "only describes")]
+pub(super) struct FaultBody {
+    success: bool,
+    text: String,
+    error: FaultDetailBody,
+    error_info: ErrorInfoBody,
+    receipt: ReceiptBody,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(as = FaultDetail)]
+#[expect(dead_code, reason = "only describes")]
+struct FaultDetailBody {
+    message: String,
+    r#type: String,
+    param: Option<String>,
+    /// From the closed list of error codes.
+    code: String,
 }
 
 #[derive(Debug, ToSchema)]

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use self::completion::{Chunk, Completion, Narrator};
 use self::request::CompletionRequest;
-use super::documentation::ReplyBody;
+use super::documentation::FaultBody;
 use super::event_stream;
 use super::reply;
 use super::request::{Name, Origin, json_body};
@@ -43,7 +43,7 @@ pub(super) struct ModelEntry<'a> {
 
 /// The agents there are.
 #[utoipa::path(get, path = "/v1/models", tag = "agents",
-    responses((status = 200, body = Models<'_>), (status = "4XX", body = ReplyBody)))]
+    responses((status = 200, body = Models<'_>), (status = "4XX", body = FaultBody)))]
 pub(super) async fn models(
     origin: Result<Origin, CallError>,
     State(gateway): State<Arc<Gateway>>,
@@ -56,7 +56,7 @@ pub(super) async fn models(
 
 /// One agent.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
-    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = ReplyBody)))]
+    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = FaultBody)))]
 pub(super) async fn model(
     origin: Result<Origin, CallError>,
     State(gateway): State<Arc<Gateway>>,
@@ -71,7 +71,7 @@ pub(super) async fn model(
 /// Lets an agent work until it answers. The gateway's tools run inside; calls of the client's are handed out.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
-        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+        (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
 pub(super) async fn complete(
     origin: Result<Origin, CallError>,
     State(gateway): State<Arc<Gateway>>,

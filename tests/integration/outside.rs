@@ -31,7 +31,15 @@ async fn promtool_accepts_the_metrics() {
 async fn schemathesis_finds_nothing_undescribed() {
     // Tools that answer with a server error, or not at all, are found by the links between routes.
     let hidden = ["sleep", "panic", "flood", "flaky"].map(|tool| format!("{tool}: {{hidden: true}}")).join(", ");
-    let app = TestApp::with(&format!("tools: {{overrides: {{{hidden}}}}}")).await;
+    let directory = tempfile::TempDir::new().unwrap();
+    let script = directory.path().join("patient.yaml");
+    // A conversation longer than any that is made up here: there is no model to ask, and none to fail.
+    std::fs::write(&script, format!("turns:\n{}", "  - text: [Hello.]\n".repeat(2_000))).unwrap();
+    let agents = format!(
+        "agent: {{default_profile: patient, profiles: {{patient: {{provider: replay, model: {}}}}}}}",
+        script.display()
+    );
+    let app = TestApp::with(&format!("tools: {{overrides: {{{hidden}}}}}\n{agents}")).await;
     let program = std::env::var("SCHEMATHESIS").expect("SCHEMATHESIS names the program");
     let url = format!("{}/openapi.json", app.url);
     let judged = tokio::task::spawn_blocking(move || {
