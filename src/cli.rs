@@ -49,14 +49,24 @@ struct Common {
     json: bool,
 }
 
+/// What is said on the command line instead of in the configuration.
+#[derive(Debug, Clone, Default, Args)]
+struct ServeOptions {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<SocketAddr>,
+    /// An `mcpServers` file of another program, taken as it is; no configuration is needed beside it.
+    #[arg(long, value_name = "FILE")]
+    mcp_config: Vec<PathBuf>,
+    /// Whether the names of MCP servers stand before the names of their tools.
+    #[arg(long, value_name = "always|never")]
+    mcp_prefix: Option<String>,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the gateway.
-    Serve {
-        /// Where to listen, instead of where the configuration says.
-        #[arg(long, value_name = "ADDR:PORT")]
-        listen: Option<SocketAddr>,
-    },
+    Serve(ServeOptions),
     /// See what tools there are.
     Tools {
         #[command(subcommand)]
@@ -128,7 +138,7 @@ pub fn main() -> ExitCode {
         }
         Command::Check { print_schema: false } => check::run(&common),
         Command::Audit { command } => audit::run(&common, command),
-        Command::Serve { listen } => serve::run(&common, listen),
+        Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Chat(command) => chat::run(&common, &command),
@@ -141,7 +151,7 @@ pub fn main() -> ExitCode {
 
 /// Loads the configuration, or prints each fault with its place.
 fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
-    match load_config(common.config.as_deref(), None) {
+    match load_config(common.config.as_deref(), &ServeOptions::default()) {
         Ok(config) => run(config),
         Err(faults) => {
             present::problem(&describe(&faults));
@@ -150,11 +160,18 @@ fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
     }
 }
 
-/// The file's configuration, with the process's environment and the command line's address on top.
-fn load_config(file: Option<&Path>, listen: Option<SocketAddr>) -> Result<Config, Vec<ConfigFault>> {
+/// The file's configuration, with the process's environment and the command line on top.
+fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Vec<ConfigFault>> {
     let mut environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
-    if let Some(address) = listen {
+    if let Some(address) = options.listen {
         environment.set("SEKISHO_LISTEN", address.to_string());
+    }
+    if !options.mcp_config.is_empty() {
+        let files: Vec<_> = options.mcp_config.iter().map(|file| file.to_string_lossy()).collect();
+        environment.set("SEKISHO_MCP_CONFIG", files.join(","));
+    }
+    if let Some(prefix) = &options.mcp_prefix {
+        environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
     }
     Config::load(file, &environment)
 }

@@ -11,6 +11,7 @@ mod breaker;
 mod budget;
 mod execution;
 mod limits;
+mod mcp;
 mod openapi;
 mod outbound;
 mod policy;
@@ -50,6 +51,7 @@ pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
 pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
+pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpTransport};
 pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig, PaginationSettings};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
@@ -76,6 +78,7 @@ pub struct Config {
     pub tools: ToolsConfig,
     pub sandbox: SandboxConfig,
     pub openapi: OpenApiConfig,
+    pub mcp: McpConfig,
     pub agent: AgentConfig,
     pub limits: LimitsConfig,
     pub policy: PolicyConfig,
@@ -141,6 +144,7 @@ impl Config {
         let mut overrides = Overrides::new(environment);
         config.override_from(&mut overrides);
         faults.append(&mut overrides.faults);
+        faults.extend(config.mcp.read_files(environment));
         if faults.is_empty() {
             let placed = |finding| place(finding, &overrides, document.as_ref());
             faults.extend(config.findings().into_iter().map(placed));
@@ -157,6 +161,7 @@ impl Config {
         self.server.override_from(environment);
         self.tools.override_from(environment);
         self.sandbox.override_from(environment);
+        self.mcp.override_from(environment);
         self.agent.override_from(environment);
         self.limits.override_from(environment);
         self.budget.override_from(environment);
@@ -173,6 +178,7 @@ impl Config {
         self.tools.check(&mut findings);
         self.sandbox.check(&mut findings);
         self.openapi.check(&mut findings);
+        self.mcp.check(&mut findings);
         self.agent.check(&mut findings);
         self.limits.check(&mut findings);
         self.policy.check(&mut findings);

@@ -1,6 +1,7 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
 mod documents;
+mod mcp;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,13 +33,14 @@ use crate::readiness::Readiness;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::session::Sessions;
-use crate::sources::Source;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
+use crate::sources::{Offer, Source};
 use crate::store::Store;
 
 pub use self::documents::NotRegistered;
+pub use self::mcp::NotAdded;
 
 /// The running service, whatever faces it has.
 pub struct Gateway {
@@ -114,7 +116,10 @@ impl Gateway {
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
         let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone(), Arc::clone(&sandbox));
-        let snapshot = snapshot(&config, &builtin, &sources, &collections, &metrics)?;
+        let mcp_servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics));
+        mcp::bring_back(&store, &mcp_servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
+        let fixed = fixed_offer(&builtin, &sources, &collections);
+        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, &Snapshot::default())?;
         tell_what_is_broken(&readiness, &none, &collections);
         let authenticator = authenticator(&config, &outbound).await?;
         let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
@@ -151,7 +156,7 @@ impl Gateway {
             sources,
             loader,
             collections: ArcSwap::from_pointee(collections),
-            mcp_servers: McpServers::default(),
+            mcp_servers,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
             bringing: Mutex::default(),
@@ -160,6 +165,7 @@ impl Gateway {
             background: TaskTracker::new(),
             closing: CancellationToken::new(),
         });
+        gateway.mcp_servers.configure(&gateway.config());
         gateway.start_background();
         Ok(gateway)
     }
@@ -227,7 +233,7 @@ impl Gateway {
     /// What a change of should lead to a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
-        let named = config.policy.directory.iter().chain(config.openapi.files());
+        let named = config.policy.directory.iter().chain(config.openapi.files()).chain(config.mcp.files());
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
         let watched: Vec<_> =
             config_file.into_iter().map(Path::to_owned).chain(named.chain(referred).cloned()).collect();
@@ -243,6 +249,7 @@ impl Gateway {
     /// Ends what runs in the background and writes down what is not yet. Calls are over by now.
     pub async fn close(&self) {
         self.closing.cancel();
+        self.mcp_servers.close().await;
         self.background.close();
         self.background.wait().await;
         self.sandbox.close().await;
@@ -264,7 +271,8 @@ impl Gateway {
         let collections = Collections::load(wanted, &config.openapi, &self.loader, Wait::ForAll, &before).await;
         let sandbox = Arc::clone(&self.sandbox);
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
-        let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
+        let fixed = fixed_offer(&builtin, &self.sources, &collections);
+        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, &Snapshot::default())?;
         let authenticator = authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
@@ -273,6 +281,7 @@ impl Gateway {
         self.pipeline.replies.reconfigure(&config.session);
         self.sessions.reconfigure(&config.session);
         self.pipeline.registry.replace(snapshot);
+        self.mcp_servers.configure(&config);
         tell_what_is_broken(&self.readiness, &before, &collections);
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
@@ -285,6 +294,16 @@ impl Gateway {
         self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.keep_documents().await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let closing = gateway.closing.clone();
+            closing.run_until_cancelled(gateway.follow_mcp_servers()).await;
+        });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let closing = gateway.closing.clone();
+            closing.run_until_cancelled(gateway.mcp_servers.keep_house()).await;
+        });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
@@ -322,7 +341,8 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
     let collections = collections_of(config).await?;
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
-    let snapshot = snapshot(config, &builtin, &[], &collections, &metrics)?;
+    let fixed = fixed_offer(&builtin, &[], &collections);
+    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, &Snapshot::default())?;
     Ok((snapshot, collections))
 }
 
@@ -362,20 +382,24 @@ fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collec
     }
 }
 
-fn snapshot(
-    config: &Config,
-    builtin: &Builtin,
-    sources: &[Box<dyn Source>],
-    collections: &Collections,
-    metrics: &Metrics,
-) -> Result<Snapshot, CannotStart> {
+fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> Offer {
     let mut offer = builtin.tools();
     for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
         let more = source.tools();
         offer.tools.extend(more.tools);
         offer.unavailable.extend(more.unavailable);
     }
-    Snapshot::build(offer.tools, offer.unavailable, &config.tools, metrics)
+    offer
+}
+
+fn snapshot(
+    config: &Config,
+    fixed: Offer,
+    found: Offer,
+    metrics: &Metrics,
+    before: &Snapshot,
+) -> Result<Snapshot, CannotStart> {
+    Snapshot::build_with(fixed, found, &config.tools, metrics, before)
         .map_err(|faults| in_part("tools")(lines(&faults)))
 }
 

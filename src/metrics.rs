@@ -92,6 +92,21 @@ impl Metrics {
         let _ = self.families.breaker_failures.remove_label_values(&[base_url]);
     }
 
+    /// An MCP server was connected, or its connection was lost or could not be made.
+    pub fn mcp_server(&self, name: &str, connected: bool) {
+        self.families.mcp_server_up.with_label_values(&[name]).set(connected.into());
+        let event = if connected { "made" } else { "lost" };
+        self.families.mcp_connections.with_label_values(&[name, event]).inc();
+    }
+
+    pub fn forget_mcp_server(&self, name: &str) {
+        // Fails only for a server that has no metrics.
+        let _ = self.families.mcp_server_up.remove_label_values(&[name]);
+        for event in ["made", "lost"] {
+            let _ = self.families.mcp_connections.remove_label_values(&[name, event]);
+        }
+    }
+
     pub fn enter(&self) -> InFlight {
         self.families.calls_in_flight.inc();
         InFlight(self.families.calls_in_flight.clone())

@@ -11,6 +11,7 @@ mod redirect;
 mod resolver;
 mod slots;
 mod status;
+mod stream;
 #[cfg(test)]
 pub(crate) mod test_server;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::error::CallError;
 pub use self::domains::{DomainList, InvalidDomain};
 pub use self::guard::{AddressGuard, InvalidNetwork};
 pub use self::status::check_status;
+pub use self::stream::OutboundStream;
 
 /// The client. Clones share its connections, slots and looked-up addresses.
 #[derive(Debug, Clone)]
@@ -44,6 +46,8 @@ pub struct Outbound {
     for_callers: reqwest::Client,
     for_operator: reqwest::Client,
     slots: Arc<Slots>,
+    /// Of answers that stay open: they must not keep short requests waiting.
+    streams: Arc<Slots>,
 }
 
 /// Why there is no client.
@@ -155,6 +159,7 @@ impl Outbound {
             for_operator: client(None)?,
             guard,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
+            streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
         })
     }
 

@@ -13,6 +13,7 @@ mod tests;
 mod tool;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -30,7 +31,7 @@ pub use self::tool::{Accepted, Metadata, Tool};
 use crate::config::{ToolOverride, ToolsConfig};
 use crate::error::{CallError, ErrorCode};
 use crate::metrics::Metrics;
-use crate::sources::{ToolDefinition, Unavailable};
+use crate::sources::{Offer, ToolDefinition, Unavailable};
 
 /// The tools on offer.
 #[derive(Debug)]
@@ -90,32 +91,36 @@ impl Snapshot {
         config: &ToolsConfig,
         metrics: &Metrics,
     ) -> Result<Self, Vec<RegistryError>> {
-        let mut by_name = HashMap::<String, Arc<Tool>>::new();
-        let mut faults = Vec::new();
-        for mut definition in definitions {
-            if let Some(changes) = config.overrides.get(&definition.metadata.name) {
-                apply(changes, &mut definition);
-                if changes.hidden == Some(true) {
-                    continue;
-                }
-            }
-            match compile(definition, config.coerce_arguments, metrics) {
-                Ok(tool) => match by_name.get(tool.name()) {
-                    Some(first) => faults.push(RegistryError::NameClash {
-                        name: tool.name().to_owned(),
-                        first: first.metadata.source.clone(),
-                        second: tool.metadata.source.clone(),
-                    }),
-                    None => {
-                        by_name.insert(tool.name().to_owned(), Arc::new(tool));
-                    }
-                },
-                Err(fault) => faults.push(fault),
-            }
-        }
+        let offer = Offer { tools: definitions, unavailable };
+        Self::build_with(offer, Offer::default(), config, metrics, &Self::default())
+    }
+
+    /// Like [`build`](Self::build), beside what others describe at run time (`found`): of that, what cannot be
+    /// registered is left out with the reason, and stops nobody. Tools that are as in `before` are taken from there.
+    ///
+    /// # Errors
+    /// All faults of `fixed`.
+    pub fn build_with(
+        fixed: Offer,
+        found: Offer,
+        config: &ToolsConfig,
+        metrics: &Metrics,
+        before: &Self,
+    ) -> Result<Self, Vec<RegistryError>> {
+        let mut building = Building { config, metrics, before, by_name: HashMap::new() };
+        let faults: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
         if !faults.is_empty() {
             return Err(faults);
         }
+        let mut unavailable = fixed.unavailable;
+        unavailable.extend(found.unavailable);
+        for definition in found.tools {
+            let tool = definition.metadata.name.clone();
+            if let Err(fault) = building.add(definition) {
+                unavailable.push(Unavailable { tool, reason: fault.to_string() });
+            }
+        }
+        let by_name = building.by_name;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let index = SearchIndex::build(&tools);
@@ -162,6 +167,42 @@ impl Snapshot {
 
 /// Jaro–Winkler likeness from which a name is offered as an alternative.
 const LIKELY_MEANT: f64 = 0.75;
+
+/// A snapshot in the making.
+struct Building<'a> {
+    config: &'a ToolsConfig,
+    metrics: &'a Metrics,
+    before: &'a Snapshot,
+    by_name: HashMap<String, Arc<Tool>>,
+}
+
+impl Building<'_> {
+    fn add(&mut self, mut definition: ToolDefinition) -> Result<(), RegistryError> {
+        definition.metadata.sandboxed = definition.executor.sandboxed();
+        if let Some(changes) = self.config.overrides.get(&definition.metadata.name) {
+            apply(changes, &mut definition);
+            if changes.hidden == Some(true) {
+                return Ok(());
+            }
+        }
+        let known = self.before.get(&definition.metadata.name);
+        let tool = match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
+            Some(tool) => Arc::clone(tool),
+            None => Arc::new(compile(definition, self.config.coerce_arguments, self.metrics)?),
+        };
+        match self.by_name.entry(tool.name().to_owned()) {
+            Entry::Occupied(first) => Err(RegistryError::NameClash {
+                name: tool.name().to_owned(),
+                first: first.get().metadata.source.clone(),
+                second: tool.metadata.source.clone(),
+            }),
+            Entry::Vacant(place) => {
+                place.insert(tool);
+                Ok(())
+            }
+        }
+    }
+}
 
 fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {
     let ToolDefinition { metadata, parameters, output_schema, executor } = definition;

@@ -9,6 +9,7 @@ mod listen;
 mod openai;
 mod openapi;
 mod patience;
+mod register_mcp;
 mod reply;
 mod request;
 mod select;
@@ -39,6 +40,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::execute_named))
         .routes(routes!(tools::batch_execute))
         .routes(routes!(select::select))
+        .routes(routes!(register_mcp::register))
         .routes(routes!(openapi::validate))
         .routes(routes!(openapi::register))
         .routes(routes!(openapi::unregister))

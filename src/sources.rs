@@ -1,6 +1,7 @@
 //! Where tools come from: a [`Source`] describes tools, an [`Executor`] runs one.
 
 pub mod builtin;
+mod credentials;
 pub mod mcp;
 pub mod openapi;
 
@@ -25,7 +26,7 @@ pub trait Source: Send + Sync {
 }
 
 /// What a source brings to the registry.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Offer {
     pub tools: Vec<ToolDefinition>,
     /// Named by `sekisho check` with the reason.

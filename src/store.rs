@@ -3,6 +3,7 @@
 //! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
 
 mod collections;
+mod mcp_servers;
 mod summaries;
 mod usage;
 
@@ -56,7 +57,7 @@ const CONNECTIONS: u32 = 4;
 
 /// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
 /// a step that was ever released is never changed.
-const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA];
+const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA, mcp_servers::SCHEMA];
 
 impl Store {
     /// Opens the file, made together with its folder where missing, and brings its schema up to date.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::json;
 
-use super::{Common, Exit, describe, load_config, present};
+use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::config::Config;
 use crate::gateway;
 use crate::policy;
@@ -18,7 +18,7 @@ struct Finding {
 }
 
 pub(super) fn run(common: &Common) -> Exit {
-    let findings = match load_config(common.config.as_deref(), None) {
+    let findings = match load_config(common.config.as_deref(), &ServeOptions::default()) {
         Err(faults) => vec![Finding { part: "configuration".into(), verdict: Err(describe(&faults)) }],
         Ok(config) => look_at(&config),
     };

@@ -1,20 +1,19 @@
 //! `sekisho serve`: the gateway behind its HTTP face, until it is told to go.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Common, Exit, describe, load_config, present};
+use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::config::{Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
 use crate::server::{self, Listening};
 use crate::telemetry;
 
-pub(super) fn run(common: &Common, listen: Option<SocketAddr>) -> Exit {
-    let config = match load_config(common.config.as_deref(), listen) {
+pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
+    let config = match load_config(common.config.as_deref(), options) {
         Ok(config) => config,
         Err(faults) => return misconfigured(&describe(&faults)),
     };
@@ -36,7 +35,7 @@ pub(super) fn run(common: &Common, listen: Option<SocketAddr>) -> Exit {
             let tools = gateway.pipeline.registry.snapshot().tools().len();
             tracing::info!(%address, tools, "sekisho is listening");
         }
-        let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), listen));
+        let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
         server::serve(listening, &gateway, told_to_go()).await;
         reloading.abort();
         gateway.close().await;
@@ -58,6 +57,9 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
         match Gateway::start(config).await {
             Ok(gateway) => {
                 gateway.bring_documents().await;
+                // Its tools may be the ones that are asked for.
+                gateway.mcp_servers().settled().await;
+                gateway.offer_mcp_tools().await;
                 let exit = run(Arc::clone(&gateway)).await;
                 gateway.close().await;
                 exit
@@ -99,7 +101,7 @@ async fn told_to_go() {
 }
 
 /// Takes over a changed configuration or policy on SIGHUP and when a file changes.
-async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: Option<SocketAddr>) {
+async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else {
         tracing::warn!("SIGHUP cannot be heard; changed files are still noticed");
         return;
@@ -111,7 +113,7 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, listen: 
             _ = hang_up.recv() => {}
             () = watcher.changed() => {}
         }
-        match load_config(file.as_deref(), listen) {
+        match load_config(file.as_deref(), &options) {
             Ok(config) => gateway.reload(config).await,
             Err(faults) => gateway.refuse_reload(&describe(&faults)),
         }

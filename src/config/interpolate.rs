@@ -17,6 +17,15 @@ pub(super) fn interpolate(document: &mut Document, environment: &Environment) ->
         .collect()
 }
 
+/// A text of another program's file. `${env:NAME}` is `${NAME}` there too.
+///
+/// # Errors
+/// Which variable is not set, or what is no name of one.
+pub(super) fn expand_text(text: &str, environment: &Environment) -> Result<String, String> {
+    let expanded = expand(&text.replace("${env:", "${"), environment);
+    expanded.map(|(text, _)| text).map_err(|problem| problem.message)
+}
+
 struct Problem {
     message: String,
     advice: String,

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{CannotStart, Gateway, HOUSEKEEPING, snapshot, tell_what_is_broken};
+use super::{CannotStart, Gateway, HOUSEKEEPING, fixed_offer, snapshot, tell_what_is_broken};
+use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::openapi::{Collection, CollectionFault, Collections, Registration, RegistrationFault};
 use crate::store::{Store, StoreError};
@@ -148,7 +149,9 @@ impl Gateway {
         let sandbox = Arc::clone(&self.sandbox);
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
         let metrics = &self.pipeline.settlement.metrics;
-        let snapshot = snapshot(&config, &builtin, &self.sources, &collections, metrics)?;
+        let fixed = fixed_offer(&builtin, &self.sources, &collections);
+        let before = self.pipeline.registry.snapshot();
+        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, &before)?;
         Ok(Change { snapshot, collections })
     }
 

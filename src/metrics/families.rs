@@ -87,6 +87,10 @@ families! {
     sandbox_workers: IntGauge = "sandbox_workers_ready" {},
     /// Worker processes of the sandbox that died, or had to be ended.
     sandbox_workers_lost: IntCounter = "sandbox_workers_lost_total" {},
+    /// Whether an MCP server is connected (1) or not (0).
+    mcp_server_up: IntGaugeVec = "mcp_server_up" { server },
+    /// Times the connection to an MCP server was made or lost, by which of the two.
+    mcp_connections: IntCounterVec = "mcp_connections_total" { server, event },
     /// Always 1; its labels say what runs.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

@@ -42,6 +42,14 @@ impl Slots {
         Slot { _total: total, _origin: origin, _lease: lease }
     }
 
+    /// A slot, if one is free.
+    pub(super) fn try_acquire(self: &Arc<Self>, origin: Upstream) -> Option<Slot> {
+        let lease = self.lease(origin);
+        let origin = Arc::clone(&lease.slots).try_acquire_owned().ok()?;
+        let total = Arc::clone(&self.total).try_acquire_owned().ok()?;
+        Some(Slot { _total: total, _origin: origin, _lease: lease })
+    }
+
     fn lease(self: &Arc<Self>, origin: Upstream) -> Lease {
         let mut origins = self.lock();
         let slots = origins.entry(origin.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));

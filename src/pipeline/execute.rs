@@ -72,10 +72,11 @@ impl Retries {
         let most = if tool.metadata.idempotent { config.max_attempts } else { 1 };
         let mut attempts = 1;
         loop {
-            // A local tool is computing, not waiting for a lost packet: it may use all its time at once.
+            // A local tool is computing, not waiting for a lost packet, and what is tried only once has nothing to
+            // save time for: they may use all their time at once.
             let attempt_deadline = match trial.upstream() {
-                Some(_) => deadline.at_most(seconds(config.attempt_timeout_seconds)),
-                None => deadline,
+                Some(_) if most > 1 => deadline.at_most(seconds(config.attempt_timeout_seconds)),
+                _ => deadline,
             };
             let error = match tool.execute(call, permit, attempt_deadline).await {
                 Ok(output) => return (Ok(output), attempts),

@@ -1,6 +1,7 @@
 //! A tool as it is told to others: the shapes of the specification, the same on every face.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use rust_decimal::Decimal;
 use serde::Serialize;
@@ -22,6 +23,10 @@ pub struct ToolSummary<'a> {
     sandboxed: bool,
     idempotent: bool,
     labels: &'a [String],
+    /// Why it cannot be used right now: what it comes from is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    degraded: Option<Arc<str>>,
     /// How well it fits the query; only in answers to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
@@ -92,8 +97,14 @@ impl<'a> ToolSummary<'a> {
             sandboxed: metadata.sandboxed,
             idempotent: metadata.idempotent,
             labels: &metadata.labels,
+            degraded: None,
             score: None,
         }
+    }
+
+    #[must_use]
+    pub fn degraded(self, reason: Option<Arc<str>>) -> Self {
+        Self { degraded: reason, ..self }
     }
 
     #[must_use]

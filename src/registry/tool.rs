@@ -49,6 +49,8 @@ pub struct Metadata {
     pub output_check: OutputCheck,
     /// The caller must hold one of these; none asked when empty.
     pub roles: Vec<String>,
+    /// What else an MCP server says of it to clients: title, annotations, icons, execution, `_meta`.
+    pub told: Map<String, Value>,
 }
 
 impl Default for Metadata {
@@ -75,6 +77,7 @@ impl Default for Metadata {
             max_concurrent: None,
             output_check: OutputCheck::Enforce,
             roles: Vec::new(),
+            told: Map::new(),
         }
     }
 }
@@ -105,6 +108,11 @@ impl Tool {
 
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// Whether it was made of these: an executor belongs to one definition, and with it to one pair of schemas.
+    pub(super) fn is_made_of(&self, metadata: &Metadata, executor: &Arc<dyn Executor>) -> bool {
+        Arc::ptr_eq(&self.executor, executor) && self.metadata == *metadata
     }
 
     pub fn timeout(&self) -> Duration {

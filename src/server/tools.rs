@@ -64,7 +64,11 @@ pub(super) async fn list(
     let snapshot = gateway.pipeline.registry.snapshot();
     let chosen = filter.choose(&snapshot);
     match parameters.detail {
-        Some(Detail::Full) => ok(&chosen.map(ToolSummary::of).collect::<Vec<_>>()),
+        Some(Detail::Full) => {
+            let servers = gateway.mcp_servers();
+            let summary = |tool| ToolSummary::of(tool).degraded(servers.degraded(&tool.metadata.source));
+            ok(&chosen.map(summary).collect::<Vec<_>>())
+        }
         None => ok(&chosen.map(Tool::name).collect::<Vec<_>>()),
     }
 }

@@ -1,7 +1,45 @@
 //! Tools, resources and prompts of MCP servers: sekisho as a client of any number of them.
 //!
-//! [`McpServers`] is all of them, the only thing the rest of the service sees.
+//! [`McpServers`] is all of them, the only thing the rest of the service sees. One server is kept by
+//! `server`: connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
+//! (`executor`, `session`, `output`). The protocol's library, rmcp, does the framing, the handshakes and the
+//! correlation; transports, bounds and whatever must not go wrong are ours.
 
+mod catalogue;
+mod child;
+mod connect;
+mod event_bound;
+mod executor;
+mod handler;
+mod http;
+mod listing;
+mod names;
+mod output;
+mod pipes;
+mod registration;
+mod server;
 mod servers;
+mod session;
+mod sse;
+mod subscriptions;
 
-pub use self::servers::{Change, McpServers, ServerFault};
+use std::time::Duration;
+
+pub use self::registration::{McpRegistration, Registered, RegistrationFault};
+pub use self::servers::{McpServers, ServerFault};
+
+/// How long a token server may take.
+const TOKEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Something that clients may want to hear of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Which tools there are, or what they say of themselves.
+    Tools,
+    Resources,
+    Prompts,
+    /// What a resource holds, by the URI it is read with here.
+    Resource {
+        uri: String,
+    },
+}

@@ -1,23 +1,18 @@
 //! Who a collection's calls come from: the document's security schemes bound to configured credentials,
 //! headers that go with every call, and headers filled in from the caller's own tokens.
 
-mod oauth;
-mod template;
-
 use std::sync::Arc;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value};
 use thiserror::Error;
 use url::Url;
 
-pub(super) use self::oauth::{Token, TokenSource};
-use self::template::Template;
 use super::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
 use crate::error::{CallError, ErrorCode};
+use crate::sources::credentials::{Template, TemplateFault, basic, bearer, sensitive};
+pub(super) use crate::sources::credentials::{Token, TokenSource};
 
 /// A collection's credentials, checked once.
 pub(super) struct Credentials<'a> {
@@ -267,23 +262,11 @@ fn is_cookie(name: &str, value: &str) -> bool {
     !name.contains([';', '=']) && !value.contains(';') && stands_in_header(name) && stands_in_header(value)
 }
 
-fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
-    let mut value = HeaderValue::from_str(value).ok()?;
-    value.set_sensitive(true);
-    Some((HeaderName::try_from(name).ok()?, value))
-}
-
-/// RFC 6750 §2.1.
-pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-fn basic(username: &str, password: &str) -> HeaderValue {
-    let encoded = STANDARD.encode(format!("{username}:{password}"));
-    // Base64 always stands in a header.
-    let mut value = HeaderValue::try_from(format!("Basic {encoded}")).unwrap_or(HeaderValue::from_static(""));
-    value.set_sensitive(true);
-    value
+impl From<TemplateFault> for CredentialFault {
+    fn from(fault: TemplateFault) -> Self {
+        match fault {
+            TemplateFault::Header(name) => Self::Header(format!("auth_config.headers_template.{name}")),
+            TemplateFault::Unclosed(name) => Self::Template(name),
+        }
+    }
 }

@@ -2,14 +2,23 @@
 
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
+use thiserror::Error;
 
-use super::CredentialFault;
 use crate::error::{CallError, ErrorCode};
+
+/// Why a header cannot be filled in from tokens.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(in crate::sources) enum TemplateFault {
+    #[error("`{0}` is not a header; use letters, digits and `-` in its name")]
+    Header(String),
+    #[error("`{0}` has a `${{` without `}}`")]
+    Unclosed(String),
+}
 
 /// One header.
 #[derive(Debug, Clone)]
-pub(super) struct Template {
-    pub(super) header: HeaderName,
+pub(in crate::sources) struct Template {
+    pub(in crate::sources) header: HeaderName,
     /// A text, and the token that follows it; the last is followed by none.
     parts: Vec<(String, Option<String>)>,
 }
@@ -17,13 +26,12 @@ pub(super) struct Template {
 impl Template {
     /// # Errors
     /// A name that is no header's; a `${` that does not end.
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self, CredentialFault> {
-        let header = HeaderName::try_from(name)
-            .map_err(|_| CredentialFault::Header(format!("auth_config.headers_template.{name}")))?;
+    pub(in crate::sources) fn parse(name: &str, text: &str) -> Result<Self, TemplateFault> {
+        let header = HeaderName::try_from(name).map_err(|_| TemplateFault::Header(name.to_owned()))?;
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            let (token, left) = after.split_once('}').ok_or_else(|| CredentialFault::Template(name.to_owned()))?;
+            let (token, left) = after.split_once('}').ok_or_else(|| TemplateFault::Unclosed(name.to_owned()))?;
             parts.push((before.to_owned(), Some(token.to_owned())));
             rest = left;
         }
@@ -33,7 +41,7 @@ impl Template {
 
     /// # Errors
     /// `invalid_request` naming the token that is missing; it never shows one.
-    pub(super) fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
+    pub(in crate::sources) fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
         let mut text = String::new();
         for (before, token) in &self.parts {
             text.push_str(before);

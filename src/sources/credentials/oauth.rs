@@ -29,7 +29,7 @@ const UNKNOWN_LIFETIME: Duration = Duration::from_secs(3_600);
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// Where one scheme's tokens come from, and the one in use.
-pub(in super::super) struct TokenSource {
+pub(in crate::sources) struct TokenSource {
     url: Url,
     /// `Basic`, with the client's id and secret.
     client: HeaderValue,
@@ -40,8 +40,8 @@ pub(in super::super) struct TokenSource {
 
 /// An access token.
 #[derive(Clone, PartialEq, Eq)]
-pub(in super::super) struct Token {
-    pub(in super::super) header: HeaderValue,
+pub(in crate::sources) struct Token {
+    pub(in crate::sources) header: HeaderValue,
     refresh_at: Instant,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Debug for TokenSource {
 }
 
 impl TokenSource {
-    pub(in super::super) fn new(url: Url, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
+    pub(in crate::sources) fn new(url: Url, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
         // RFC 6749 §2.3.1: id and secret are form-encoded before they are made Basic credentials.
         let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let client = basic(&encode(client_id), &encode(client_secret.expose()));
@@ -68,7 +68,7 @@ impl TokenSource {
     ///
     /// # Errors
     /// `upstream_error` when the token server gives none. It does not count against the API's own circuit.
-    pub(in super::super) async fn token(
+    pub(in crate::sources) async fn token(
         &self,
         outbound: &Outbound,
         allowed: &DomainList,
@@ -88,7 +88,7 @@ impl TokenSource {
     }
 
     /// Forgets a token that the API refused, unless another has taken its place.
-    pub(in super::super) async fn drop_token(&self, refused: &Token) {
+    pub(in crate::sources) async fn drop_token(&self, refused: &Token) {
         let mut current = self.current.lock().await;
         if current.as_ref() == Some(refused) {
             *current = None;

@@ -1,0 +1,279 @@
+pub(crate) mod file;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::PathBuf;
+
+use rust_decimal::Decimal;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use url::Url;
+
+use super::check::Findings;
+use super::overrides::{FromVariable, Overrides};
+use super::schema::Money;
+use super::tools::{TOOL_NAME_RULE, is_tool_name};
+use super::{ConfigFault, Environment, Secret};
+
+/// MCP servers whose tools, resources and prompts are offered.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpConfig {
+    /// By name, which stands before the names of the tools: `NAME__TOOL`.
+    pub servers: BTreeMap<String, McpServerSettings>,
+    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), taken as they are (`SEKISHO_MCP_CONFIG`).
+    pub files: Vec<PathBuf>,
+    /// Whether a server's name stands before the names of its tools, unless the server says (`SEKISHO_MCP_PREFIX`).
+    pub prefix: McpPrefix,
+    /// What `${name}` stands for in the headers of servers registered over HTTP.
+    pub secrets: BTreeMap<String, Secret>,
+    /// For servers that ask for a token and have no credentials of their own (A54, A55).
+    pub oauth: Option<McpOAuth>,
+    /// Tools of one server; what is beyond is not offered.
+    pub max_tools_per_server: usize,
+    /// Servers started or connected to at once.
+    pub max_connecting: usize,
+}
+
+impl Default for McpConfig {
+    fn default() -> Self {
+        Self {
+            servers: BTreeMap::new(),
+            files: Vec::new(),
+            prefix: McpPrefix::Always,
+            secrets: BTreeMap::new(),
+            oauth: None,
+            max_tools_per_server: 1_000,
+            max_connecting: 8,
+        }
+    }
+}
+
+/// When a server's name stands before the names of its tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpPrefix {
+    #[default]
+    Always,
+    /// Names stay as the server has them. A tool whose name is taken is not offered.
+    Never,
+}
+
+impl FromVariable for McpPrefix {
+    const EXPECTED: &'static str = "`always` or `never`";
+
+    fn from_variable(text: &str) -> Option<Self> {
+        match text {
+            "always" => Some(Self::Always),
+            "never" => Some(Self::Never),
+            _ => None,
+        }
+    }
+}
+
+impl FromVariable for Vec<PathBuf> {
+    const EXPECTED: &'static str = "a list of files separated by commas";
+
+    fn from_variable(text: &str) -> Option<Self> {
+        Vec::<String>::from_variable(text).map(|files| files.into_iter().map(PathBuf::from).collect())
+    }
+}
+
+/// One server: a program to start, or an address.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpServerSettings {
+    /// The program to start, which speaks over its standard input and output.
+    pub command: Option<String>,
+    pub args: Vec<String>,
+    /// The program's environment, beside a few variables such as `PATH` and `HOME`: nothing else is passed on.
+    pub env: BTreeMap<String, Secret>,
+    /// The folder the program starts in.
+    pub cwd: Option<PathBuf>,
+    /// Where the server listens; its host must stand in `outbound.mcp_allowed_domains`.
+    pub url: Option<Url>,
+    pub transport: McpTransport,
+    /// Sent with every request.
+    pub headers: BTreeMap<String, Secret>,
+    /// Like `headers`, with `${name}` filled in from the caller's own tokens (C12). Callers then share no session.
+    pub headers_template: BTreeMap<String, String>,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Secret>,
+    /// Client credentials of this server; otherwise those of `mcp.oauth` where `requires_auth` is set.
+    pub oauth: Option<McpOAuth>,
+    /// The server asks for a token (A49).
+    pub requires_auth: bool,
+    /// Stands before the names of the tools in place of the server's name.
+    pub alias: Option<String>,
+    pub prefix: Option<McpPrefix>,
+    /// Only tools whose names match one of these; `*` stands for anything. Empty: all.
+    pub include: Vec<String>,
+    /// Not the tools whose names match one of these.
+    pub exclude: Vec<String>,
+    /// Believe hints that make a tool laxer: `readOnlyHint`, `idempotentHint`, `destructiveHint: false`.
+    pub trusted: bool,
+    /// Do not use it.
+    pub disabled: bool,
+    pub category: String,
+    pub labels: Vec<String>,
+    /// The caller must hold one of these roles; none asked when empty.
+    pub roles: Vec<String>,
+    /// Calls a minute for each caller and tool; `limits.mcp_tool_rate_limit` when left out.
+    pub rate_limit: Option<u32>,
+    /// Price of one call in USD.
+    #[schemars(with = "Money")]
+    pub cost_per_use: Decimal,
+    /// Longest run of one call, in seconds.
+    pub timeout_seconds: u32,
+    /// Longest time from start to the list of its tools, in seconds.
+    pub connect_timeout_seconds: u32,
+    /// Largest message of the server, in bytes.
+    pub max_message_bytes: usize,
+}
+
+impl Default for McpServerSettings {
+    fn default() -> Self {
+        Self {
+            command: None,
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            cwd: None,
+            url: None,
+            transport: McpTransport::Auto,
+            headers: BTreeMap::new(),
+            headers_template: BTreeMap::new(),
+            token: None,
+            oauth: None,
+            requires_auth: false,
+            alias: None,
+            prefix: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            trusted: false,
+            disabled: false,
+            category: "mcp".into(),
+            labels: Vec::new(),
+            roles: Vec::new(),
+            rate_limit: None,
+            cost_per_use: Decimal::ZERO,
+            timeout_seconds: 30,
+            connect_timeout_seconds: 30,
+            max_message_bytes: 4 << 20,
+        }
+    }
+}
+
+/// How a server with an address is spoken to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpTransport {
+    /// Streamable HTTP, and where the server does not know it, HTTP with SSE.
+    #[default]
+    Auto,
+    StreamableHttp,
+    /// HTTP with SSE, of the revision 2024-11-05.
+    Sse,
+}
+
+/// OAuth 2.0 client credentials (RFC 6749 §4.4).
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpOAuth {
+    /// Its host must stand in `outbound.mcp_allowed_domains`.
+    pub token_url: Url,
+    pub client_id: String,
+    pub client_secret: Secret,
+    #[serde(default)]
+    pub scopes: Vec<String>,
+}
+
+impl McpConfig {
+    /// A change of one is a reason to reload.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.files.iter()
+    }
+
+    pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
+        environment.apply("SEKISHO_MCP_CONFIG", "mcp.files", &mut self.files);
+        environment.apply("SEKISHO_MCP_PREFIX", "mcp.prefix", &mut self.prefix);
+    }
+
+    /// Adds the servers of `files` to those written here.
+    pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigFault> {
+        let mut faults = Vec::new();
+        for file in &self.files {
+            match file::read(file, environment) {
+                Ok(servers) => {
+                    for (name, settings) in servers {
+                        match self.servers.entry(name) {
+                            Entry::Vacant(entry) => {
+                                entry.insert(settings);
+                            }
+                            Entry::Occupied(entry) => {
+                                let problem = format!("a server called {:?} is already configured", entry.key());
+                                let fault = ConfigFault::of_file(file, problem);
+                                faults.push(fault.advise("give one of the two another name"));
+                            }
+                        }
+                    }
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        faults
+    }
+
+    pub(super) fn check(&self, findings: &mut Findings) {
+        for (name, settings) in &self.servers {
+            let setting = format!("mcp.servers.{name}");
+            if !is_tool_name(name) {
+                findings.add(&setting, "is not a name for a server", TOOL_NAME_RULE);
+            }
+            settings.check(&setting, findings);
+        }
+        if let Some(oauth) = &self.oauth {
+            check_http(&oauth.token_url, "mcp.oauth.token_url", findings);
+        }
+        findings.above_zero("mcp.max_tools_per_server", self.max_tools_per_server);
+        findings.above_zero("mcp.max_connecting", self.max_connecting);
+    }
+}
+
+impl McpServerSettings {
+    fn check(&self, setting: &str, findings: &mut Findings) {
+        let at = |key: &str| format!("{setting}.{key}");
+        match (&self.command, &self.url) {
+            (None, None) => findings.add(setting, "needs `command` or `url`", "say what to start, or where it listens"),
+            (Some(_), Some(_)) => findings.add(setting, "has both `command` and `url`", "keep one of the two"),
+            (Some(command), None) => findings.name(&at("command"), command),
+            (None, Some(url)) => check_http(url, &at("url"), findings),
+        }
+        if self.command.is_some() && !(self.headers.is_empty() && self.headers_template.is_empty()) {
+            findings.add(at("headers"), "a program is sent no headers", "give it variables in `env`");
+        }
+        if let Some(oauth) = &self.oauth {
+            check_http(&oauth.token_url, &at("oauth.token_url"), findings);
+        }
+        if self.alias.as_ref().is_some_and(|alias| !is_tool_name(alias)) {
+            findings.add(at("alias"), "is not a name for a server", TOOL_NAME_RULE);
+        }
+        findings.name(&at("category"), &self.category);
+        findings.names(&at("labels"), &self.labels);
+        findings.names(&at("roles"), &self.roles);
+        findings.names(&at("include"), &self.include);
+        findings.names(&at("exclude"), &self.exclude);
+        findings.above_zero_or_none(&at("rate_limit"), self.rate_limit);
+        if self.cost_per_use < Decimal::ZERO {
+            findings.add(at("cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+        }
+        findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
+        findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
+        findings.above_zero(&at("max_message_bytes"), self.max_message_bytes);
+    }
+}
+
+fn check_http(url: &Url, setting: &str, findings: &mut Findings) {
+    if !matches!(url.scheme(), "http" | "https") {
+        findings.add(setting, "is not an http or https address", "write it like https://mcp.example.com/mcp");
+    }
+}

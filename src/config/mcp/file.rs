@@ -1,0 +1,183 @@
+//! Lists of MCP servers as other programs write them: `mcpServers` (D4) and `.mcp_servers` (A49).
+//!
+//! They are taken as they are: what such a file says for its own program alone is passed over.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::{McpServerSettings, McpTransport};
+use crate::config::interpolate::expand_text;
+use crate::config::{ConfigFault, Environment, Secret};
+use crate::json;
+
+/// Keys under which programs keep their servers: most of them, VS Code, and A49.
+const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
+
+/// The servers a file names, with `${NAME}` filled in from the environment.
+///
+/// # Errors
+/// A file that cannot be read, is no JSON, names no servers, or has an entry that is no server.
+pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigFault> {
+    let text = fs::read(file).map_err(|error| ConfigFault::unreadable(file, &error))?;
+    parse(&text, environment).map_err(|problem| {
+        ConfigFault::of_file(file, problem)
+            .advise(r#"write it like {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#)
+    })
+}
+
+/// As [`read`], of a file's text.
+///
+/// # Errors
+/// What is wrong with it, without showing a value.
+pub(crate) fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let document: Map<String, Value> =
+        json::parse_as(text).map_err(|problem| format!("is not a JSON object: {problem}"))?;
+    let lists = LISTS.iter().filter_map(|list| Some((*list, document.get(*list)?)));
+    let mut servers = BTreeMap::new();
+    let mut named_any = false;
+    for (list, entries) in lists {
+        named_any = true;
+        let entries = entries.as_object().ok_or_else(|| format!("`{list}` is not an object of servers by name"))?;
+        for (name, entry) in entries {
+            let settings = server(entry, environment).map_err(|problem| format!("`{list}.{name}` {problem}"))?;
+            if servers.insert(as_name(name), settings).is_some() {
+                return Err(format!("`{list}.{name}` is called like another server"));
+            }
+        }
+    }
+    if named_any { Ok(servers) } else { Err("has no `mcpServers`".to_owned()) }
+}
+
+/// Names of other programs may hold spaces and dots; tools' names may not.
+fn as_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' }).take(48).collect()
+}
+
+fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings, String> {
+    let entry = entry.as_object().ok_or("is not an object")?;
+    let text = |key: &str| match entry.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => expand_text(text, environment).map(Some).map_err(|why| format!("`{key}`: {why}")),
+        Some(_) => Err(format!("`{key}` is not a text")),
+    };
+    let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
+    let url = match text("url")?.or(text("serverUrl")?) {
+        Some(url) => Some(Url::parse(&url).map_err(|problem| format!("`url` is no address: {problem}"))?),
+        None => None,
+    };
+    let transport = match text("type")?.or(text("transport")?).as_deref() {
+        Some("sse") => McpTransport::Sse,
+        Some("http" | "streamable-http" | "streamableHttp" | "streamable_http") => McpTransport::StreamableHttp,
+        _ => McpTransport::Auto,
+    };
+    let command = text("command")?;
+    if command.is_none() && url.is_none() {
+        return Err("has neither `command` nor `url`".to_owned());
+    }
+    Ok(McpServerSettings {
+        command,
+        args: list(entry, "args", environment)?,
+        env: texts(entry, "env", environment)?,
+        cwd: text("cwd")?.map(Into::into),
+        url,
+        transport,
+        headers: texts(entry, "headers", environment)?,
+        requires_auth: flag("requiresAuth").unwrap_or_default(),
+        disabled: flag("disabled").unwrap_or_default() || flag("enabled") == Some(false),
+        ..McpServerSettings::default()
+    })
+}
+
+fn list(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Result<Vec<String>, String> {
+    let items = match entry.get(key) {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(items)) => items,
+        Some(_) => return Err(format!("`{key}` is not a list")),
+    };
+    let text = |item: &Value| {
+        let text = item.as_str().ok_or_else(|| format!("`{key}` holds something that is no text"))?;
+        expand_text(text, environment).map_err(|why| format!("`{key}`: {why}"))
+    };
+    items.iter().map(text).collect()
+}
+
+fn texts(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Result<BTreeMap<String, Secret>, String> {
+    let members = match entry.get(key) {
+        None | Some(Value::Null) => return Ok(BTreeMap::new()),
+        Some(Value::Object(members)) => members,
+        Some(_) => return Err(format!("`{key}` is not an object of texts")),
+    };
+    let text = |(name, value): (&String, &Value)| {
+        let value = match value {
+            Value::String(text) => expand_text(text, environment).map_err(|why| format!("`{key}.{name}`: {why}"))?,
+            Value::Number(number) => number.to_string(),
+            Value::Bool(truth) => truth.to_string(),
+            _ => return Err(format!("`{key}.{name}` is not a text")),
+        };
+        Ok((name.clone(), Secret::new(value)))
+    };
+    members.iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<BTreeMap<String, McpServerSettings>, String> {
+        parse(text.as_bytes(), &Environment::from_iter([("TOKEN", "t0p"), ("HOME", "/home/me")]))
+    }
+
+    #[test]
+    fn files_of_other_programs_are_taken_as_they_are() {
+        let servers = parsed(
+            r#"{"globalShortcut": "x", "mcpServers": {
+                "time": {"command": "uvx", "args": ["mcp-server-time", "${HOME}/x"], "env": {"KEY": "${TOKEN}", "N": 1},
+                         "autoApprove": ["a"], "disabled": false},
+                "my server.v2": {"type": "sse", "url": "https://mcp.example.com/sse", "headers": {"X-Key": "${env:TOKEN}"}},
+                "off": {"command": "x", "disabled": true}}}"#,
+        )
+        .unwrap();
+        let time = &servers["time"];
+        assert_eq!(time.args, ["mcp-server-time", "/home/me/x"]);
+        assert_eq!(time.env["KEY"].expose(), "t0p");
+        assert_eq!(time.env["N"].expose(), "1");
+        assert!(!time.disabled && servers["off"].disabled);
+        let other = &servers["my-server-v2"];
+        assert_eq!(other.transport, McpTransport::Sse);
+        assert_eq!(other.headers["X-Key"].expose(), "t0p");
+    }
+
+    #[test]
+    fn the_list_of_streamable_servers_is_read() {
+        let servers = parsed(
+            r#"{"httpStreamableServers": {"met-data": {"url": "https://met.example.com/mcp", "requiresAuth": true},
+                "mcp-doc-srch": {"url": "https://docs.example.com/mcp", "requiresAuth": false}}}"#,
+        )
+        .unwrap();
+        assert!(servers["met-data"].requires_auth && !servers["mcp-doc-srch"].requires_auth);
+        assert_eq!(servers["met-data"].url.as_ref().unwrap().as_str(), "https://met.example.com/mcp");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_no_value_shown() {
+        let cases = [
+            ("[]", "is not a JSON object"),
+            ("{}", "has no `mcpServers`"),
+            (r#"{"mcpServers": []}"#, "`mcpServers` is not an object"),
+            (r#"{"mcpServers": {"a": {}}}"#, "`mcpServers.a` has neither `command` nor `url`"),
+            (r#"{"mcpServers": {"a": {"url": "hunter2"}}}"#, "`mcpServers.a` `url` is no address"),
+            (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}}"#, "`env.K` is not a text"),
+            (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${NOT_SET}"}}}}"#, "NOT_SET"),
+            (r#"{"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "x"}}}"#, "like another server"),
+        ];
+        for (text, expected) in cases {
+            let problem = parsed(text).unwrap_err();
+            assert!(problem.contains(expected) && !problem.contains("hunter2"), "{problem}");
+        }
+    }
+}

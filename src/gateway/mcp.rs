@@ -1,0 +1,137 @@
+//! MCP servers while the service runs: their tools are followed, and servers are added over HTTP.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::{Gateway, fixed_offer, in_part, snapshot};
+use crate::config::Secret;
+use crate::registry::ToolName;
+use crate::sources::Source;
+use crate::sources::builtin::Builtin;
+use crate::sources::mcp::{McpRegistration, McpServers, Registered, RegistrationFault};
+use crate::store::{Store, StoreError};
+
+/// Changes of MCP servers' tools that come so close together are taken over in one go.
+const TOGETHER: Duration = Duration::from_millis(50);
+
+/// Most servers registered over HTTP: each holds a connection.
+const MAX_REGISTERED: usize = 100;
+
+/// Why a server is not registered. What was on offer is as it was.
+#[derive(Debug, Error)]
+pub enum NotAdded {
+    #[error("the configuration has an MCP server called {0:?}; choose another name")]
+    Configured(String),
+    #[error("{0:?} is not a name; use 1 to 64 letters, digits, `_` and `-`")]
+    Name(String),
+    #[error("{MAX_REGISTERED} MCP servers are registered, which is the most")]
+    TooMany,
+    #[error("a tool called {0:?} is on offer already; choose another name")]
+    Taken(String),
+    #[error(transparent)]
+    Registration(#[from] RegistrationFault),
+    /// The server cannot be reached, or makes no sense.
+    #[error("the MCP server {name} cannot be used: {reason}")]
+    Unusable { name: String, reason: String },
+    #[error("the registration cannot be written down: {0}")]
+    Unwritable(#[from] serde_json::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Brings back what was registered. A line that cannot be used is left alone.
+pub(super) async fn bring_back(
+    store: &Store,
+    servers: &McpServers,
+    secrets: &BTreeMap<String, Secret>,
+) -> Result<(), StoreError> {
+    for (name, text) in store.mcp_servers().await? {
+        let registration = serde_json::from_str::<McpRegistration>(&text).map_err(|error| error.to_string());
+        match registration.and_then(|known| known.read(secrets).map_err(|fault| fault.to_string())) {
+            Ok(registered) => servers.add(&name, registered),
+            Err(problem) => tracing::error!(server = name, problem, "a registered MCP server cannot be used"),
+        }
+    }
+    Ok(())
+}
+
+impl Gateway {
+    /// Connects a server, offers its tools, and keeps it for the next start. One of the same name that was
+    /// registered before is replaced. Gives the names of the tools.
+    ///
+    /// # Errors
+    /// [`NotAdded`].
+    pub async fn register_mcp(self: &Arc<Self>, registration: McpRegistration) -> Result<Vec<String>, NotAdded> {
+        let name = registration.name.clone();
+        let config = self.config.load_full();
+        if ToolName::parse(&name).is_err() {
+            return Err(NotAdded::Name(name));
+        }
+        if config.mcp.servers.contains_key(&name) {
+            return Err(NotAdded::Configured(name));
+        }
+        if self.mcp_servers.added_count() >= MAX_REGISTERED {
+            return Err(NotAdded::TooMany);
+        }
+        let registered = registration.read(&config.mcp.secrets)?;
+        let source = format!("mcp:{name}");
+        if matches!(registered, Registered::Function(_))
+            && self.pipeline.registry.snapshot().get(&name).is_some_and(|tool| tool.metadata.source != source)
+        {
+            return Err(NotAdded::Taken(name));
+        }
+        let text = serde_json::to_string(&registration)?;
+        let before = self.mcp_servers.add_instead(&name, registered);
+        self.mcp_servers.configure(&config);
+        if let Some(reason) = self.mcp_servers.settled_as(&name).await {
+            self.mcp_servers.put_back(&name, before);
+            self.mcp_servers.configure(&config);
+            return Err(NotAdded::Unusable { name, reason: reason.to_string() });
+        }
+        self.store.keep_mcp_server(&name, &text).await?;
+        self.offer_mcp_tools().await;
+        let snapshot = self.pipeline.registry.snapshot();
+        let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
+        Ok(tools.map(|tool| tool.name().to_owned()).collect())
+    }
+
+    /// Offers the tools that MCP servers have now, whenever those change.
+    pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
+        loop {
+            self.mcp_servers.tools_changed().await;
+            // Fifty servers that come up together are one change.
+            tokio::time::sleep(TOGETHER).await;
+            self.offer_mcp_tools().await;
+        }
+    }
+
+    /// Brings the registry up to what MCP servers offer now.
+    pub async fn offer_mcp_tools(self: &Arc<Self>) {
+        let _changing = self.changing.lock().await;
+        let gateway = Arc::clone(self);
+        // Compiling the schemas of thousands of tools takes a while: not on a thread that serves calls.
+        let built = tokio::task::spawn_blocking(move || {
+            let config = gateway.config.load();
+            let builtin = Builtin::new(
+                &config.tools,
+                gateway.outbound.clone(),
+                gateway.workspaces.clone(),
+                Arc::clone(&gateway.sandbox),
+            );
+            let fixed = fixed_offer(&builtin, &gateway.sources, &gateway.collections.load());
+            let before = gateway.pipeline.registry.snapshot();
+            let metrics = &gateway.pipeline.settlement.metrics;
+            snapshot(&config, fixed, gateway.mcp_servers.tools(), metrics, &before)
+        });
+        match built.await.map_err(in_part("mcp")).flatten() {
+            Ok(snapshot) => {
+                self.pipeline.registry.replace(snapshot);
+                self.mcp_servers.announce_tools();
+            }
+            Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be taken over"),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Answers that are read as they come: event streams, which may stay open for as long as a session does.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use http::{HeaderMap, StatusCode};
+
+use super::failure::Failure;
+use super::slots::{Slot, Slots};
+use super::{Outbound, OutboundRequest, Trust, upstream_of, wire_request};
+use crate::error::{CallError, ErrorCode};
+
+/// Answers that may stay open at once, apart from requests that end soon.
+pub(super) const MOST_STREAMS: usize = 1_024;
+
+/// Of those, to one origin.
+pub(super) const MOST_STREAMS_PER_ORIGIN: usize = 256;
+
+/// An answer whose body is still to come.
+pub struct OutboundStream {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    response: reqwest::Response,
+    limit: usize,
+    slot: Slot,
+    streams: std::sync::Arc<Slots>,
+}
+
+impl fmt::Debug for OutboundStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OutboundStream").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Outbound {
+    /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The
+    /// deadline is that of the head; the body ends when the answer is dropped, or with `max_response_bytes`
+    /// where it is read [whole](OutboundStream::whole).
+    ///
+    /// # Errors
+    /// As [`Outbound::send`].
+    pub async fn open(&self, request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
+        self.check(&request)?;
+        let head = async {
+            let slot = self.slots.acquire(upstream_of(&request.url)).await;
+            let client = match request.trust {
+                Trust::Caller => &self.for_callers,
+                Trust::Operator => &self.for_operator,
+            };
+            let response = client.execute(wire_request(&request)).await;
+            response.map(|response| (slot, response)).map_err(|error| Failure::of(error, &request.url))
+        };
+        let host = || request.url.host_str().unwrap_or_default().to_owned();
+        let (slot, mut response) = tokio::time::timeout_at(request.deadline.0, head)
+            .await
+            .map_err(|_| Failure::Deadline { host: host() })??;
+        Ok(OutboundStream {
+            status: response.status(),
+            headers: std::mem::take(response.headers_mut()),
+            limit: request.max_response_bytes,
+            response,
+            slot,
+            streams: std::sync::Arc::clone(&self.streams),
+        })
+    }
+}
+
+impl OutboundStream {
+    /// The whole body.
+    ///
+    /// # Errors
+    /// `output_too_large` for a body with more bytes than asked for, `upstream_error` when it breaks off.
+    pub async fn whole(mut self) -> Result<Bytes, CallError> {
+        let too_large = || CallError::from(Failure::TooLarge { limit: self.limit });
+        if self.response.content_length().is_some_and(|announced| announced > self.limit as u64) {
+            return Err(too_large());
+        }
+        let mut body = BytesMut::new();
+        loop {
+            let chunk = self.response.chunk().await.map_err(|error| Failure::of(error, self.response.url()))?;
+            let Some(chunk) = chunk else { return Ok(body.freeze()) };
+            if body.len() + chunk.len() > self.limit {
+                return Err(too_large());
+            }
+            // Most bodies come in one piece.
+            if body.is_empty() {
+                body = BytesMut::from(chunk);
+            } else {
+                body.extend_from_slice(&chunk);
+            }
+        }
+    }
+
+    /// The body as it comes, without bound: whoever reads it bounds what it keeps. From here on it counts
+    /// among the answers that stay open.
+    ///
+    /// # Errors
+    /// `overloaded` when too many stay open.
+    pub fn pieces(self) -> Result<impl Stream<Item = Result<Bytes, CallError>> + Send + 'static, CallError> {
+        let Self { mut response, slot, streams, .. } = self;
+        let Some(place) = streams.try_acquire(upstream_of(response.url())) else {
+            let problem = "too many answers are being streamed; call again when some have ended";
+            return Err(CallError::new(ErrorCode::Overloaded, problem));
+        };
+        drop(slot);
+        Ok(async_stream::stream! {
+            let _place = place;
+            loop {
+                match response.chunk().await {
+                    Ok(Some(chunk)) => yield Ok(chunk),
+                    Ok(None) => break,
+                    Err(error) => {
+                        let failure = Failure::of(error, response.url());
+                        yield Err(CallError::from(failure));
+                        break;
+                    }
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! `POST /tools/mcp/register`: MCP servers by HTTP.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::documentation::ReplyBody;
+use super::reply;
+use super::request::{Origin, json_body};
+use crate::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, NotAdded};
+use crate::sources::mcp::McpRegistration;
+
+/// What was registered.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Added {
+    success: bool,
+    /// The name of the one tool, or the prefix of several.
+    tool_name: String,
+    /// Names of the tools.
+    tools: Vec<String>,
+    message: String,
+}
+
+/// Makes tools of an MCP server's, and keeps the registration for the next start. A server registered before
+/// under the same name is replaced. For the role `admin`.
+#[utoipa::path(post, path = "/tools/mcp/register", tag = "mcp", request_body = McpRegistration,
+    responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn register(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    let registration: McpRegistration = json_body(&gateway, &headers, body).await?;
+    let name = registration.name.clone();
+    let tools = gateway.register_mcp(registration).await.map_err(|fault| not_added(&fault))?;
+    tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
+    let message = match tools.len() {
+        1 => "1 tool is on offer".to_owned(),
+        count => format!("{count} tools are on offer"),
+    };
+    let tool_name = match tools.as_slice() {
+        [only] => only.clone(),
+        _ => name,
+    };
+    Ok(reply::json(StatusCode::OK, &Added { success: true, tool_name, tools, message }))
+}
+
+fn not_added(fault: &NotAdded) -> CallError {
+    let code = match fault {
+        NotAdded::Unusable { .. } => ErrorCode::UpstreamError,
+        NotAdded::TooMany => ErrorCode::Overloaded,
+        NotAdded::Store(_) | NotAdded::Unwritable(_) => return CallError::internal(fault),
+        _ => ErrorCode::InvalidRequest,
+    };
+    CallError::new(code, fault.to_string())
+}

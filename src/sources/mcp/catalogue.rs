@@ -1,0 +1,268 @@
+//! What of a server's lists is offered here: named, bounded, repaired, and under the configuration's terms.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::listing::Listing;
+use super::names::Names;
+use crate::config::McpServerSettings;
+use crate::registry::Metadata;
+use crate::sources::{Executor, ToolDefinition, Unavailable};
+
+/// Bytes of a description that a model is shown.
+const LONGEST_DESCRIPTION: usize = 16 << 10;
+
+/// Bytes of what a server says about how to use it.
+const LONGEST_INSTRUCTIONS: usize = 8 << 10;
+
+/// What else a server may say of a tool, passed on to MCP clients.
+const TOLD: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
+
+/// One state of what a server offers.
+#[derive(Debug, Default)]
+pub(super) struct Catalogue {
+    pub(super) tools: Vec<ToolDefinition>,
+    pub(super) unavailable: Vec<Unavailable>,
+    /// With their URIs as they are known here.
+    pub(super) resources: Vec<Value>,
+    pub(super) templates: Vec<Value>,
+    pub(super) prompts: Vec<Value>,
+    /// Name here → the server's own.
+    pub(super) prompt_names: HashMap<String, String>,
+    pub(super) instructions: Option<String>,
+}
+
+/// The terms that a server's things are offered on.
+pub(super) struct Terms<'a> {
+    pub(super) server: &'a str,
+    pub(super) settings: &'a McpServerSettings,
+    pub(super) names: &'a Names,
+    /// Calls a minute where the settings say nothing (E46).
+    pub(super) rate_limit: u32,
+}
+
+impl Catalogue {
+    /// `executor` makes what runs the server's tool of a name.
+    pub(super) fn of(
+        listing: &Listing,
+        terms: &Terms<'_>,
+        mut executor: impl FnMut(&str) -> Arc<dyn Executor>,
+    ) -> Self {
+        let mut catalogue = Self::default();
+        for tool in &listing.tools {
+            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
+            if !terms.wants(name) {
+                continue;
+            }
+            match terms.definition(name, tool, || executor(name)) {
+                Ok(definition) => catalogue.tools.push(definition),
+                Err(unavailable) => catalogue.unavailable.push(unavailable),
+            }
+        }
+        if listing.tools_cut {
+            catalogue.unavailable.push(Unavailable {
+                tool: format!("{}__*", terms.server),
+                reason: "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`".into(),
+            });
+        }
+        let under = |items: &[Value], member: &str| {
+            items.iter().filter_map(|item| terms.under_its_name(item, member)).collect::<Vec<_>>()
+        };
+        catalogue.resources = under(&listing.resources, "uri");
+        catalogue.templates = under(&listing.templates, "uriTemplate");
+        for prompt in &listing.prompts {
+            let Some(own) = prompt.get("name").and_then(Value::as_str) else { continue };
+            let Some(name) = terms.names.qualified(own) else { continue };
+            let mut prompt = prompt.clone();
+            prompt["name"] = name.as_str().into();
+            if catalogue.prompt_names.insert(name.to_string(), own.to_owned()).is_none() {
+                catalogue.prompts.push(prompt);
+            }
+        }
+        catalogue.instructions = listing.instructions.as_deref().map(|text| cut(text, LONGEST_INSTRUCTIONS));
+        catalogue
+    }
+}
+
+impl Terms<'_> {
+    fn wants(&self, name: &str) -> bool {
+        let matches = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, name));
+        (self.settings.include.is_empty() || matches(&self.settings.include)) && !matches(&self.settings.exclude)
+    }
+
+    fn definition(
+        &self,
+        own: &str,
+        tool: &Value,
+        executor: impl FnOnce() -> Arc<dyn Executor>,
+    ) -> Result<ToolDefinition, Unavailable> {
+        let lost = |reason: String| Unavailable { tool: cut(&format!("{}__{own}", self.server), 128), reason };
+        if own.is_empty() || own.len() > 256 {
+            return Err(lost("a tool's name has 1 to 256 bytes".to_owned()));
+        }
+        let name = self.names.qualified(own).ok_or_else(|| {
+            lost("its name has characters that model APIs refuse; give the server a prefix".to_owned())
+        })?;
+        let settings = self.settings;
+        let hint = |name: &str| tool.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
+        let trusted = |name: &str| settings.trusted && hint(name) == Some(true);
+        let description = tool.get("description").and_then(Value::as_str).unwrap_or_default();
+        let told = TOLD.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(*key)?.clone())));
+        let metadata = Metadata {
+            name: name.to_string(),
+            description: cut(description, LONGEST_DESCRIPTION),
+            category: settings.category.clone(),
+            author: self.server.to_owned(),
+            source: source(self.server),
+            labels: settings.labels.clone(),
+            timeout_seconds: settings.timeout_seconds,
+            rate_limit: settings.rate_limit.unwrap_or(self.rate_limit),
+            cost_per_use: settings.cost_per_use,
+            // A hint may make a tool stricter, whoever gives it.
+            dangerous: hint("destructiveHint") == Some(true),
+            idempotent: trusted("readOnlyHint") || trusted("idempotentHint"),
+            roles: settings.roles.clone(),
+            told: told.collect(),
+            ..Metadata::default()
+        };
+        Ok(ToolDefinition {
+            metadata,
+            parameters: repaired(tool.get("inputSchema")),
+            output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
+            executor: executor(),
+        })
+    }
+
+    fn under_its_name(&self, item: &Value, member: &str) -> Option<Value> {
+        let uri = self.names.uri(item.get(member)?.as_str()?);
+        let mut item = item.clone();
+        item[member] = uri.into();
+        Some(item)
+    }
+}
+
+/// What stands in a tool's `source`, and is the name of the server's breaker.
+pub(super) fn source(server: &str) -> String {
+    format!("mcp:{server}")
+}
+
+/// Some servers leave out that arguments are an object, or that there are none: model APIs and clients want it said.
+pub(super) fn repaired(schema: Option<&Value>) -> Value {
+    let mut schema = match schema {
+        Some(Value::Object(schema)) => schema.clone(),
+        _ => Map::new(),
+    };
+    if schema.get("type").and_then(Value::as_str) != Some("object") && !schema.contains_key("$ref") {
+        schema.shift_insert(0, "type".to_owned(), json!("object"));
+    }
+    if schema.get("properties").is_some_and(Value::is_null) {
+        schema.shift_remove("properties");
+    }
+    if schema.get("required").is_some_and(Value::is_null) {
+        schema.shift_remove("required");
+    }
+    Value::Object(schema)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
+}
+
+/// Whether a name fits a pattern in which `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };
+    let mut last = None;
+    for part in parts {
+        if let Some(middle) = last.replace(part) {
+            match rest.find(middle) {
+                Some(at) => rest = &rest[at + middle.len()..],
+                None => return false,
+            }
+        }
+    }
+    last.map_or(rest.is_empty(), |last| rest.ends_with(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Arguments;
+    use crate::sources::{Attempt, Execution};
+
+    struct Nothing;
+
+    impl Executor for Nothing {
+        fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+            Box::pin(async { Ok(Value::Null.into()) })
+        }
+    }
+
+    fn catalogue(settings: &McpServerSettings, prefix: Option<&str>, tools: Value) -> Catalogue {
+        let Value::Array(tools) = tools else { panic!("tools are a list") };
+        let listing = Listing { tools, ..Listing::default() };
+        let terms = Terms { server: "s", settings, names: &Names::new(prefix), rate_limit: 7 };
+        Catalogue::of(&listing, &terms, |_| Arc::new(Nothing))
+    }
+
+    #[test]
+    fn a_pattern_is_a_name_with_stars() {
+        for (pattern, name, expected) in [
+            ("get", "get", true),
+            ("get", "get_it", false),
+            ("get*", "get_it", true),
+            ("*it", "get_it", true),
+            ("g*t", "get_it", true),
+            ("g*t*", "get_it", true),
+            ("a*a", "a", false),
+            ("a*b*a", "aba", true),
+            ("*", "", true),
+            ("*x*", "get_it", false),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_hint_makes_a_tool_stricter_and_only_a_trusted_one_laxer() {
+        let tools = json!([
+            {"name": "a", "inputSchema": {}, "annotations": {"destructiveHint": true, "idempotentHint": true}},
+            {"name": "b", "inputSchema": {}, "annotations": {"readOnlyHint": true}},
+        ]);
+        let plain = McpServerSettings::default();
+        let seen = |settings: &McpServerSettings| {
+            let tools = catalogue(settings, Some("s"), tools.clone()).tools;
+            tools.iter().map(|tool| (tool.metadata.dangerous, tool.metadata.idempotent)).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(&plain), [(true, false), (false, false)]);
+        assert_eq!(seen(&McpServerSettings { trusted: true, ..plain }), [(true, true), (false, true)]);
+    }
+
+    #[test]
+    fn a_schema_that_leaves_out_its_type_is_repaired() {
+        for schema in [json!(null), json!({}), json!({"properties": null}), json!({"type": "string"}), json!([])] {
+            let tools =
+                catalogue(&McpServerSettings::default(), Some("s"), json!([{"name": "a", "inputSchema": schema}]));
+            assert_eq!(tools.tools[0].parameters["type"], "object");
+        }
+    }
+
+    #[test]
+    fn what_is_not_asked_for_or_has_no_name_is_not_offered() {
+        let settings = McpServerSettings {
+            include: vec!["get_*".into()],
+            exclude: vec!["*secret*".into()],
+            ..McpServerSettings::default()
+        };
+        let names = ["get_a", "get_secret", "put", "get b"].map(|name| json!({"name": name, "inputSchema": {}}));
+        let found = catalogue(&settings, None, Value::Array(names.to_vec()));
+        let offered: Vec<_> = found.tools.iter().map(|tool| tool.metadata.name.as_str()).collect();
+        assert_eq!(offered, ["get_a"]);
+        assert_eq!(found.tools[0].metadata.rate_limit, 7);
+        assert!(found.unavailable[0].reason.contains("give the server a prefix"));
+        assert_eq!(catalogue(&settings, Some("s"), json!([{"name": "get b"}])).unavailable, []);
+        assert_eq!(catalogue(&McpServerSettings::default(), Some("s"), json!([{}, 3])).unavailable.len(), 2);
+    }
+}

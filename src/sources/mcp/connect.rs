@@ -1,0 +1,275 @@
+//! Getting a connection to a server, whichever revision of the protocol it speaks.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::HeaderMap;
+use rmcp::RoleClient;
+use rmcp::model::ProtocolVersion;
+use rmcp::service::{ClientInitializeError, ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
+use rmcp::transport::Transport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::child;
+use super::handler::{Handler, News};
+use super::http::{HttpAccess, HttpClient};
+use super::pipes::{Ending, Pipes};
+use super::session::{InFlight, Session};
+use super::sse::EventStream;
+use crate::config::{McpServerSettings, McpTransport};
+use crate::error::CallError;
+
+/// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
+const MOST_REQUESTS: usize = 1_024;
+
+/// Times a broken event stream is opened again before it is given up.
+const STREAM_RETRIES: usize = 5;
+
+/// How a server is reached.
+#[derive(Debug)]
+pub(super) enum Reach {
+    Program(String),
+    Http(Arc<HttpAccess>),
+}
+
+/// Makes connections to one server, and remembers what worked.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) name: Arc<str>,
+    pub(super) settings: McpServerSettings,
+    pub(super) reach: Reach,
+    pub(super) news: Arc<News>,
+    /// Over all servers: starting fifty programs at once helps none of them.
+    pub(super) connecting: Arc<Semaphore>,
+    pub(super) era: Era,
+    pub(super) speaks_sse: OnceLock<()>,
+}
+
+/// Which handshake a server understands. Asking costs a legacy server's patience, so it is asked once.
+#[derive(Debug, Default)]
+pub(super) struct Era(AtomicU8);
+
+impl Era {
+    const LEGACY: u8 = 1;
+    const MODERN: u8 = 2;
+
+    fn modes(&self) -> Vec<ClientLifecycleMode> {
+        let discover = || vec![ProtocolVersion::LATEST];
+        match self.0.load(Ordering::Relaxed) {
+            Self::LEGACY => vec![ClientLifecycleMode::Initialize],
+            Self::MODERN => vec![ClientLifecycleMode::Discover { preferred_versions: discover() }],
+            _ => vec![
+                ClientLifecycleMode::Auto {
+                    preferred_versions: discover(),
+                    legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+                },
+                // Some servers hang up on a question they do not know.
+                ClientLifecycleMode::Initialize,
+            ],
+        }
+    }
+
+    fn remember(&self, modern: bool) {
+        self.0.store(if modern { Self::MODERN } else { Self::LEGACY }, Ordering::Relaxed);
+    }
+
+    /// The server may have been replaced by one of another revision.
+    fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Connector {
+    /// Connects, and shakes hands. `more` are headers of one caller.
+    ///
+    /// # Errors
+    /// Why not, in words for an operator.
+    pub(super) async fn connect(&self, more: &HeaderMap) -> Result<Session, String> {
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
+        match tokio::time::timeout(within, self.try_each(more)).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(reason)) => {
+                self.era.forget();
+                Err(reason)
+            }
+            Err(_) => {
+                self.era.forget();
+                Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
+            }
+        }
+    }
+
+    async fn try_each(&self, more: &HeaderMap) -> Result<Session, String> {
+        let _place = self.connecting.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
+        let mut reason = String::new();
+        for mode in self.era.modes() {
+            match self.try_as(mode, more).await {
+                Ok(session) => {
+                    self.era.remember(session.is_modern());
+                    return Ok(session);
+                }
+                Err(Attempt::Final(why)) => return Err(why),
+                Err(Attempt::Failed(why)) => reason = why,
+            }
+        }
+        Err(reason)
+    }
+
+    async fn try_as(&self, mode: ClientLifecycleMode, more: &HeaderMap) -> Result<Session, Attempt> {
+        match &self.reach {
+            Reach::Program(program) => {
+                let ending = Ending::default();
+                let (child, input, output) =
+                    child::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
+                let pipes = Pipes::new(child, input, output, self.settings.max_message_bytes, ending.clone());
+                self.shake_hands(pipes, mode, ending).await
+            }
+            Reach::Http(access) => {
+                let access = if more.is_empty() { Arc::clone(access) } else { Arc::new(with_headers(access, more)) };
+                self.connect_http(access, mode).await
+            }
+        }
+    }
+
+    async fn connect_http(&self, access: Arc<HttpAccess>, mode: ClientLifecycleMode) -> Result<Session, Attempt> {
+        let transport = self.settings.transport;
+        if transport == McpTransport::Sse || self.speaks_sse.get().is_some() {
+            return self.connect_sse(access).await;
+        }
+        let streamable = self.shake_hands(streamable(&access), mode.clone(), Ending::default()).await;
+        let is_last = mode == ClientLifecycleMode::Initialize;
+        match streamable {
+            Err(Attempt::Failed(why)) if transport == McpTransport::Auto && is_last => {
+                // The specification's way to tell: a server of 2024-11-05 refuses the POST.
+                let session = self.connect_sse(access).await.map_err(|_| Attempt::Failed(why))?;
+                let _ = self.speaks_sse.set(());
+                Ok(session)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn connect_sse(&self, access: Arc<HttpAccess>) -> Result<Session, Attempt> {
+        let ending = Ending::default();
+        let stream = EventStream::open(access, ending.clone()).await;
+        let stream = stream.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
+        self.shake_hands(stream, ClientLifecycleMode::Initialize, ending).await
+    }
+
+    async fn shake_hands<T>(&self, transport: T, mode: ClientLifecycleMode, ending: Ending) -> Result<Session, Attempt>
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let in_flight = Arc::new(InFlight::default());
+        let handler = Handler::new(Arc::clone(&in_flight), Arc::clone(&self.news));
+        let close = CancellationToken::new();
+        // Also when this is dropped half-way: nothing that was started stays.
+        let guard = close.clone().drop_guard();
+        let serving = serve_client_with_lifecycle_and_ct(handler, transport, mode, close);
+        let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
+        let peer = running.peer().clone();
+        let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
+        let ended = CancellationToken::new();
+        tokio::spawn({
+            let ended = ended.clone();
+            async move {
+                let _reason = running.waiting().await;
+                ended.cancel();
+            }
+        });
+        Ok(Session { peer, info, in_flight, ended, ending, _close: guard })
+    }
+}
+
+/// Why an attempt failed, and whether another one may do better.
+enum Attempt {
+    Failed(String),
+    Final(String),
+}
+
+impl Attempt {
+    fn of(error: &ClientInitializeError, ending: &Ending) -> Self {
+        if let Some(error) = call_error(error) {
+            return Self::Failed(error.message().to_owned());
+        }
+        if let Some(reason) = ending.told() {
+            return Self::Failed(reason);
+        }
+        Self::Failed(match error {
+            ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
+            ClientInitializeError::JsonRpcError(error) => format!("it refused: {}", bounded(&error.message)),
+            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return Self::of(fallback, ending),
+            ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+                "it speaks no revision of the protocol that is known here".to_owned()
+            }
+            ClientInitializeError::TransportError { .. } => "it cannot be reached".to_owned(),
+            _ => "its answer to the handshake makes no sense".to_owned(),
+        })
+    }
+}
+
+/// What a server says, cut to what a person reads.
+pub(super) fn bounded(text: &str) -> String {
+    const MOST: usize = 500;
+    text.chars().filter(|c| !c.is_control() || *c == '\n').take(MOST).collect()
+}
+
+/// Our own error, somewhere in what led to this one.
+pub(super) fn call_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CallError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<CallError>() {
+            return Some(error);
+        }
+        if let Some(StreamableHttpError::Client(error)) = error.downcast_ref::<StreamableHttpError<CallError>>() {
+            return Some(error);
+        }
+        if let Some(ClientInitializeError::TransportError { error, .. }) = error.downcast_ref() {
+            next = Some(&*error.error);
+            continue;
+        }
+        next = error.source();
+    }
+    None
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(why) | Self::Final(why)) = self;
+        formatter.write_str(why)
+    }
+}
+
+fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
+    let mut headers = access.headers.clone();
+    for (name, value) in more {
+        headers.insert(name, value.clone());
+    }
+    HttpAccess {
+        outbound: access.outbound.clone(),
+        allowed: Arc::clone(&access.allowed),
+        url: access.url.clone(),
+        headers,
+        tokens: access.tokens.clone(),
+        max_message_bytes: access.max_message_bytes,
+    }
+}
+
+fn streamable(access: &Arc<HttpAccess>) -> StreamableHttpClientTransport<HttpClient> {
+    let mut retries = ExponentialBackoff::default();
+    retries.max_times = Some(STREAM_RETRIES);
+    retries.max_delay = Some(Duration::from_secs(30));
+    let mut config = StreamableHttpClientTransportConfig::with_uri(access.url.as_str())
+        .max_concurrent_requests(MOST_REQUESTS)
+        .max_sse_event_size(access.max_message_bytes);
+    config.retry_config = Arc::new(retries);
+    StreamableHttpClientTransport::with_client(HttpClient(Arc::clone(access)), config)
+}

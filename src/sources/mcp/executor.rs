@@ -1,0 +1,44 @@
+//! Runs one tool of one server.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::catalogue::source;
+use super::output;
+use super::server::Server;
+use crate::call::{Arguments, ToolOutput, Upstream};
+use crate::error::CallError;
+use crate::sources::{Attempt, Execution, Executor};
+
+#[derive(Debug)]
+pub(super) struct ServerTool {
+    pub(super) server: Arc<Server>,
+    /// As the server calls it.
+    pub(super) name: String,
+}
+
+impl Executor for ServerTool {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(attempt, arguments))
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(Upstream(source(self.server.name()).into()))
+    }
+}
+
+impl ServerTool {
+    async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let session = self.server.session(attempt.call, attempt.deadline).await?;
+        let mut params = Map::new();
+        params.insert("name".to_owned(), Value::String(self.name.clone()));
+        params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
+        // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
+        let patience = self.server.watch_patience();
+        let answer = session.ask_for(attempt.call, "tools/call", params).await;
+        patience.answered();
+        let result = answer.map_err(|failure| output::failed(self.server.name(), failure))?;
+        output::output(result, self.server.names())
+    }
+}

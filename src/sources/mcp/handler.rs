@@ -1,0 +1,159 @@
+//! What a server says and asks by itself: passed on to the client of the call it belongs to.
+
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ClientResult, CustomResult, ErrorCode, ErrorData, Implementation,
+    ProtocolVersion, ServerNotification, ServerRequest,
+};
+use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, Service};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore, broadcast};
+
+use super::Change;
+use super::names::Names;
+use super::session::InFlight;
+use crate::peer::{ClientPeer, LogMessage, Progress, Question, Questions, Unanswered};
+
+/// Questions of one server that may wait for their answers at once.
+const MOST_QUESTIONS: usize = 32;
+
+/// Hears one connection.
+#[derive(Debug)]
+pub(super) struct Handler {
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) news: Arc<News>,
+    questions: Semaphore,
+}
+
+/// What a server has announced and the one who tends it should look at.
+#[derive(Debug)]
+pub(super) struct News {
+    pub(super) lists_changed: Notify,
+    pub(super) names: Names,
+    pub(super) changes: broadcast::Sender<Change>,
+}
+
+impl Handler {
+    pub(super) fn new(in_flight: Arc<InFlight>, news: Arc<News>) -> Self {
+        Self { in_flight, news, questions: Semaphore::new(MOST_QUESTIONS) }
+    }
+
+    fn peer_of(&self, context: &RequestContext<RoleClient>) -> Option<Arc<dyn ClientPeer>> {
+        match context.extensions.get::<InboundStreamOrigin>() {
+            Some(InboundStreamOrigin::OutboundRequest(id)) => self.in_flight.by_id(id),
+            _ => self.in_flight.only(),
+        }
+    }
+
+    async fn answer(
+        &self,
+        request: &ServerRequest,
+        context: &RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        let refused = |code: ErrorCode, why: String| ErrorData::new(code, why, None);
+        let unknown = || refused(ErrorCode::METHOD_NOT_FOUND, "no such request".to_owned());
+        let question = serde_json::to_value(request).ok().and_then(|json| serde_json::from_value(json).ok());
+        let question: Question = question.ok_or_else(unknown)?;
+        let _room = self
+            .questions
+            .try_acquire()
+            .map_err(|_| refused(ErrorCode::INTERNAL_ERROR, Unanswered::TooMany.to_string()))?;
+        let peer = self.peer_of(context).ok_or_else(|| {
+            let why = "it cannot be told which client is meant, or that client cannot be asked";
+            refused(ErrorCode::INVALID_REQUEST, why.to_owned())
+        })?;
+        const KEY: &str = "question";
+        let answers = tokio::select! {
+            answers = peer.ask(Questions::from([(KEY.to_owned(), question)])) => answers,
+            () = context.ct.cancelled() => return Err(refused(ErrorCode::INTERNAL_ERROR, "taken back".to_owned())),
+        };
+        match answers {
+            Ok(mut answers) => match answers.remove(KEY) {
+                Some(answer) => Ok(ClientResult::CustomResult(CustomResult(answer))),
+                None => Err(refused(ErrorCode::INTERNAL_ERROR, "the client gave no answer".to_owned())),
+            },
+            Err(Unanswered::Refused { code, message }) => Err(ErrorData::new(ErrorCode(code), message, None)),
+            Err(Unanswered::Unsupported) => Err(unknown()),
+            Err(other) => Err(refused(ErrorCode::INTERNAL_ERROR, other.to_string())),
+        }
+    }
+
+    async fn hear(&self, notification: ServerNotification) {
+        match notification {
+            ServerNotification::ProgressNotification(progress) => {
+                let progress = progress.params;
+                // Whoever sends the call has noted it down by the time this is free.
+                drop(self.in_flight.sending.write().await);
+                if let Some(peer) = self.in_flight.by_token(&progress.progress_token) {
+                    let rmcp::model::ProgressNotificationParam { progress, total, message, .. } = progress;
+                    peer.progress(Progress { progress, total, message });
+                }
+            }
+            ServerNotification::LoggingMessageNotification(message) => {
+                if let Some(peer) = self.in_flight.only()
+                    && let Some(message) = log_message(serde_json::to_value(message.params).unwrap_or_default())
+                {
+                    peer.log(message);
+                }
+            }
+            other => self.news.hear(&other),
+        }
+    }
+}
+
+impl News {
+    /// Changed lists are noted, not read: a server that floods us with such news is listed no more often than
+    /// any other.
+    pub(super) fn hear(&self, notification: &ServerNotification) {
+        match notification {
+            ServerNotification::ToolListChangedNotification(_)
+            | ServerNotification::ResourceListChangedNotification(_)
+            | ServerNotification::PromptListChangedNotification(_) => self.lists_changed.notify_one(),
+            ServerNotification::ResourceUpdatedNotification(update) => {
+                // Nobody may be listening.
+                let _ = self.changes.send(Change::Resource { uri: self.names.uri(&update.params.uri) });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn log_message(mut said: Value) -> Option<LogMessage> {
+    Some(LogMessage {
+        level: serde_json::from_value(said.get_mut("level")?.take()).ok()?,
+        logger: said.get("logger").and_then(Value::as_str).map(str::to_owned),
+        data: said.get_mut("data").map(Value::take).unwrap_or_default(),
+    })
+}
+
+impl Service<RoleClient> for Handler {
+    async fn handle_request(
+        &self,
+        request: ServerRequest,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        match request {
+            ServerRequest::PingRequest(_) => Ok(ClientResult::empty(())),
+            request => self.answer(&request, &context).await,
+        }
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ServerNotification,
+        _context: NotificationContext<RoleClient>,
+    ) -> Result<(), ErrorData> {
+        self.hear(notification).await;
+        Ok(())
+    }
+
+    /// A connection serves many clients: what one of them cannot do is refused when it is asked for.
+    fn get_info(&self) -> ClientConfig {
+        let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
+        let capabilities = serde_json::from_value::<ClientCapabilities>(capabilities).unwrap_or_default();
+        ClientConfig::new(capabilities, Implementation::new("sekisho", env!("CARGO_PKG_VERSION")))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}

@@ -1,0 +1,280 @@
+//! Streamable HTTP on our own outbound client, so that guard, allowlist and bounds hold for MCP servers too.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::transport::common::http_header::{HEADER_LAST_EVENT_ID, HEADER_SESSION_ID};
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::{Sse, SseStream};
+use url::Url;
+
+use super::event_bound::bounded;
+use crate::call::Deadline;
+use crate::error::CallError;
+use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, check_status};
+use crate::sources::credentials::{Token, TokenSource};
+
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// Whoever waits for an answer gives up earlier, and the request ends with him.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+
+/// A session is said goodbye to, but not waited for.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
+
+/// What requests to one server have in common.
+#[derive(Debug)]
+pub(super) struct HttpAccess {
+    pub(super) outbound: Outbound,
+    /// `outbound.mcp_allowed_domains`.
+    pub(super) allowed: Arc<DomainList>,
+    pub(super) url: Url,
+    /// Credentials among them.
+    pub(super) headers: HeaderMap,
+    pub(super) tokens: Option<Arc<TokenSource>>,
+    pub(super) max_message_bytes: usize,
+}
+
+impl HttpAccess {
+    /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
+    /// Without a token to be had the request goes without one (A69).
+    pub(super) async fn open(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<OutboundStream, CallError> {
+        let token = self.token().await;
+        let answer = self.send(method.clone(), url, headers.clone(), body.clone(), token.as_ref()).await?;
+        match (&self.tokens, token) {
+            (Some(tokens), Some(refused)) if answer.status == StatusCode::UNAUTHORIZED => {
+                tokens.drop_token(&refused).await;
+                let token = self.token().await;
+                self.send(method, url, headers, body, token.as_ref()).await
+            }
+            _ => Ok(answer),
+        }
+    }
+
+    async fn token(&self) -> Option<Token> {
+        let tokens = self.tokens.as_ref()?;
+        let fetched = tokens.token(&self.outbound, &self.allowed, Deadline::after(super::TOKEN_WITHIN)).await;
+        fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        mut headers: HeaderMap,
+        body: Option<Bytes>,
+        token: Option<&Token>,
+    ) -> Result<OutboundStream, CallError> {
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        if let Some(token) = token {
+            headers.insert(header::AUTHORIZATION, token.header.clone());
+        }
+        let within = if method == Method::DELETE { GOODBYE_WITHIN } else { LONGEST_REQUEST };
+        let request = OutboundRequest {
+            method,
+            headers,
+            body,
+            max_response_bytes: self.max_message_bytes,
+            allowed: &self.allowed,
+            ..OutboundRequest::get(url.clone(), Deadline::after(within))
+        };
+        self.outbound.open(request).await
+    }
+}
+
+/// The client that the protocol's library drives.
+#[derive(Debug, Clone)]
+pub(super) struct HttpClient(pub(super) Arc<HttpAccess>);
+
+type Failure = StreamableHttpError<CallError>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+impl StreamableHttpClient for HttpClient {
+    type Error = CallError;
+
+    async fn post_message(
+        &self,
+        _uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session: Option<Arc<str>>,
+        _auth_header: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let mut headers: HeaderMap = headers.into_iter().collect();
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        name_session(&mut headers, session.as_deref())?;
+        let body = serde_json::to_vec(&message)?;
+        let answer = self.0.open(Method::POST, &self.0.url, headers, Some(body.into())).await;
+        let answer = answer.map_err(StreamableHttpError::Client)?;
+        self.read(answer, &message, session.is_some()).await
+    }
+
+    async fn delete_session(
+        &self,
+        _uri: Arc<str>,
+        session: Arc<str>,
+        _auth_header: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), Failure> {
+        let mut headers: HeaderMap = headers.into_iter().collect();
+        name_session(&mut headers, Some(&session))?;
+        let answer = self.0.open(Method::DELETE, &self.0.url, headers, None).await;
+        answer.map(drop).map_err(StreamableHttpError::Client)
+    }
+
+    async fn get_stream(
+        &self,
+        _uri: Arc<str>,
+        session: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _auth_header: Option<String>,
+        headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, Failure> {
+        let mut headers: HeaderMap = headers.into_iter().collect();
+        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+        name_session(&mut headers, session.as_deref())?;
+        if let Some(id) = last_event_id {
+            let value = HeaderValue::try_from(id).map_err(|_| unexpected("an event id that no header can hold"))?;
+            headers.insert(HEADER_LAST_EVENT_ID, value);
+        }
+        let answer = self.0.open(Method::GET, &self.0.url, headers, None).await;
+        let answer = answer.map_err(StreamableHttpError::Client)?;
+        if !answer.status.is_success() {
+            // Servers that have no such stream say so in many ways.
+            return Err(if answer.status.is_client_error() && answer.status != StatusCode::UNAUTHORIZED {
+                StreamableHttpError::ServerDoesNotSupportSse
+            } else {
+                StreamableHttpError::Client(self.refused(answer).await)
+            });
+        }
+        if !is(&answer.headers, EVENT_STREAM) {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
+        self.events(answer)
+    }
+}
+
+impl HttpClient {
+    async fn read(
+        &self,
+        answer: OutboundStream,
+        message: &ClientJsonRpcMessage,
+        in_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        if matches!(answer.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if answer.status == StatusCode::NOT_FOUND && in_session {
+            return Err(StreamableHttpError::SessionExpired);
+        }
+        if !answer.status.is_success() {
+            return self.read_refusal(answer, message, in_session).await;
+        }
+        let session = answer.headers.get(HEADER_SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        if is(&answer.headers, EVENT_STREAM) {
+            return Ok(StreamableHttpPostResponse::Sse(self.events(answer)?, session));
+        }
+        let is_json = is(&answer.headers, JSON);
+        let body = answer.whole().await.map_err(StreamableHttpError::Client)?;
+        if !matches!(message, ClientJsonRpcMessage::Request(_)) {
+            // Nothing is awaited; some servers answer 200 with something or other.
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
+        if !is_json {
+            return Err(unexpected("something that is neither JSON nor an event stream"));
+        }
+        let parsed = serde_json::from_slice(&body).map_err(|_| unexpected("something that is no JSON-RPC message"))?;
+        Ok(StreamableHttpPostResponse::Json(parsed, session))
+    }
+
+    /// A server of an older revision refuses `server/discover` as it likes: that is an answer. A JSON-RPC error
+    /// in the body is one too, whatever the status.
+    async fn read_refusal(
+        &self,
+        answer: OutboundStream,
+        message: &ClientJsonRpcMessage,
+        in_session: bool,
+    ) -> Result<StreamableHttpPostResponse, Failure> {
+        let status = answer.status;
+        let forbidden = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let response = whole(answer, &self.0.url).await.map_err(StreamableHttpError::Client)?;
+        let said = serde_json::from_slice(&response.body).ok();
+        if let ClientJsonRpcMessage::Request(request) = message
+            && matches!(request.request, ClientRequest::DiscoverRequest(_))
+            && !in_session
+            && !forbidden
+            && status.is_client_error()
+        {
+            let error = match said {
+                Some(ServerJsonRpcMessage::Error(error)) => error.error,
+                _ => ErrorData::invalid_request(format!("the server answered {status}"), None),
+            };
+            let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
+            return Ok(StreamableHttpPostResponse::Json(error, None));
+        }
+        match (said, check_status(&response)) {
+            (Some(error @ ServerJsonRpcMessage::Error(_)), _) if !forbidden => {
+                Ok(StreamableHttpPostResponse::Json(error, None))
+            }
+            (_, Err(error)) => Err(StreamableHttpError::Client(error)),
+            (_, Ok(())) => Err(unexpected("a status that says nothing")),
+        }
+    }
+
+    async fn refused(&self, answer: OutboundStream) -> CallError {
+        match whole(answer, &self.0.url).await.and_then(|response| check_status(&response)) {
+            Err(error) => error,
+            Ok(()) => CallError::internal("a refusal that was none"),
+        }
+    }
+
+    fn events(&self, answer: OutboundStream) -> Result<Events, Failure> {
+        let pieces = answer.pieces().map_err(StreamableHttpError::Client)?;
+        Ok(SseStream::from_bytes_stream(bounded(pieces, self.0.max_message_bytes)).boxed())
+    }
+}
+
+/// The answer with its body.
+///
+/// # Errors
+/// As [`OutboundStream::whole`].
+pub(super) async fn whole(answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
+    let (status, headers) = (answer.status, answer.headers.clone());
+    let body = answer.whole().await?;
+    Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None })
+}
+
+fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {
+    if let Some(session) = session {
+        let value = HeaderValue::try_from(session).map_err(|_| unexpected("a session id that no header can hold"))?;
+        headers.insert(HEADER_SESSION_ID, value);
+    }
+    Ok(())
+}
+
+fn is(headers: &HeaderMap, media_type: &str) -> bool {
+    let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(media_type))
+}
+
+fn unexpected(what: &'static str) -> Failure {
+    StreamableHttpError::UnexpectedServerResponse(what.into())
+}

@@ -1,0 +1,189 @@
+//! A server as it is registered over HTTP: an address and nothing to run, kept as said.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, header};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use thiserror::Error;
+use url::Url;
+use utoipa::ToSchema;
+
+use super::http::HttpAccess;
+use crate::call::{Arguments, ToolOutput, Upstream};
+use crate::config::{McpPrefix, McpServerSettings, Secret};
+use crate::error::{CallError, ErrorCode};
+use crate::json;
+use crate::outbound::upstream_of;
+use crate::registry::Metadata;
+use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+
+/// What `POST /tools/mcp/register` takes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct McpRegistration {
+    /// Stands before the names of the tools, `NAME__TOOL`; with `func_name` or `parameters` the tool's own name.
+    pub name: String,
+    /// Its host must be on the allowlist.
+    #[schema(value_type = String)]
+    pub url: Url,
+    /// The server speaks no MCP: it is sent `{"function": func_name, "args": …}` and answers with JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub func_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(default = "default_category")]
+    pub category: String,
+    /// Sent with every request; each value is written `${NAME}`, a name in `mcp.secrets`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// JSON Schema of the one tool's arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+}
+
+fn default_category() -> String {
+    McpServerSettings::default().category
+}
+
+/// Why a registration cannot be used.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum RegistrationFault {
+    #[error(
+        "`headers.{0}` must be `${{NAME}}`, a name in `mcp.secrets` of the configuration: a credential itself is not \
+         taken, since registrations are stored"
+    )]
+    Literal(String),
+    #[error("`headers.{header}` names the secret {name:?}, which is not there; add it to `mcp.secrets`")]
+    UnknownSecret { header: String, name: String },
+}
+
+/// What a registration becomes.
+#[derive(Debug)]
+pub enum Registered {
+    Server(Box<McpServerSettings>),
+    Function(Box<Function>),
+}
+
+/// One tool behind the older wire.
+#[derive(Debug, Clone)]
+pub struct Function {
+    pub(super) registration: McpRegistration,
+    pub(super) headers: BTreeMap<String, Secret>,
+}
+
+impl McpRegistration {
+    /// # Errors
+    /// [`RegistrationFault`].
+    pub fn read(&self, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationFault> {
+        let headers = self.headers.iter().map(|(header, written)| {
+            let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+            let name = name.filter(|name| !name.contains(['$', '{', '}']));
+            let name = name.ok_or_else(|| RegistrationFault::Literal(header.clone()))?;
+            let unknown = || RegistrationFault::UnknownSecret { header: header.clone(), name: name.to_owned() };
+            Ok((header.clone(), secrets.get(name).cloned().ok_or_else(unknown)?))
+        });
+        let headers = headers.collect::<Result<BTreeMap<_, _>, _>>()?;
+        if self.func_name.is_some() || self.parameters.is_some() {
+            return Ok(Registered::Function(Box::new(Function { registration: self.clone(), headers })));
+        }
+        Ok(Registered::Server(Box::new(McpServerSettings {
+            url: Some(self.url.clone()),
+            category: self.category.clone(),
+            headers,
+            prefix: Some(McpPrefix::Always),
+            ..McpServerSettings::default()
+        })))
+    }
+}
+
+impl Function {
+    /// The tool it is, run over `access`.
+    pub(super) fn definition(&self, access: HttpAccess, rate_limit: u32) -> ToolDefinition {
+        let registration = &self.registration;
+        let function = registration.func_name.clone().unwrap_or_else(|| registration.name.clone());
+        let metadata = Metadata {
+            name: registration.name.clone(),
+            description: registration.description.clone().unwrap_or_default(),
+            category: registration.category.clone(),
+            author: registration.name.clone(),
+            source: super::catalogue::source(&registration.name),
+            rate_limit,
+            ..Metadata::default()
+        };
+        let parameters = super::catalogue::repaired(registration.parameters.as_ref());
+        ToolDefinition {
+            metadata,
+            parameters,
+            output_schema: None,
+            executor: Arc::new(FunctionTool { function, access }),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct FunctionTool {
+    function: String,
+    access: HttpAccess,
+}
+
+impl Executor for FunctionTool {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(arguments))
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(upstream_of(&self.access.url))
+    }
+}
+
+impl FunctionTool {
+    async fn run(&self, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let body = json!({"function": self.function, "args": Map::clone(arguments)});
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
+        let url = &self.access.url;
+        let answer = self.access.open(Method::POST, url, headers, Some(body.to_string().into())).await?;
+        let response = super::http::whole(answer, url).await?;
+        crate::outbound::check_status(&response)?;
+        let value = json::parse(&response.body).map_err(|problem| {
+            CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")
+                .caused_by(problem)
+        })?;
+        Ok(value.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(registration: Value) -> Result<Registered, RegistrationFault> {
+        let secrets = BTreeMap::from([("docs_key".to_owned(), Secret::new("t0p"))]);
+        serde_json::from_value::<McpRegistration>(registration).unwrap().read(&secrets)
+    }
+
+    #[test]
+    fn a_registration_names_its_secrets_and_never_holds_one() {
+        let server = json!({"name": "docs", "url": "https://mcp.example.com/mcp", "headers": {"X-Key": "${docs_key}"}});
+        let Ok(Registered::Server(settings)) = read(server) else { panic!("it is a server") };
+        assert_eq!(settings.headers["X-Key"].expose(), "t0p");
+        let with = |value: &str| json!({"name": "d", "url": "https://a.example/", "headers": {"X-Key": value}});
+        assert_eq!(read(with("hunter2")).unwrap_err(), RegistrationFault::Literal("X-Key".into()));
+        assert!(matches!(read(with("${other}")), Err(RegistrationFault::UnknownSecret { .. })));
+    }
+
+    #[test]
+    fn a_function_is_one_tool_of_the_registrations_name() {
+        for more in [json!({"func_name": "f"}), json!({"parameters": {"properties": {}}})] {
+            let mut registration = json!({"name": "d", "url": "https://a.example/"});
+            registration.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            assert!(matches!(read(registration), Ok(Registered::Function(_))));
+        }
+        let command = json!({"name": "d", "url": "https://a.example/", "command": "sh"});
+        assert!(serde_json::from_value::<McpRegistration>(command).is_err(), "an API never adds a command to run");
+    }
+}

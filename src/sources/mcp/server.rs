@@ -1,0 +1,447 @@
+//! One server: kept connected, listed, and known for what it last said it has.
+//!
+//! A server that fails harms its own tools alone. They stay listed, calls of them say what is wrong, and it is
+//! tried again, less and less often.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use rand::Rng;
+use rmcp::model::SubscriptionFilter;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use tokio::sync::{Notify, OnceCell, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Change;
+use super::catalogue::{Catalogue, Terms, source};
+use super::connect::Connector;
+use super::executor::ServerTool;
+use super::listing::Listing;
+use super::names::Names;
+use super::output;
+use super::session::Session;
+use super::subscriptions::Subscriptions;
+use crate::call::{CallContext, Caller, Deadline};
+use crate::config::McpServerSettings;
+use crate::error::{Blame, CallError, ErrorCode};
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
+use crate::sources::credentials::Template;
+
+/// The waits between attempts to reach a server that fails.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A connection that held so long was a good one: when it is lost, another is made at once.
+const GOOD_AFTER: Duration = Duration::from_secs(30);
+
+/// Lists are read again at most so often, however often a server says that they changed.
+const LIST_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a server may take to show that it still lives, once a call had no answer.
+const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to close, its program to end.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(6);
+
+/// Connections of single callers that one server has at once, and how long an unused one is kept.
+const MOST_CALLERS: usize = 256;
+const CALLER_IDLE: Duration = Duration::from_secs(600);
+
+/// What all servers share with the rest of the service.
+#[derive(Debug)]
+pub(super) struct Surroundings {
+    pub(super) readiness: Arc<Readiness>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) changes: tokio::sync::broadcast::Sender<Change>,
+    /// Some server's tools are others than before.
+    pub(super) tools_changed: Arc<Notify>,
+}
+
+/// How it is with the connection that all callers share.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    Connecting,
+    Connected(Arc<Session>),
+    /// Why, and since when.
+    Down(Arc<str>),
+}
+
+pub(super) struct Server {
+    pub(super) connector: Connector,
+    /// Headers with the caller's own tokens in them.
+    pub(super) templates: Vec<Template>,
+    pub(super) most_tools: usize,
+    pub(super) rate_limit: u32,
+    pub(super) surroundings: Arc<Surroundings>,
+    pub(super) catalogue: ArcSwap<Catalogue>,
+    pub(super) listing: ArcSwap<Listing>,
+    state: watch::Sender<State>,
+    /// It was connected or has failed at least once.
+    settled: watch::Sender<bool>,
+    callers: Mutex<HashMap<[u8; 32], CallerSession>>,
+    pub(super) subscriptions: Subscriptions,
+    /// A call had no answer in time.
+    doubted: Notify,
+    pub(super) stop: CancellationToken,
+}
+
+/// The connection of one caller.
+struct CallerSession {
+    session: Arc<OnceCell<Arc<Session>>>,
+    used: Instant,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Server").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(super) fn new(
+        connector: Connector,
+        templates: Vec<Template>,
+        (most_tools, rate_limit): (usize, u32),
+        surroundings: Arc<Surroundings>,
+        before: Arc<Listing>,
+    ) -> Arc<Self> {
+        let server = Arc::new(Self {
+            connector,
+            templates,
+            most_tools,
+            rate_limit,
+            surroundings,
+            catalogue: ArcSwap::default(),
+            listing: ArcSwap::new(before),
+            state: watch::Sender::new(State::Connecting),
+            settled: watch::Sender::new(false),
+            callers: Mutex::default(),
+            subscriptions: Subscriptions::default(),
+            doubted: Notify::new(),
+            stop: CancellationToken::new(),
+        });
+        server.offer_what_is_listed();
+        server
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.connector.name
+    }
+
+    pub(super) fn settings(&self) -> &McpServerSettings {
+        &self.connector.settings
+    }
+
+    pub(super) fn names(&self) -> &Names {
+        &self.connector.news.names
+    }
+
+    pub(super) fn may_use(&self, caller: &Caller) -> bool {
+        let roles = &self.settings().roles;
+        roles.is_empty() || roles.iter().any(|role| caller.has_role(role))
+    }
+
+    /// Whether it would run no differently under these settings.
+    pub(super) fn runs_as(&self, settings: &McpServerSettings, limits: (usize, u32)) -> bool {
+        self.settings() == settings && (self.most_tools, self.rate_limit) == limits && !self.stop.is_cancelled()
+    }
+
+    /// Whether it lists the resource, by the URI it has here.
+    pub(super) fn lists(&self, uri: &str) -> bool {
+        self.catalogue.load().resources.iter().any(|resource| resource["uri"] == uri)
+    }
+
+    /// Why it cannot be used right now.
+    pub(super) fn down(&self) -> Option<Arc<str>> {
+        match &*self.state.borrow() {
+            State::Down(reason) => Some(Arc::clone(reason)),
+            _ => None,
+        }
+    }
+
+    /// Waits until it was connected or has failed once.
+    pub(super) async fn settle(&self) {
+        // An error would mean that the sender is gone, which is in `self`.
+        let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
+    }
+
+    /// The connection for a call: the shared one, or the caller's own where the server is told who calls.
+    ///
+    /// # Errors
+    /// `upstream_error` when the server is down, `timeout` when it is not there in time.
+    pub(super) async fn session(&self, call: &CallContext, deadline: Deadline) -> Result<Arc<Session>, CallError> {
+        let session =
+            async { if self.templates.is_empty() { self.shared().await } else { self.of_caller(call).await } };
+        tokio::time::timeout_at(deadline.0, session).await.unwrap_or_else(|_| {
+            let problem = format!("the MCP server {} is not connected yet", self.name());
+            Err(CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network))
+        })
+    }
+
+    /// A guard for the wait for an answer; dropped without one, the server is doubted.
+    pub(super) fn watch_patience(&self) -> Patience<'_> {
+        Patience(Some(&self.doubted))
+    }
+
+    async fn shared(&self) -> Result<Arc<Session>, CallError> {
+        let mut state = self.state.subscribe();
+        loop {
+            match &*state.borrow_and_update() {
+                State::Connected(session) if !session.ended.is_cancelled() => return Ok(Arc::clone(session)),
+                State::Down(reason) => return Err(self.unavailable(reason)),
+                _ => {}
+            }
+            if state.changed().await.is_err() {
+                return Err(self.unavailable("it was removed"));
+            }
+        }
+    }
+
+    async fn of_caller(&self, call: &CallContext) -> Result<Arc<Session>, CallError> {
+        let tokens = call.tool_parameters.get("tokens").and_then(Value::as_object);
+        let mut headers = HeaderMap::new();
+        for template in &self.templates {
+            headers.insert(template.header.clone(), template.fill(tokens)?);
+        }
+        let cell = self.caller_cell(&call.caller, &headers)?;
+        let session = cell
+            .get_or_try_init(async || {
+                let session = self.connector.connect(&headers).await;
+                session.map(Arc::new).map_err(|reason| self.unavailable(&reason))
+            })
+            .await?;
+        Ok(Arc::clone(session))
+    }
+
+    /// The place of the caller's connection. Another token of the same caller is another connection.
+    fn caller_cell(&self, caller: &Caller, headers: &HeaderMap) -> Result<Arc<OnceCell<Arc<Session>>>, CallError> {
+        let mut digest = Sha256::new().chain_update(&*caller.key);
+        for (name, value) in headers {
+            digest = digest.chain_update([0x1f]).chain_update(name).chain_update([0x1f]).chain_update(value.as_bytes());
+        }
+        let key = digest.finalize().into();
+        let mut callers = self.callers();
+        callers.retain(|_, known| !known.is_spent());
+        if callers.len() >= MOST_CALLERS && !callers.contains_key(&key) {
+            let problem = format!("the MCP server {} has {MOST_CALLERS} callers already", self.name());
+            return Err(CallError::new(ErrorCode::Overloaded, problem));
+        }
+        let known =
+            callers.entry(key).or_insert_with(|| CallerSession { session: Arc::default(), used: Instant::now() });
+        known.used = Instant::now();
+        Ok(Arc::clone(&known.session))
+    }
+
+    fn callers(&self) -> MutexGuard<'_, HashMap<[u8; 32], CallerSession>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn forget_idle_callers(&self) {
+        self.callers().retain(|_, known| !known.is_spent());
+    }
+
+    fn unavailable(&self, reason: &str) -> CallError {
+        let problem = format!("the MCP server {} cannot be used now: {reason}", self.name());
+        CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
+    }
+
+    /// Keeps the server connected until it is told to stop.
+    pub(super) async fn keep(self: Arc<Self>) {
+        let mut failures = 0;
+        loop {
+            let began = Instant::now();
+            let keeping = self.stop.run_until_cancelled(Box::pin(self.connect_and_tend())).await;
+            let Some(reason) = keeping else { break };
+            failures = if began.elapsed() >= GOOD_AFTER { 0 } else { failures + 1 };
+            if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
+                // Calls wait for the new connection instead of failing.
+                self.state.send_replace(State::Connecting);
+                self.surroundings.metrics.mcp_server(self.name(), false);
+                tracing::warn!(server = self.name(), reason, "an MCP server was lost and is connected anew");
+                continue;
+            }
+            self.went_down(&reason);
+            let wait = wait_after(failures);
+            if self.stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+                break;
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Gives why the connection ended or could not be made.
+    async fn connect_and_tend(self: &Arc<Self>) -> String {
+        let session = match self.connector.connect(&HeaderMap::new()).await {
+            Ok(session) => Arc::new(session),
+            Err(reason) => return reason,
+        };
+        if let Err(reason) = self.list_in_time(&session).await {
+            return reason;
+        }
+        self.state.send_replace(State::Connected(Arc::clone(&session)));
+        self.came_up(&session);
+        self.subscribe_again(&session).await;
+        let mut listening = std::pin::pin!(self.listen(&session));
+        let mut listens = session.is_modern();
+        loop {
+            tokio::select! {
+                () = session.ended.cancelled() => {
+                    return session.ending.told().unwrap_or_else(|| "the connection ended".to_owned());
+                }
+                () = self.connector.news.lists_changed.notified() => {
+                    tokio::time::sleep(LIST_EVERY).await;
+                    if let Err(reason) = self.list_in_time(&session).await {
+                        tracing::warn!(server = self.name(), reason, "an MCP server's lists could not be read again");
+                    }
+                }
+                () = self.doubted.notified() => {
+                    if let Err(reason) = self.sign_of_life(&session).await {
+                        return reason;
+                    }
+                }
+                () = &mut listening, if listens => listens = false,
+            }
+        }
+    }
+
+    /// Servers without sessions tell what changed only to those who listen.
+    async fn listen(&self, session: &Session) {
+        let filter = serde_json::json!({
+            "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
+        });
+        let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
+        let Ok(mut subscription) = session.peer.listen(filter).await else { return };
+        while let Ok(Some(notification)) = subscription.next().await {
+            self.connector.news.hear(&notification);
+        }
+    }
+
+    async fn list_in_time(self: &Arc<Self>, session: &Session) -> Result<(), String> {
+        let within = Duration::from_secs(self.settings().connect_timeout_seconds.into());
+        let listing = tokio::time::timeout(within, Listing::of(session, self.most_tools)).await;
+        let seconds = within.as_secs();
+        let listing = listing
+            .map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"))??;
+        let before = self.listing.load();
+        if **before != listing {
+            let told = [
+                (before.resources != listing.resources || before.templates != listing.templates, Change::Resources),
+                (before.prompts != listing.prompts, Change::Prompts),
+            ];
+            self.listing.store(Arc::new(listing));
+            self.offer_what_is_listed();
+            for (_, change) in told.into_iter().filter(|(changed, _)| *changed) {
+                // Nobody may be listening.
+                let _ = self.surroundings.changes.send(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what the server listed available under the configuration's terms.
+    fn offer_what_is_listed(self: &Arc<Self>) {
+        let terms =
+            Terms { server: self.name(), settings: self.settings(), names: self.names(), rate_limit: self.rate_limit };
+        let catalogue = Catalogue::of(&self.listing.load(), &terms, |name| {
+            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned() })
+        });
+        self.catalogue.store(Arc::new(catalogue));
+        self.surroundings.tools_changed.notify_one();
+    }
+
+    async fn sign_of_life(&self, session: &Session) -> Result<(), String> {
+        // The newer revision has no ping.
+        let method = if session.is_modern() { "tools/list" } else { "ping" };
+        let answer = tokio::time::timeout(SIGN_OF_LIFE_WITHIN, session.ask(method, Map::new())).await;
+        answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
+    }
+
+    fn came_up(&self, session: &Session) {
+        let version = session.info.protocol_version.as_str();
+        tracing::info!(server = self.name(), version, "an MCP server is connected");
+        self.surroundings.readiness.restore(&source(self.name()));
+        self.surroundings.metrics.mcp_server(self.name(), true);
+        self.settled.send_replace(true);
+    }
+
+    fn went_down(&self, reason: &str) {
+        self.state.send_replace(State::Down(reason.into()));
+        self.surroundings.readiness.degrade(&source(self.name()), reason);
+        self.surroundings.metrics.mcp_server(self.name(), false);
+        self.settled.send_replace(true);
+    }
+
+    async fn leave(&self) {
+        let before = self.state.send_replace(State::Down("it was removed".into()));
+        self.callers().clear();
+        // Its tools hold on to it.
+        self.catalogue.store(Arc::default());
+        self.surroundings.readiness.restore(&source(self.name()));
+        self.surroundings.metrics.forget_mcp_server(self.name());
+        self.settled.send_replace(true);
+        if let State::Connected(session) = before {
+            let ended = session.ended.clone();
+            drop(session);
+            // Calls still under way may keep it a little longer.
+            let _ = tokio::time::timeout(GOODBYE_WITHIN, ended.cancelled()).await;
+        }
+    }
+
+    /// Asks for a resource, prompt or completion on behalf of a caller.
+    ///
+    /// # Errors
+    /// As the server's own, or why it cannot be asked.
+    pub(super) async fn ask(
+        &self,
+        call: &CallContext,
+        method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Value, super::ServerFault> {
+        let deadline = call.deadline(Duration::from_secs(self.settings().timeout_seconds.into()));
+        let session = self.session(call, deadline).await?;
+        let answer = tokio::time::timeout_at(deadline.0, session.ask_for(call, method, params)).await;
+        answer
+            .map_err(|_| {
+                self.doubted.notify_one();
+                let problem = format!("the MCP server {} did not answer in time", self.name());
+                CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
+            })?
+            .map_err(|failure| output::fault(self.name(), failure))
+    }
+}
+
+impl CallerSession {
+    fn is_spent(&self) -> bool {
+        self.used.elapsed() >= CALLER_IDLE || self.session.get().is_some_and(|session| session.ended.is_cancelled())
+    }
+}
+
+/// See [`Server::watch_patience`].
+pub(super) struct Patience<'a>(Option<&'a Notify>);
+
+impl Patience<'_> {
+    pub(super) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if let Some(doubted) = self.0 {
+            doubted.notify_one();
+        }
+    }
+}
+
+/// Doubled from failure to failure, with jitter, so that servers that fell together are not tried together.
+fn wait_after(failures: u32) -> Duration {
+    let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(10)));
+    doubled.min(LONGEST_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))
+}

@@ -1,0 +1,207 @@
+//! One connection to one server, and what goes over it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{ClientRequest, CustomRequest, ProgressToken, RequestId, RequestMetaObject, ServerPeerInfo};
+use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, ServiceError};
+use serde_json::{Map, Value};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::pipes::Ending;
+use crate::call::CallContext;
+use crate::error::{CallError, ErrorCode};
+use crate::peer::{ClientPeer, Question, Questions};
+
+/// Rounds of questions that one call may need (the protocol names no number).
+const MOST_ROUNDS: usize = 10;
+
+/// Where a request says which log messages it wants (2026-07-28).
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
+
+/// A connection that was established. Closed when dropped.
+pub(super) struct Session {
+    pub(super) peer: Peer<RoleClient>,
+    pub(super) info: Arc<ServerPeerInfo>,
+    pub(super) in_flight: Arc<InFlight>,
+    /// Cancelled once the connection is gone for good, its program with it.
+    pub(super) ended: CancellationToken,
+    pub(super) ending: Ending,
+    pub(super) _close: DropGuard,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Session").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Which calls wait for answers over one connection, and the clients behind them.
+#[derive(Debug, Default)]
+pub(super) struct InFlight {
+    calls: Mutex<HashMap<RequestId, Waiting>>,
+    /// Held from sending to noting down: no progress is told of a call that is not noted yet.
+    pub(super) sending: tokio::sync::RwLock<()>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    token: ProgressToken,
+    peer: Option<Arc<dyn ClientPeer>>,
+}
+
+impl InFlight {
+    /// The client behind the call that reports progress under `token`.
+    pub(super) fn by_token(&self, token: &ProgressToken) -> Option<Arc<dyn ClientPeer>> {
+        self.lock().values().find(|waiting| waiting.token == *token)?.peer.clone()
+    }
+
+    /// The client behind the call `id`.
+    pub(super) fn by_id(&self, id: &RequestId) -> Option<Arc<dyn ClientPeer>> {
+        self.lock().get(id)?.peer.clone()
+    }
+
+    /// The client behind the only call: with several at once it cannot be told whose a message is.
+    pub(super) fn only(&self) -> Option<Arc<dyn ClientPeer>> {
+        let calls = self.lock();
+        let mut waiting = calls.values();
+        let first = waiting.next()?;
+        if waiting.next().is_some() { None } else { first.peer.clone() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Waiting>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request on its way. Dropped before it is answered, it is taken back: the server is told.
+struct Sent<'a> {
+    handle: Option<RequestHandle<RoleClient>>,
+    id: RequestId,
+    in_flight: &'a InFlight,
+}
+
+impl Drop for Sent<'_> {
+    fn drop(&mut self) {
+        self.in_flight.lock().remove(&self.id);
+        if let Some(handle) = self.handle.take() {
+            // Outside of a runtime there is nobody left to tell.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(handle.cancel(Some("nobody waits for it any more".to_owned())));
+            }
+        }
+    }
+}
+
+impl Session {
+    /// Whether the server speaks a revision without sessions (2026-07-28).
+    pub(super) fn is_modern(&self) -> bool {
+        !self.info.protocol_version.has_initialize()
+    }
+
+    /// Asks the server something on our own behalf.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub(super) async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Value, ServiceError> {
+        self.send(method, params, RequestMetaObject::new(), None).await
+    }
+
+    /// Asks the server something on behalf of a call; what the server wants to know first is asked of the
+    /// call's client.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) async fn ask_for(
+        &self,
+        call: &CallContext,
+        method: &str,
+        mut params: Map<String, Value>,
+    ) -> Result<Value, Failure> {
+        let peer = call.peer.as_ref();
+        for _ in 0..MOST_ROUNDS {
+            let result = self.send(method, params.clone(), self.meta(call), peer).await.map_err(Failure::Service)?;
+            if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
+                return Ok(result);
+            }
+            let (answers, state) = answer(result, peer).await.map_err(Failure::Call)?;
+            params.insert("inputResponses".to_owned(), answers);
+            params.extend(state.map(|state| ("requestState".to_owned(), state)));
+        }
+        let problem = format!("the MCP server asked for more than {MOST_ROUNDS} rounds of input");
+        Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+        meta: RequestMetaObject,
+        peer: Option<&Arc<dyn ClientPeer>>,
+    ) -> Result<Value, ServiceError> {
+        let request = ClientRequest::CustomRequest(CustomRequest::new(method, Some(Value::Object(params))));
+        let options = PeerRequestOptions::no_options().with_meta(meta);
+        let mut sent = {
+            let _sending = self.in_flight.sending.read().await;
+            let handle = self.peer.send_request_with_option(request, options).await?;
+            let waiting = Waiting { token: handle.progress_token.clone(), peer: peer.cloned() };
+            let id = handle.id.clone();
+            self.in_flight.lock().insert(id.clone(), waiting);
+            Sent { handle: Some(handle), id, in_flight: &self.in_flight }
+        };
+        let Some(handle) = &mut sent.handle else { return Err(ServiceError::TransportClosed) };
+        let answer = (&mut handle.rx).await;
+        sent.handle = None;
+        let result = answer.map_err(|_| ServiceError::TransportClosed)??;
+        serde_json::to_value(result).map_err(|_| ServiceError::UnexpectedResponse)
+    }
+
+    /// What the server is told of the client behind the call, where the revision has a place for it.
+    fn meta(&self, call: &CallContext) -> RequestMetaObject {
+        let mut meta = RequestMetaObject::new();
+        if self.is_modern()
+            && let Some(peer) = &call.peer
+        {
+            if let Ok(capabilities) = serde_json::from_value(peer.capabilities().clone()) {
+                meta.set_client_capabilities(capabilities);
+            }
+            if let Some(level) = peer.log_level() {
+                let level = serde_json::to_value(level).unwrap_or_default();
+                meta.insert(LOG_LEVEL.to_owned(), level);
+            }
+        }
+        meta
+    }
+}
+
+/// Why a question to a server has no answer.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Service(ServiceError),
+    Call(CallError),
+}
+
+/// Has the call's client answer what the server wants to know.
+async fn answer(mut result: Value, peer: Option<&Arc<dyn ClientPeer>>) -> Result<(Value, Option<Value>), CallError> {
+    let questions = result.get_mut("inputRequests").map_or(Value::Object(Map::new()), Value::take);
+    let state = result.get_mut("requestState").map(Value::take).filter(|state| !state.is_null());
+    let questions: Questions = serde_json::from_value::<HashMap<String, Question>>(questions)
+        .map_err(|error| unanswerable("the MCP server asks for input that the protocol does not know", &error))?
+        .into_iter()
+        .collect();
+    if questions.is_empty() {
+        return Ok((Value::Object(Map::new()), state));
+    }
+    let Some(peer) = peer else {
+        return Err(CallError::tool("the tool asks its user for input, and this caller cannot be asked"));
+    };
+    let answers = peer.ask(questions).await;
+    let answers = answers.map_err(|error| CallError::tool(format!("the tool asks its user for input: {error}")))?;
+    Ok((Value::Object(answers.into_iter().collect()), state))
+}
+
+fn unanswerable(problem: &str, cause: &dyn fmt::Display) -> CallError {
+    CallError::new(ErrorCode::UpstreamError, problem).caused_by(cause)
+}

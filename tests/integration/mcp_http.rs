@@ -1,0 +1,230 @@
+//! MCP servers behind addresses: sessions, credentials, callers kept apart, and registration by HTTP.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+
+use crate::app::{TestApp, answer, code};
+
+/// What an upstream server has seen, and how it behaves.
+#[derive(Default)]
+struct Seen {
+    /// Session → who opened it (`X-User`).
+    sessions: BTreeMap<String, String>,
+    opened: usize,
+    /// Calls by a user other than the session's own.
+    mixed: usize,
+    /// Tokens that are no longer taken.
+    spent: BTreeSet<String>,
+    tokens: usize,
+    asks_for_token: bool,
+}
+
+type Shared = Arc<Mutex<Seen>>;
+
+struct Upstream {
+    url: String,
+    seen: Shared,
+}
+
+impl Upstream {
+    async fn start() -> Self {
+        let seen = Shared::default();
+        let routes = Router::new()
+            .route("/mcp", post(speak).get(no_stream).delete(no_stream))
+            .route("/token", post(token))
+            .route("/function", post(function))
+            .with_state(Arc::clone(&seen));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        Self { url, seen }
+    }
+
+    fn yaml(&self, more: &str) -> String {
+        format!(
+            "outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
+             mcp: {{servers: {{far: {{url: '{}/mcp', {more}}}}}}}",
+            self.url
+        )
+    }
+}
+
+async fn no_stream() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
+}
+
+async fn token(State(seen): State<Shared>) -> Json<Value> {
+    let mut seen = seen.lock().unwrap();
+    seen.tokens += 1;
+    Json(json!({"access_token": format!("t{}", seen.tokens), "token_type": "Bearer", "expires_in": 3600}))
+}
+
+async fn function(Json(body): Json<Value>) -> Json<Value> {
+    Json(json!({"got": body}))
+}
+
+/// A server of 2025-06-18 that answers with JSON.
+async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
+    let mut seen = seen.lock().unwrap();
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let bearer = header("authorization").replace("Bearer ", "");
+    if seen.asks_for_token && (bearer.is_empty() || seen.spent.contains(&bearer)) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
+    let (method, user) = (message["method"].as_str().unwrap_or_default(), header("x-user"));
+    if method == "server/discover" {
+        return (StatusCode::BAD_REQUEST, "what?").into_response();
+    }
+    if method == "initialize" {
+        seen.opened += 1;
+        let session = format!("s{}", seen.opened);
+        seen.sessions.insert(session.clone(), user);
+        let result = json!({
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "far", "version": "1"}
+        });
+        let body = Json(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        return ([("mcp-session-id", session)], body).into_response();
+    }
+    match seen.sessions.get(&header("mcp-session-id")) {
+        None => return StatusCode::NOT_FOUND.into_response(),
+        Some(owner) if *owner != user => seen.mixed += 1,
+        Some(_) => {}
+    }
+    let result = match method {
+        "tools/list" => json!({"tools": [{"name": "whoami", "inputSchema": {"type": "object"}}]}),
+        _ => json!({"content": [{"type": "text", "text": user}], "structuredContent": {"user": user, "token": bearer}}),
+    };
+    Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
+}
+
+async fn started(yaml: &str) -> TestApp {
+    let app = TestApp::with(yaml).await;
+    tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
+    app.gateway.offer_mcp_tools().await;
+    app
+}
+
+#[tokio::test]
+async fn one_session_serves_all_calls_and_a_lost_one_is_replaced_unnoticed() {
+    let upstream = Upstream::start().await;
+    let app = started(&upstream.yaml("")).await;
+    for _ in 0..5 {
+        let (_, reply) = app.call("far__whoami", json!({})).await;
+        assert_eq!(reply["success"], true, "{reply}");
+    }
+    assert_eq!(upstream.seen.lock().unwrap().opened, 1, "no handshake a call");
+    upstream.seen.lock().unwrap().sessions.clear();
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!(reply["success"], true, "{reply}");
+    assert_eq!(upstream.seen.lock().unwrap().opened, 2);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_listed_is_never_asked() {
+    let upstream = Upstream::start().await;
+    let app = started(&upstream.yaml("").replace("mcp_allowed_domains: [127.0.0.1]", "mcp_allowed_domains: []")).await;
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:far"].as_str().unwrap().contains("mcp_allowed_domains"), "{ready}");
+    assert_eq!(upstream.seen.lock().unwrap().opened, 0);
+    app.stop().await;
+    // Listed, but not at a public address.
+    let app = started(&upstream.yaml("").replace("allow_networks: [127.0.0.0/8]", "allow_networks: []")).await;
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:far"].as_str().unwrap().contains("not a public address"), "{ready}");
+    assert_eq!(upstream.seen.lock().unwrap().opened, 0);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_is_fetched_once_and_anew_when_it_is_refused() {
+    let upstream = Upstream::start().await;
+    upstream.seen.lock().unwrap().asks_for_token = true;
+    let oauth = format!("oauth: {{token_url: '{}/token', client_id: me, client_secret: s}}", upstream.url);
+    let app = started(&upstream.yaml(&oauth)).await;
+    for _ in 0..3 {
+        let (_, reply) = app.call("far__whoami", json!({})).await;
+        assert_eq!(reply["output"]["token"], "t1", "{reply}");
+    }
+    upstream.seen.lock().unwrap().spent.insert("t1".into());
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!(reply["output"]["token"], "t2", "{reply}");
+    app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_who_are_told_apart_share_no_session() {
+    let upstream = Upstream::start().await;
+    let app = Arc::new(started(&upstream.yaml("headers_template: {X-User: '$${user}'}")).await);
+    let call = async |user: &str| {
+        let context = json!({"tool_parameters": {"tokens": {"user": user}}});
+        let body = json!({"arguments": {}, "session_context": context});
+        answer(app.post("/tools/far__whoami/execute").json(&body)).await.1
+    };
+    for _ in 0..3 {
+        let (one, other) = tokio::join!(call("ada"), call("bob"));
+        assert_eq!((&one["output"]["user"], &other["output"]["user"]), (&json!("ada"), &json!("bob")), "{one} {other}");
+    }
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!(code(&reply), "invalid_request", "without a token nobody is called: {reply}");
+    let seen = upstream.seen.lock().unwrap();
+    assert_eq!((seen.mixed, seen.opened), (0, 3), "the list's, and one for each of the two");
+}
+
+const ADMIN: &str = "auth: {api_keys: [{id: root, key: k, roles: [admin]}]}\n";
+
+#[tokio::test]
+async fn a_server_registered_over_http_is_there_after_a_restart() {
+    let upstream = Upstream::start().await;
+    let yaml = format!(
+        "{ADMIN}outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
+         mcp: {{secrets: {{user: ada}}}}"
+    );
+    let app = started(&yaml).await;
+    let registration = json!({
+        "name": "near", "url": format!("{}/mcp", upstream.url), "headers": {"X-User": "${user}"},
+    });
+    let register = |body: &Value| app.post("/tools/mcp/register").json(body);
+    let (status, reply) = answer(register(&registration)).await;
+    assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"), "{reply}");
+    let as_admin = async |body: &Value| answer(register(body).bearer_auth("k")).await;
+
+    let (status, reply) = as_admin(&registration).await;
+    assert_eq!((status, &reply["tool_name"]), (StatusCode::OK, &json!("near__whoami")), "{reply}");
+    let function = json!({"name": "old_one", "url": format!("{}/function", upstream.url), "func_name": "f"});
+    let (_, reply) = as_admin(&function).await;
+    assert_eq!(reply["tools"], json!(["old_one"]), "{reply}");
+    let (_, reply) = app.call("old_one", json!({"a": 1})).await;
+    assert_eq!(reply["output"], json!({"got": {"function": "f", "args": {"a": 1}}}), "{reply}");
+
+    for (wrong, expected) in [
+        (json!({"name": "x", "url": format!("{}/mcp", upstream.url), "command": "sh"}), "invalid_request"),
+        (json!({"name": "x", "url": "http://mcp.example.com/mcp"}), "upstream_error"),
+        (json!({"name": "x", "url": format!("{}/mcp", upstream.url), "headers": {"A": "b"}}), "invalid_request"),
+        (json!({"name": "a b", "url": format!("{}/mcp", upstream.url)}), "invalid_request"),
+        (json!({"name": "near", "url": format!("{}/nothing", upstream.url)}), "upstream_error"),
+    ] {
+        let (_, reply) = as_admin(&wrong).await;
+        assert_eq!(code(&reply), expected, "{wrong}: {reply}");
+    }
+    let (_, reply) = app.call("near__whoami", json!({})).await;
+    assert_eq!(reply["output"]["user"], "ada", "what was there before a refused registration goes on: {reply}");
+
+    let app = TestApp::in_directory(app.stop().await, &yaml).await;
+    app.gateway.mcp_servers().settled().await;
+    app.gateway.offer_mcp_tools().await;
+    let (_, reply) = app.call("near__whoami", json!({})).await;
+    assert_eq!(reply["output"]["user"], "ada", "{reply}");
+    let (_, reply) = app.call("old_one", json!({})).await;
+    assert_eq!(reply["success"], true, "{reply}");
+    app.stop().await;
+}

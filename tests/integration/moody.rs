@@ -1,0 +1,164 @@
+//! An MCP server with moods: this very test binary, started again as a program.
+
+use std::fs;
+use std::io::{self, BufRead, Write};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The entry of such a server for the configuration, in one line of YAML.
+pub(crate) fn server(mood: &str, more: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        "{{command: '{}', args: [moody::speak_mcp, --exact, --ignored, --nocapture, -q, --test-threads=2], \
+         env: {{MOOD: {mood}}}, {more}}}",
+        program.display()
+    )
+}
+
+/// Programs with this mood that run now. Moods that are counted are each one test's own.
+pub(crate) fn running(mood: &str) -> usize {
+    let wanted = format!("MOOD={mood}\0");
+    let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+    let has_mood = |environment: Vec<u8>| environment.windows(wanted.len()).any(|found| found == wanted.as_bytes());
+    processes.filter(|process| fs::read(process.path().join("environ")).is_ok_and(has_mood)).count()
+}
+
+#[test]
+#[ignore = "no test: what the tests of MCP servers start as a program"]
+fn speak_mcp() {
+    let Ok(mood) = std::env::var("MOOD") else { return };
+    let mut server = Moody { mood: mood.split('-').next().unwrap().to_owned(), lists: 0 };
+    for line in io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+        server.hear(&message);
+    }
+    std::process::exit(0);
+}
+
+struct Moody {
+    mood: String,
+    lists: usize,
+}
+
+impl Moody {
+    fn hear(&mut self, message: &Value) {
+        let Some(id) = message.get("id") else { return };
+        let mood = self.mood.as_str();
+        match message["method"].as_str().unwrap_or_default() {
+            "initialize" | "server/discover" if mood == "mute" => {}
+            _ if mood == "garbage" => say_line("Welcome! I do not speak JSON."),
+            "initialize" => answer(id, &initialized()),
+            "ping" => answer(id, &json!({})),
+            "tools/list" => {
+                self.lists += 1;
+                answer(id, &json!({"tools": self.tools()}));
+                if mood == "changes" && self.lists < 5 {
+                    say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+                }
+            }
+            "resources/list" => answer(id, &json!({"resources": [{"uri": "demo://one", "name": "one"}]})),
+            "resources/templates/list" => {
+                answer(id, &json!({"resourceTemplates": [{"uriTemplate": "demo://{n}", "name": "any"}]}));
+            }
+            "resources/read" => {
+                let uri = &message["params"]["uri"];
+                answer(id, &json!({"contents": [{"uri": uri, "text": format!("what {uri} says")}]}));
+            }
+            "prompts/list" => answer(id, &json!({"prompts": [{"name": "greet"}]})),
+            "prompts/get" => {
+                let text = format!("Hello {}", message["params"]["arguments"]["name"]);
+                let content = json!({"type": "text", "text": text});
+                answer(id, &json!({"messages": [{"role": "user", "content": content}]}));
+            }
+            "tools/call" => self.call(id, &message["params"]),
+            method => say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": method}})),
+        }
+    }
+
+    fn tools(&self) -> Vec<Value> {
+        let named =
+            |name: &str| json!({"name": name, "description": "Says it again.", "inputSchema": {"type": "object"}});
+        match self.mood.as_str() {
+            "thousands" => (0..10_000).map(|n| named(&format!("tool_{n}"))).collect(),
+            "changes" => vec![named(&format!("tool_{}", self.lists))],
+            _ => ["echo", "fail", "picture", "refuse", "pid"].map(named).to_vec(),
+        }
+    }
+
+    fn call(&self, id: &Value, params: &Value) {
+        let text = params["arguments"].to_string();
+        let result = match params["name"].as_str().unwrap_or_default() {
+            "fail" => json!({"content": [{"type": "text", "text": "it did not work"}], "isError": true}),
+            "picture" => json!({"content": [{"type": "image", "data": "AAAA", "mimeType": "image/png"}]}),
+            "pid" => json!({"content": [], "structuredContent": {"pid": std::process::id()}}),
+            "refuse" => {
+                let error = json!({"code": -32602, "message": "no such city"});
+                return say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+            _ => json!({"content": [{"type": "text", "text": text}]}),
+        };
+        match self.mood.as_str() {
+            "dies" => std::process::exit(3),
+            "silent" => {}
+            "twice" => {
+                answer(id, &result);
+                answer(id, &result);
+            }
+            "wrong" => answer(&json!("nobody's"), &result),
+            "half" => {
+                let mut output = io::stdout().lock();
+                output.write_all(b"{\"jsonrpc\": \"2.0\", \"id\": ").unwrap();
+                output.flush().unwrap();
+                std::process::exit(0);
+            }
+            "drip" => {
+                let line = format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}));
+                let mut output = io::stdout().lock();
+                for piece in line.as_bytes().chunks(8) {
+                    output.write_all(piece).unwrap();
+                    output.flush().unwrap();
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+            }
+            "long" => {
+                let mut output = io::stdout().lock();
+                while output.write_all(&[b'x'; 1 << 16]).is_ok() {}
+            }
+            "flood" => {
+                for n in 0..1_000 {
+                    let data = json!({"level": "info", "data": n});
+                    say(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": data}));
+                    say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+                }
+                answer(id, &result);
+            }
+            _ => answer(id, &result),
+        }
+    }
+}
+
+fn initialized() -> Value {
+    json!({
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
+        "serverInfo": {"name": "moody", "version": "1"},
+        "instructions": "Be patient with it.",
+    })
+}
+
+fn answer(id: &Value, result: &Value) {
+    say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+}
+
+fn say(message: &Value) {
+    say_line(&message.to_string());
+}
+
+fn say_line(line: &str) {
+    let mut output = io::stdout().lock();
+    if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
