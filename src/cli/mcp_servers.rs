@@ -1,0 +1,182 @@
+//! `sekisho mcp add|list|remove|import`: the `mcpServers` file that the configuration takes its servers from.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+
+use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use crate::json;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ServersCommand {
+    /// Add a server: `sekisho mcp add time -- uvx mcp-server-time`, or `--url` in place of the program.
+    Add {
+        name: String,
+        /// Where the server listens.
+        #[arg(long, conflicts_with = "program")]
+        url: Option<String>,
+        /// Sent with every request, as `Name: value`; a value may be `${VARIABLE}`.
+        #[arg(long, requires = "url", value_name = "HEADER")]
+        header: Vec<String>,
+        /// In the program's environment, as `NAME=value`; a value may be `${VARIABLE}`.
+        #[arg(long, requires = "program", value_name = "VARIABLE")]
+        env: Vec<String>,
+        #[command(flatten)]
+        file: ServersFile,
+        /// The program and its arguments, after `--`.
+        #[arg(last = true, required_unless_present = "url")]
+        program: Vec<String>,
+    },
+    /// List the servers of the file.
+    List {
+        #[command(flatten)]
+        file: ServersFile,
+    },
+    /// Remove a server.
+    Remove {
+        name: String,
+        #[command(flatten)]
+        file: ServersFile,
+    },
+    /// Add the servers of another program's file, except those that are there already.
+    Import {
+        /// An `mcpServers` file.
+        #[arg(value_name = "FROM")]
+        from: PathBuf,
+        #[command(flatten)]
+        file: ServersFile,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ServersFile {
+    /// The file to change; without it the first of `mcp.files` in the configuration.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+pub(super) fn run(common: &Common, command: ServersCommand) -> Exit {
+    match change(common, command) {
+        Ok(()) => Exit::Done,
+        Err(problem) => {
+            present::problem(&problem);
+            Exit::Failed
+        }
+    }
+}
+
+fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
+    match command {
+        ServersCommand::Add { name, url, header, env, file, program } => {
+            let file = file.find(common)?;
+            let mut servers = read(&file)?;
+            let entry = entry(url, &header, &env, program)?;
+            if servers.insert(name.clone(), entry).is_some() {
+                return Err(format!("{} has a server called {name:?}; remove it first", file.display()));
+            }
+            write(&file, &servers)?;
+            present::line(&format!("added {name} to {}", file.display()));
+        }
+        ServersCommand::List { file } => {
+            let servers = read(&file.find(common)?)?;
+            if common.json {
+                let _done = present::json(&servers.keys().collect::<Vec<_>>());
+                return Ok(());
+            }
+            let row = |(name, entry): (&String, &Value)| vec![name.clone(), what_it_is(entry)];
+            present::table(&["server", "what it is"], servers.iter().map(row).collect());
+        }
+        ServersCommand::Remove { name, file } => {
+            let file = file.find(common)?;
+            let mut servers = read(&file)?;
+            servers.shift_remove(&name).ok_or_else(|| format!("{} has no server called {name:?}", file.display()))?;
+            write(&file, &servers)?;
+            present::line(&format!("removed {name} from {}", file.display()));
+        }
+        ServersCommand::Import { from, file } => {
+            let file = file.find(common)?;
+            let mut servers = read(&file)?;
+            let before = servers.len();
+            for (name, entry) in read_existing(&from)? {
+                servers.entry(name).or_insert(entry);
+            }
+            write(&file, &servers)?;
+            present::line(&format!("added {} servers to {}", servers.len() - before, file.display()));
+        }
+    }
+    Ok(())
+}
+
+impl ServersFile {
+    fn find(self, common: &Common) -> Result<PathBuf, String> {
+        if let Some(file) = self.file {
+            return Ok(file);
+        }
+        let config =
+            load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|faults| describe(&faults))?;
+        let named = config.mcp.files.into_iter().next();
+        named.ok_or_else(|| "no file is named; give --file, or put one into `mcp.files`".to_owned())
+    }
+}
+
+fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<String>) -> Result<Value, String> {
+    let pairs = |texts: &[String], between: char| {
+        let pair = |text: &String| {
+            let (name, value) =
+                text.split_once(between).ok_or_else(|| format!("{between:?} is missing in an option"))?;
+            Ok((name.trim().to_owned(), Value::String(value.trim().to_owned())))
+        };
+        texts.iter().map(pair).collect::<Result<Map<_, _>, String>>()
+    };
+    let mut program = program.into_iter();
+    let mut entry = match (url, program.next()) {
+        (Some(url), _) => json!({"url": url, "headers": pairs(headers, ':')?}),
+        (None, Some(command)) => {
+            json!({"command": command, "args": program.collect::<Vec<_>>(), "env": pairs(env, '=')?})
+        }
+        (None, None) => return Err("name a program after `--`, or give --url".to_owned()),
+    };
+    if let Some(members) = entry.as_object_mut() {
+        members.retain(|_, member| member.as_object().is_none_or(|map| !map.is_empty()));
+    }
+    Ok(entry)
+}
+
+/// The servers of a file, none where there is no file yet.
+fn read(file: &Path) -> Result<Map<String, Value>, String> {
+    if file.exists() { read_existing(file) } else { Ok(Map::new()) }
+}
+
+fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
+    let at = |problem: &dyn std::fmt::Display| format!("{}: {problem}", file.display());
+    let text = fs::read(file).map_err(|error| at(&error))?;
+    let mut document: Map<String, Value> = json::parse_as(&text).map_err(|error| at(&error))?;
+    let servers =
+        ["mcpServers", "servers", "httpStreamableServers"].iter().find_map(|list| document.shift_remove(*list));
+    match servers {
+        Some(Value::Object(servers)) => Ok(servers),
+        _ => Err(at(&"it has no `mcpServers`")),
+    }
+}
+
+/// Whole or not at all, and for this user only: it may hold credentials.
+fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
+    let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
+    let text = serde_json::to_string_pretty(&json!({"mcpServers": servers})).map_err(|error| error.to_string())?;
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let mut options = fs::OpenOptions::new();
+    let mut new = options.write(true).create(true).truncate(true).mode(0o600).open(&beside).map_err(at)?;
+    new.write_all(text.as_bytes()).and_then(|()| new.write_all(b"\n")).and_then(|()| new.sync_all()).map_err(at)?;
+    fs::rename(&beside, file).map_err(at)
+}
+
+/// Without arguments and headers: credentials may stand there.
+fn what_it_is(entry: &Value) -> String {
+    let field = |name: &str| entry.get(name).and_then(Value::as_str);
+    field("command").or_else(|| field("url")).unwrap_or("neither a program nor an address").to_owned()
+}
