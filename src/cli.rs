@@ -7,6 +7,8 @@ mod check;
 mod client;
 mod explain;
 mod import;
+mod mcp;
+mod mcp_servers;
 mod present;
 mod sandbox;
 mod serve;
@@ -99,6 +101,11 @@ enum Command {
         #[command(subcommand)]
         command: sandbox::SandboxCommand,
     },
+    /// Offer the tools to an MCP client, or look after MCP servers.
+    Mcp {
+        #[command(subcommand)]
+        command: mcp::McpCommand,
+    },
     /// Print completions for a shell: `source <(sekisho completions bash)`.
     Completions { shell: Shell },
 }
@@ -145,6 +152,7 @@ pub fn main() -> ExitCode {
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
+        Command::Mcp { command } => mcp::run(&common, command),
     };
     exit.into()
 }

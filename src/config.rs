@@ -58,7 +58,7 @@ pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
-pub use self::server::ServerConfig;
+pub use self::server::{McpFaceConfig, McpToolListing, ServerConfig};
 pub use self::session::SessionConfig;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tools::{

@@ -68,6 +68,7 @@ pub struct Gateway {
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
+    draining: CancellationToken,
     closing: CancellationToken,
 }
 
@@ -163,6 +164,7 @@ impl Gateway {
             store,
             usage,
             background: TaskTracker::new(),
+            draining: CancellationToken::new(),
             closing: CancellationToken::new(),
         });
         gateway.mcp_servers.configure(&gateway.config());
@@ -172,6 +174,11 @@ impl Gateway {
 
     pub fn config(&self) -> Guard<Arc<Config>> {
         self.config.load()
+    }
+
+    /// Cancelled when the faces take no more requests, before those in flight are over.
+    pub fn draining(&self) -> &CancellationToken {
+        &self.draining
     }
 
     /// What reads OpenAPI documents.

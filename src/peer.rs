@@ -26,6 +26,9 @@ pub trait ClientPeer: fmt::Debug + Send + Sync {
     /// The least severe log messages the client asked for; `None` when it wants none.
     fn log_level(&self) -> Option<LogLevel>;
 
+    /// How long questions have been open so far: this is not counted as the tool's own time.
+    fn time_asking(&self) -> Duration;
+
     /// Tells how far the work is. Never waits; what comes too fast is left out.
     fn progress(&self, progress: Progress);
 

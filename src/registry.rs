@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use thiserror::Error;
+use tokio::sync::watch;
 
 pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
@@ -28,6 +29,7 @@ pub use self::search::SearchIndex;
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
 
+use crate::call::Caller;
 use crate::config::{ToolOverride, ToolsConfig};
 use crate::error::{CallError, ErrorCode};
 use crate::metrics::Metrics;
@@ -37,6 +39,7 @@ use crate::sources::{Offer, ToolDefinition, Unavailable};
 #[derive(Debug)]
 pub struct Registry {
     snapshot: ArcSwap<Snapshot>,
+    changes: watch::Sender<()>,
 }
 
 /// One state of the registry: complete, checked, and never changed.
@@ -62,7 +65,7 @@ pub enum RegistryError {
 
 impl Registry {
     pub fn new(snapshot: Snapshot) -> Self {
-        Self { snapshot: ArcSwap::from_pointee(snapshot) }
+        Self { snapshot: ArcSwap::from_pointee(snapshot), changes: watch::Sender::new(()) }
     }
 
     /// The tool of that name, or `unknown_tool` with the names nearest to it.
@@ -77,6 +80,12 @@ impl Registry {
 
     pub fn replace(&self, snapshot: Snapshot) {
         self.snapshot.store(Arc::new(snapshot));
+        self.changes.send_replace(());
+    }
+
+    /// Resolves whenever another snapshot has taken the place of one seen before.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 }
 
@@ -148,10 +157,20 @@ impl Snapshot {
 
     /// `unknown_tool`, with the names nearest to the one asked for.
     pub fn unknown(&self, name: &str) -> CallError {
+        self.unknown_among(name, |_| true)
+    }
+
+    /// As [`unknown`](Self::unknown), naming only tools that the caller may know of.
+    pub fn unknown_to(&self, name: &str, caller: &Caller) -> CallError {
+        self.unknown_among(name, |tool| tool.is_offered_to(caller))
+    }
+
+    fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
         let shown: String = name.chars().take(64).collect();
         let mut near: Vec<_> = self
             .tools
             .iter()
+            .filter(|tool| may_be_named(tool))
             .map(|tool| (strsim::jaro_winkler(tool.name(), &shown), tool.name()))
             .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
             .collect();

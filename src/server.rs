@@ -6,6 +6,7 @@ mod edge;
 mod event_stream;
 mod health;
 mod listen;
+pub mod mcp;
 mod openai;
 mod openapi;
 mod patience;
@@ -58,6 +59,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(health::metrics))
         .split_for_parts();
     let router = router
+        .merge(mcp::routes(gateway))
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);

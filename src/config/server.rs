@@ -2,6 +2,7 @@ use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use url::Url;
 
 use super::check::Findings;
 use super::overrides::Overrides;
@@ -22,6 +23,8 @@ pub struct ServerConfig {
     pub read_timeout_seconds: u64,
     /// How long calls in flight may go on after a shutdown signal, in seconds.
     pub shutdown_grace_seconds: u64,
+    /// The MCP face, `/mcp`.
+    pub mcp: McpFaceConfig,
 }
 
 impl Default for ServerConfig {
@@ -33,6 +36,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             read_timeout_seconds: 15,
             shutdown_grace_seconds: 30,
+            mcp: McpFaceConfig::default(),
         }
     }
 }
@@ -59,5 +63,65 @@ impl ServerConfig {
         findings.above_zero("server.max_connections", self.max_connections);
         findings.seconds("server.read_timeout_seconds", self.read_timeout_seconds);
         findings.at_most_a_year("server.shutdown_grace_seconds", self.shutdown_grace_seconds);
+        self.mcp.check(findings);
+    }
+}
+
+/// What MCP clients find at `/mcp`.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpFaceConfig {
+    /// How tools are listed for clients that do not choose (`X-Sekisho-Tools`).
+    pub tools: McpToolListing,
+    /// Web pages, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine may.
+    pub allowed_origins: Vec<String>,
+    /// Names the server is reached by; any when empty, except on loopback.
+    pub allowed_hosts: Vec<String>,
+    /// Where clients reach the server, for the metadata that tells them how to sign in; as they did when left out.
+    pub public_url: Option<Url>,
+    /// Sessions at once, of clients whose revision of the protocol has sessions.
+    pub max_sessions: usize,
+    /// Of these, sessions of one caller.
+    pub max_sessions_per_caller: usize,
+    /// A session without a message for this long ends.
+    pub session_idle_seconds: u64,
+}
+
+/// How an MCP client sees the tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpToolListing {
+    /// Every tool the caller may use.
+    #[default]
+    All,
+    /// `search_tools`, `describe_tool` and `call_tool`, for large catalogues.
+    Search,
+}
+
+impl Default for McpFaceConfig {
+    fn default() -> Self {
+        Self {
+            tools: McpToolListing::All,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            public_url: None,
+            max_sessions: 1_000,
+            max_sessions_per_caller: 100,
+            session_idle_seconds: 300,
+        }
+    }
+}
+
+impl McpFaceConfig {
+    fn check(&self, findings: &mut Findings) {
+        findings.above_zero("server.mcp.max_sessions", self.max_sessions);
+        findings.above_zero("server.mcp.max_sessions_per_caller", self.max_sessions_per_caller);
+        findings.seconds("server.mcp.session_idle_seconds", self.session_idle_seconds);
+        for (index, origin) in self.allowed_origins.iter().enumerate() {
+            if Url::parse(origin.trim_end_matches(":*")).is_err() {
+                let setting = format!("server.mcp.allowed_origins[{index}]");
+                findings.add(setting, "is not an origin", "write scheme, host and port: `https://app.example:443`");
+            }
+        }
     }
 }

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::schema::{InputSchema, OutputSchema};
 use crate::budget::{Charge, Hold};
-use crate::call::{CallContext, Deadline, McpResult, ToolOutput, Upstream};
+use crate::call::{CallContext, Caller, Deadline, McpResult, ToolOutput, Upstream};
 use crate::config::OutputCheck;
 use crate::error::{Blame, CallError, Detail, ErrorCode};
 use crate::metrics::ToolMetrics;
@@ -119,6 +120,14 @@ impl Tool {
         Duration::from_secs(self.metadata.timeout_seconds.into())
     }
 
+    /// Whether the caller is told of the tool where lists are made for each caller: not of one that its roles
+    /// or its missing identity keep from them in any case.
+    pub fn is_offered_to(&self, caller: &Caller) -> bool {
+        let Metadata { roles, requires_auth, .. } = &self.metadata;
+        let held = roles.is_empty() || roles.iter().any(|role| caller.has_role(role));
+        held && !(*requires_auth && caller.anonymous)
+    }
+
     /// What a breaker guards for the permitted call.
     pub fn upstream_of(&self, permit: &Permit) -> Option<Upstream> {
         self.executor.upstream(permit.arguments())
@@ -137,10 +146,16 @@ impl Tool {
             memory_limit_bytes: self.memory_limit_bytes(),
             max_output_bytes: self.max_output_bytes(),
         };
-        let execution = self.executor.execute(attempt, permit.arguments());
-        match tokio::time::timeout_at(deadline.0, execution).await {
-            Ok(result) => result,
-            Err(_) => Err(self.timed_out()),
+        let mut execution = self.executor.execute(attempt, permit.arguments());
+        let mut end = deadline.0;
+        loop {
+            match tokio::time::timeout_at(end, &mut execution).await {
+                Ok(result) => return result,
+                Err(_) => match later_end(call, deadline, end) {
+                    Some(later) => end = later,
+                    None => return Err(self.timed_out()),
+                },
+            }
         }
     }
 
@@ -258,6 +273,15 @@ struct Fitted {
     metadata: Map<String, Value>,
     mcp: Option<Box<McpResult>>,
     misfits: Vec<Detail>,
+}
+
+/// While the client is thinking about a question, the tool's time stands still.
+fn later_end(call: &CallContext, deadline: Deadline, end: Instant) -> Option<Instant> {
+    /// A question that is still open is looked at again after this long at least.
+    const LOOK_AGAIN: Duration = Duration::from_millis(100);
+    let asking = call.peer.as_ref()?.time_asking();
+    let later = deadline.0 + asking;
+    (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
 }
 
 /// Bytes of text that count as one token, unless the tool reports its own count.

@@ -73,6 +73,7 @@ pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl 
         () = metrics => {}
         () = &mut shutdown => {}
     }
+    gateway.draining().cancel();
     drop(listening);
     connections.finish(Duration::from_secs(config.server.shutdown_grace_seconds)).await;
 }

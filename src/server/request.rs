@@ -104,9 +104,9 @@ pub(super) struct Origin {
     pub caller: Arc<Caller>,
     /// The thread of an agent's client (A28).
     pub thread: Option<Arc<str>>,
-    scopes: BudgetScopes,
+    pub scopes: BudgetScopes,
     idempotency_key: Option<String>,
-    trace: Option<crate::call::TraceParent>,
+    pub trace: Option<crate::call::TraceParent>,
 }
 
 impl Origin {
@@ -242,7 +242,11 @@ pub(super) async fn json_body<T: DeserializeOwned>(
     })
 }
 
-async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
+/// Reads a body whole, within the size and time allowed.
+///
+/// # Errors
+/// `too_large`, `invalid_request`.
+pub(super) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
     let collected = tokio::time::timeout(within, Limited::new(body, most).collect()).await;
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),

@@ -1,0 +1,168 @@
+//! The tools as MCP clients see them: made once for each state of the registry, shown to each caller as far
+//! as they may use them, in pages, in the order of their names.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rmcp::model::{ErrorData, JsonObject, Tool as McpTool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use crate::call::Caller;
+use crate::gateway::Gateway;
+use crate::registry::{OutputSchema, Snapshot, Tool};
+
+/// Items of one page. Many clients read only the first page, so that it is a large one.
+pub(super) const PAGE: usize = 2_000;
+
+/// How long a client may think that a list is still true; changes are told besides.
+pub(super) const LIST_TTL_MS: u64 = 10_000;
+
+/// The catalogue of the registry's present state.
+#[derive(Debug, Default)]
+pub(super) struct Catalogues {
+    present: ArcSwapOption<Catalogue>,
+}
+
+#[derive(Debug)]
+pub(super) struct Catalogue {
+    snapshot: Arc<Snapshot>,
+    /// In the order of `snapshot`.
+    tools: Vec<McpTool>,
+}
+
+/// One page, and where the next one begins.
+#[derive(Debug)]
+pub(super) struct Page<T> {
+    pub items: Vec<T>,
+    pub next: Option<String>,
+}
+
+impl Catalogues {
+    pub(super) fn present(&self, gateway: &Gateway) -> Arc<Catalogue> {
+        let snapshot = gateway.pipeline.registry.snapshot();
+        if let Some(catalogue) = self.present.load_full()
+            && Arc::ptr_eq(&catalogue.snapshot, &snapshot)
+        {
+            return catalogue;
+        }
+        let tools = snapshot.tools().iter().map(|tool| described(tool)).collect();
+        let catalogue = Arc::new(Catalogue { snapshot, tools });
+        self.present.store(Some(Arc::clone(&catalogue)));
+        catalogue
+    }
+}
+
+impl Catalogue {
+    /// The tools that the caller may use.
+    pub(super) fn of(&self, caller: &Caller) -> impl Iterator<Item = &McpTool> {
+        let all = self.snapshot.tools().iter().zip(&self.tools);
+        all.filter(|(tool, _)| tool.is_offered_to(caller)).map(|(_, described)| described)
+    }
+
+    pub(super) fn get(&self, name: &str, caller: &Caller) -> Option<&McpTool> {
+        let at = self.snapshot.tools().binary_search_by(|tool| tool.name().cmp(name)).ok()?;
+        let offered = self.snapshot.tools().get(at)?.is_offered_to(caller);
+        self.tools.get(at).filter(|_| offered)
+    }
+
+    pub(super) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// The part of `items` after the one that `cursor` names by its key.
+///
+/// # Errors
+/// Invalid params: the cursor names nothing in the list as it is now.
+pub(super) fn page<T: Clone>(
+    items: impl Iterator<Item = T>,
+    key: impl Fn(&T) -> &str,
+    cursor: Option<&str>,
+) -> Result<Page<T>, ErrorData> {
+    let mut items = items.peekable();
+    if let Some(cursor) = cursor {
+        let named = cursor.strip_prefix(CURSOR).filter(|after| items.any(|item| key(&item) == *after));
+        if named.is_none() {
+            let message = "this cursor names nothing in the list as it is now; list again without a cursor";
+            return Err(ErrorData::invalid_params(message, None));
+        }
+    }
+    let shown: Vec<T> = items.by_ref().take(PAGE).collect();
+    let more = items.peek().is_some();
+    let next = shown.last().filter(|_| more).map(|last| format!("{CURSOR}{}", key(last)));
+    Ok(Page { items: shown, next })
+}
+
+/// What a cursor of ours begins with.
+const CURSOR: &str = "after:";
+
+/// As the source's own MCP server describes the tool, where there is one; the name, the description and the
+/// schemas are the registry's.
+fn described(tool: &Tool) -> McpTool {
+    let metadata = &tool.metadata;
+    let from_server = metadata.mcp.as_deref();
+    let field = |name: &str| from_server.and_then(|described| described.get(name)).cloned();
+    let mut described = McpTool::new_with_raw(
+        metadata.name.clone(),
+        Some(metadata.description.clone().into()),
+        input_schema(tool.input.document()),
+    );
+    described.output_schema =
+        tool.output.as_ref().map(OutputSchema::document).and_then(Value::as_object).cloned().map(Arc::new);
+    described.title = field("title").and_then(|title| serde_json::from_value(title).ok());
+    described.icons = field("icons").and_then(|icons| serde_json::from_value(icons).ok());
+    described.meta = field("_meta").and_then(|meta| serde_json::from_value(meta).ok());
+    described.annotations = match field("annotations") {
+        Some(annotations) => serde_json::from_value(annotations).ok(),
+        None => Some(own_annotations(tool)),
+    };
+    described
+}
+
+/// Clients refuse a whole list when one schema does not say `type: object`.
+fn input_schema(document: &Value) -> Arc<JsonObject> {
+    let mut schema = document.as_object().cloned().unwrap_or_default();
+    if !schema.contains_key("type") {
+        schema.insert("type".into(), json!("object"));
+    }
+    Arc::new(schema)
+}
+
+fn own_annotations(tool: &Tool) -> ToolAnnotations {
+    let metadata = &tool.metadata;
+    ToolAnnotations::new().destructive(metadata.dangerous).idempotent(metadata.idempotent)
+}
+
+/// Revisions before 2026-07-28 know only output schemas of objects, and their clients refuse others.
+pub(super) fn for_older_clients(mut tool: McpTool) -> McpTool {
+    let is_object = |schema: &Arc<Map<String, Value>>| schema.get("type").is_some_and(|kind| kind == "object");
+    tool.output_schema = tool.output_schema.filter(is_object);
+    tool
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(page: &Page<String>) -> (usize, Option<&str>) {
+        (page.items.len(), page.next.as_deref())
+    }
+
+    #[test]
+    fn pages_follow_each_other_without_gap_or_overlap() {
+        let all: Vec<String> = (0..PAGE + 3).map(|number| format!("tool-{number:05}")).collect();
+        let first = page(all.iter().cloned(), |name| name, None).expect("a page");
+        assert_eq!(names(&first), (PAGE, Some("after:tool-01999")));
+        let second = page(all.iter().cloned(), |name| name, first.next.as_deref()).expect("a page");
+        assert_eq!(names(&second), (3, None));
+        assert_eq!([first.items, second.items].concat(), all);
+    }
+
+    #[test]
+    fn a_cursor_of_another_list_is_refused() {
+        for cursor in ["after:gone", "tool-1", ""] {
+            let error = page(["tool-1".to_owned()].into_iter(), |name| name, Some(cursor)).expect_err("no such cursor");
+            assert_eq!(error.code.0, -32602, "{cursor}");
+        }
+    }
+}

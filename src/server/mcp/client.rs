@@ -1,0 +1,280 @@
+//! The client behind a request, as a running call sees it: a [`ClientPeer`] that hands everything on to
+//! whoever serves the request at the moment.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::peer::{
+    ANSWER_WITHIN, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions, Unanswered,
+};
+
+/// News that may wait for a slow client before more of it is left out.
+const NEWS_KEPT: usize = 64;
+
+/// Questions of one call that may wait at once, asked side by side by one upstream.
+const QUESTIONS_KEPT: usize = 8;
+
+/// What a running call holds of its client.
+#[derive(Debug)]
+pub(super) struct Client {
+    capabilities: Value,
+    wants_progress: bool,
+    log_level: Option<LogLevel>,
+    /// Answers that came with the request, before anything was asked.
+    given: Mutex<Answers>,
+    asking: Mutex<Asking>,
+    news: mpsc::Sender<News>,
+    asked: mpsc::Sender<Asked>,
+}
+
+/// How many questions are open, since when, and for how long there were any before.
+#[derive(Debug, Default)]
+struct Asking {
+    open: usize,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+/// Counts a question as open until it is dropped.
+struct Open<'a>(&'a Client);
+
+/// What whoever serves the request hears of the call.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    pub news: mpsc::Receiver<News>,
+    pub asked: mpsc::Receiver<Asked>,
+}
+
+/// Something to tell the client.
+#[derive(Debug)]
+pub(super) enum News {
+    Progress(Progress),
+    Log(LogMessage),
+}
+
+/// Something to ask the client. Closed when the call no longer waits for it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub questions: Questions,
+    pub answer: oneshot::Sender<Result<Answers, Unanswered>>,
+}
+
+impl Client {
+    pub(super) fn new(
+        capabilities: Value,
+        wants_progress: bool,
+        log_level: Option<LogLevel>,
+        given: Answers,
+    ) -> (Self, Hearing) {
+        let (news, heard_news) = mpsc::channel(NEWS_KEPT);
+        let (asked, heard_asked) = mpsc::channel(QUESTIONS_KEPT);
+        let client = Self {
+            capabilities,
+            wants_progress,
+            log_level,
+            given: Mutex::new(given),
+            asking: Mutex::default(),
+            news,
+            asked,
+        };
+        (client, Hearing { news: heard_news, asked: heard_asked })
+    }
+
+    /// Moves answers that came in advance, and fit their questions, out of `questions`.
+    fn given(&self, questions: &mut Questions) -> Answers {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = Answers::new();
+        questions.retain(|key, question| match given.remove(key) {
+            Some(answer) if fits(question.method, &answer) => {
+                answers.insert(key.clone(), answer);
+                false
+            }
+            _ => true,
+        });
+        answers
+    }
+
+    async fn wait(&self, mut questions: Questions) -> Result<Answers, Unanswered> {
+        if !questions.values().all(|question| is_answered_by(&self.capabilities, question)) {
+            return Err(Unanswered::Unsupported);
+        }
+        let mut answers = self.given(&mut questions);
+        if !questions.is_empty() {
+            let (answer, answered) = oneshot::channel();
+            let _open = Open::new(self);
+            self.asked.send(Asked { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
+            answers.extend(answered.await.map_err(|_dropped| Unanswered::Gone)??);
+        }
+        Ok(answers)
+    }
+}
+
+impl<'a> Open<'a> {
+    fn new(client: &'a Client) -> Self {
+        let mut asking = client.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.open += 1;
+        asking.since.get_or_insert_with(Instant::now);
+        Self(client)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.open -= 1;
+        if asking.open == 0
+            && let Some(since) = asking.since.take()
+        {
+            asking.before += since.elapsed();
+        }
+    }
+}
+
+impl ClientPeer for Client {
+    fn capabilities(&self) -> &Value {
+        &self.capabilities
+    }
+
+    fn wants_progress(&self) -> bool {
+        self.wants_progress
+    }
+
+    fn log_level(&self) -> Option<LogLevel> {
+        self.log_level
+    }
+
+    fn time_asking(&self) -> Duration {
+        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.before + asking.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn progress(&self, progress: Progress) {
+        if self.wants_progress {
+            // A client that does not keep up misses some of it.
+            _ = self.news.try_send(News::Progress(progress));
+        }
+    }
+
+    fn log(&self, message: LogMessage) {
+        if self.log_level.is_some_and(|least| message.level >= least) {
+            _ = self.news.try_send(News::Log(message));
+        }
+    }
+
+    fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>> {
+        async move {
+            let answers = tokio::time::timeout(ANSWER_WITHIN, self.wait(questions)).await;
+            answers.unwrap_or(Err(Unanswered::TimedOut))
+        }
+        .boxed()
+    }
+}
+
+/// Whether a client with such capabilities answers such a question. An elicitation is by form unless it says
+/// `url`, which is a capability of its own; so are tools in sampling.
+fn is_answered_by(capabilities: &Value, question: &Question) -> bool {
+    let declares = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
+    match question.method {
+        QuestionMethod::Elicitation if question.params["mode"] == "url" => declares("/elicitation/url"),
+        QuestionMethod::Elicitation => {
+            declares("/elicitation") && (declares("/elicitation/form") || !declares("/elicitation/url"))
+        }
+        QuestionMethod::Sampling if question.params.get("tools").is_some() => declares("/sampling/tools"),
+        QuestionMethod::Sampling => declares("/sampling"),
+        QuestionMethod::Roots => declares("/roots"),
+    }
+}
+
+/// Whether an answer has the fields that the protocol demands of one to such a question.
+pub(super) fn fits(method: QuestionMethod, answer: &Value) -> bool {
+    match method {
+        QuestionMethod::Elicitation => {
+            let content = answer.get("content").is_none_or(Value::is_object);
+            matches!(answer["action"].as_str(), Some("accept" | "decline" | "cancel")) && content
+        }
+        QuestionMethod::Sampling => {
+            answer["role"].is_string() && answer["model"].is_string() && !answer["content"].is_null()
+        }
+        QuestionMethod::Roots => answer["roots"].is_array(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn questions(method: QuestionMethod, params: Value) -> Questions {
+        Questions::from([("key".into(), Question { method, params })])
+    }
+
+    fn client(capabilities: Value, given: Value) -> (Client, Hearing) {
+        let given = serde_json::from_value(given).expect("answers");
+        Client::new(capabilities, true, Some(LogLevel::Warning), given)
+    }
+
+    #[tokio::test]
+    async fn what_the_client_does_not_declare_is_not_asked() {
+        let url = json!({"mode": "url"});
+        let with_tools = json!({"tools": []});
+        for (capabilities, method, params, is_asked) in [
+            (json!({}), QuestionMethod::Elicitation, json!({}), false),
+            (json!({"elicitation": {}}), QuestionMethod::Elicitation, json!({}), true),
+            (json!({"elicitation": {}}), QuestionMethod::Elicitation, url.clone(), false),
+            (json!({"elicitation": {"url": {}}}), QuestionMethod::Elicitation, url, true),
+            (json!({"elicitation": {"url": {}}}), QuestionMethod::Elicitation, json!({}), false),
+            (json!({"sampling": {}}), QuestionMethod::Sampling, json!({}), true),
+            (json!({"sampling": {}}), QuestionMethod::Sampling, with_tools.clone(), false),
+            (json!({"sampling": {"tools": {}}}), QuestionMethod::Sampling, with_tools, true),
+            (json!({"sampling": {}}), QuestionMethod::Roots, json!({}), false),
+        ] {
+            let (client, hearing) = client(capabilities.clone(), json!({}));
+            drop(hearing);
+            let expected = if is_asked { Unanswered::Gone } else { Unanswered::Unsupported };
+            let answer = client.ask(questions(method, params)).await;
+            assert_eq!(answer, Err(expected), "{capabilities} {method:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_given_in_advance_is_used_where_it_fits() {
+        let accepted = json!({"action": "accept", "content": {}});
+        let (client, hearing) = client(json!({"elicitation": {}}), json!({"key": accepted, "other": 5}));
+        let answers = client.ask(questions(QuestionMethod::Elicitation, json!({}))).await.expect("answers");
+        assert_eq!(answers["key"], accepted);
+        drop(hearing);
+        let again = client.ask(questions(QuestionMethod::Elicitation, json!({}))).await;
+        assert_eq!(again, Err(Unanswered::Gone), "an answer is for one question");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_nobody_answers_ends_after_two_minutes() {
+        let (client, _hearing) = client(json!({"roots": {}}), json!({}));
+        let before = tokio::time::Instant::now();
+        assert_eq!(client.ask(questions(QuestionMethod::Roots, json!({}))).await, Err(Unanswered::TimedOut));
+        assert_eq!(before.elapsed(), ANSWER_WITHIN);
+    }
+
+    #[test]
+    fn a_client_hears_only_what_it_asked_for_and_slows_nobody_down() {
+        let (client, mut hearing) = client(json!({}), json!({}));
+        let message = |level| LogMessage { level, logger: None, data: json!("text") };
+        client.log(message(LogLevel::Info));
+        assert!(hearing.news.try_recv().is_err(), "less severe than asked for");
+        for _ in 0..NEWS_KEPT * 2 {
+            client.log(message(LogLevel::Error));
+        }
+        let mut heard = 0;
+        while hearing.news.try_recv().is_ok() {
+            heard += 1;
+        }
+        assert_eq!(heard, NEWS_KEPT);
+    }
+}

@@ -1,0 +1,29 @@
+//! One MCP client at standard input and output: nothing else is written there.
+
+use std::sync::Arc;
+
+use rmcp::service::{ServerInitializeError, serve_server};
+use rmcp::transport::async_rw::AsyncRwTransport;
+
+use super::McpFace;
+use super::face::{Face, Visitor};
+use crate::call::Caller;
+use crate::gateway::Gateway;
+
+/// Serves until the input ends; calls still running then are cancelled.
+///
+/// # Errors
+/// A sentence, where the client does not begin as the protocol says.
+pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>) -> Result<(), String> {
+    let longest_line = gateway.config().server.max_body_bytes;
+    let transport =
+        AsyncRwTransport::new_server(tokio::io::stdin(), tokio::io::stdout()).with_max_line_length(longest_line);
+    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)));
+    let running = match serve_server(face, transport).await {
+        Ok(running) => running,
+        // It left before it said anything: that is its right.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    running.waiting().await.map(|_reason| ()).map_err(|error| error.to_string())
+}

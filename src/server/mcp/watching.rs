@@ -1,0 +1,175 @@
+//! Telling clients what has changed: lists of tools, resources and prompts, and resources they subscribed to.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rmcp::RoleServer;
+use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam};
+use rmcp::service::{Peer, ServiceError, SubscriptionContext, SubscriptionSendError};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::face::fault;
+use crate::call::CallContext;
+use crate::gateway::Gateway;
+use crate::sources::mcp::{Change, McpServers};
+
+/// Resources that one client may watch.
+const MOST_SUBSCRIPTIONS: usize = 256;
+
+/// The resources a client is told about, with the calls that subscribed to them.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions {
+    by_uri: Mutex<HashMap<String, CallContext>>,
+}
+
+impl Subscriptions {
+    /// # Errors
+    /// Where there is no such resource, its server refuses, or the client watches too many.
+    pub(super) async fn add(&self, servers: &McpServers, call: CallContext, uri: String) -> Result<(), ErrorData> {
+        {
+            let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
+            if by_uri.contains_key(&uri) {
+                return Ok(());
+            }
+            if by_uri.len() >= MOST_SUBSCRIPTIONS {
+                let message = format!("{MOST_SUBSCRIPTIONS} resources are watched already; unsubscribe from one first");
+                return Err(ErrorData::invalid_request(message, None));
+            }
+        }
+        servers.subscribe(&call, &uri).await.map_err(fault)?;
+        let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), call);
+        // Two requests at once: one subscription too many.
+        if let Some(call) = before {
+            servers.unsubscribe(&call, &uri).await.map_err(fault)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
+        let call = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+        match call {
+            Some(call) => servers.unsubscribe(&call, uri).await.map_err(fault),
+            None => Ok(()),
+        }
+    }
+
+    fn hold(&self, uri: &str) -> bool {
+        self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uri)
+    }
+
+    async fn end(&self, servers: &McpServers) {
+        let all = std::mem::take(&mut *self.by_uri.lock().unwrap_or_else(PoisonError::into_inner));
+        for (uri, call) in all {
+            if let Err(error) = servers.unsubscribe(&call, &uri).await {
+                tracing::debug!(%error, uri, "a subscription of a client that has gone stays with its server");
+            }
+        }
+    }
+}
+
+/// Both sources of news: the registry, whatever changed it, and the MCP servers.
+struct Watch {
+    tools: watch::Receiver<()>,
+    servers: Receiver<Change>,
+}
+
+impl Watch {
+    fn new(gateway: &Gateway) -> Self {
+        Self { tools: gateway.pipeline.registry.changes(), servers: gateway.mcp_servers().changes() }
+    }
+
+    /// `None` when nothing more can change.
+    async fn next(&mut self) -> Option<Change> {
+        loop {
+            let change = tokio::select! {
+                changed = self.tools.changed() => return changed.ok().map(|()| Change::Tools),
+                change = self.servers.recv() => change,
+            };
+            match change {
+                // The registry tells this itself, once the change can be seen there.
+                Ok(Change::Tools) => {}
+                Ok(change) => return Some(change),
+                // Whoever reads the lists anew has missed nothing.
+                Err(RecvError::Lagged(_)) => return Some(Change::Resources),
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// Tells the client of a session, until it ends.
+pub(super) async fn tell_session(
+    gateway: Arc<Gateway>,
+    peer: Peer<RoleServer>,
+    subscriptions: Arc<Subscriptions>,
+    ended: CancellationToken,
+) {
+    let mut watch = Watch::new(&gateway);
+    let telling = async {
+        while let Some(change) = watch.next().await {
+            if tell(&peer, change, &subscriptions).await.is_err() {
+                return;
+            }
+        }
+    };
+    ended.run_until_cancelled(telling).await;
+    subscriptions.end(gateway.mcp_servers()).await;
+}
+
+async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscriptions) -> Result<(), ServiceError> {
+    match change {
+        Change::Tools => peer.notify_tool_list_changed().await,
+        Change::Resources => peer.notify_resource_list_changed().await,
+        Change::Prompts => peer.notify_prompt_list_changed().await,
+        Change::Resource { uri } if subscriptions.hold(&uri) => {
+            peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await
+        }
+        Change::Resource { .. } => Ok(()),
+    }
+}
+
+/// Tells a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it leaves or the service ends.
+pub(super) async fn tell_listener(
+    gateway: &Gateway,
+    subscription: SubscriptionContext,
+    call: CallContext,
+    draining: &CancellationToken,
+) -> Result<(), ErrorData> {
+    let servers = gateway.mcp_servers();
+    let sink = subscription.sink().clone();
+    let uris = sink.accepted().resource_subscriptions.clone().unwrap_or_default();
+    let mut subscribed = Vec::new();
+    for uri in uris.into_iter().take(MOST_SUBSCRIPTIONS) {
+        // What cannot be watched now is not a reason to tell nothing of the rest.
+        match servers.subscribe(&call, &uri).await {
+            Ok(()) => subscribed.push(uri),
+            Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
+        }
+    }
+    let mut watch = Watch::new(gateway);
+    loop {
+        let change = tokio::select! {
+            () = subscription.cancelled() => break,
+            () = draining.cancelled() => break,
+            change = watch.next() => change,
+        };
+        let told = match change {
+            None => break,
+            Some(Change::Tools) => sink.notify_tool_list_changed().await,
+            Some(Change::Resources) => sink.notify_resource_list_changed().await,
+            Some(Change::Prompts) => sink.notify_prompt_list_changed().await,
+            Some(Change::Resource { uri }) => sink.notify_resource_updated(uri).await,
+        };
+        match told {
+            Ok(()) | Err(SubscriptionSendError::NotificationNotAccepted(_)) => {}
+            Err(_) => break,
+        }
+    }
+    for uri in subscribed {
+        _ = servers.unsubscribe(&call, &uri).await;
+    }
+    Ok(())
+}
