@@ -38,14 +38,21 @@ impl TestApp {
     }
 
     pub(crate) async fn in_directory(directory: TempDir, yaml: &str) -> Self {
+        Self::with_tools_of(directory, yaml, vec![Box::new(TestTools)]).await
+    }
+
+    pub(crate) async fn with_tools_of(directory: TempDir, yaml: &str, sources: Vec<Box<dyn Source>>) -> Self {
         let config = config(&directory, yaml);
-        Self::with_config(directory, config).await
+        Self::serving(directory, config, sources).await
     }
 
     pub(crate) async fn with_config(directory: TempDir, config: Config) -> Self {
+        Self::serving(directory, config, vec![Box::new(TestTools)]).await
+    }
+
+    async fn serving(directory: TempDir, config: Config, sources: Vec<Box<dyn Source>>) -> Self {
         let listening = Listening::bind(&config.server).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
-        let sources: Vec<Box<dyn Source>> = vec![Box::new(TestTools)];
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({

@@ -23,6 +23,7 @@ mod limits;
 mod listing;
 mod mcp;
 mod mcp_http;
+mod mcp_servers;
 mod moody;
 mod observability;
 mod openapi;

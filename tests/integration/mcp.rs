@@ -1,246 +1,319 @@
-//! MCP servers behind the gateway: what they offer, and that a bad one harms nobody else.
+//! `/mcp`: what an MCP client finds there, with sessions and without. Every message is held against the
+//! protocol's own JSON Schemas (`tests/fixtures/mcp/`).
 
-use std::time::{Duration, Instant};
+mod client;
+mod tools;
 
 use reqwest::StatusCode;
-use sekisho::call::{CallContext, Caller, Via};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, code, config};
-use crate::moody::{running, server};
+use self::client::McpClient;
+use self::tools::ConversingTools;
+use crate::app::{TestApp, answer};
 
-async fn app_with(servers: &[(&str, String)]) -> TestApp {
-    let app = TestApp::with(&yaml(servers)).await;
-    ready(&app).await;
-    app
+const NEWER: &str = "2026-07-28";
+const OLDER: &str = "2025-11-25";
+
+/// Two callers, one of them a clerk, and a tool that only clerks may use.
+const TWO_CALLERS: &str = "
+auth:
+  api_keys:
+    - {id: alice, key: key-of-alice}
+    - {id: carl, key: key-of-carl, roles: [clerk]}
+tools:
+  overrides:
+    paid: {roles: [clerk]}
+";
+
+async fn app() -> TestApp {
+    TestApp::with_tools_of(TempDir::new().unwrap(), "", vec![Box::new(ConversingTools)]).await
 }
 
-fn yaml(servers: &[(&str, String)]) -> String {
-    let lines: Vec<_> = servers.iter().map(|(name, settings)| format!("    {name}: {settings}\n")).collect();
-    format!("mcp:\n  servers:\n{}", lines.concat())
-}
-
-async fn ready(app: &TestApp) {
-    tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
-    app.gateway.offer_mcp_tools().await;
-}
-
-async fn names(app: &TestApp) -> Vec<String> {
-    let (_, names) = answer(app.get("/tools/list")).await;
-    serde_json::from_value(names).unwrap()
-}
-
-/// The process of the server `moody`, as soon as it answers.
-async fn pid(app: &TestApp) -> String {
-    loop {
-        let (_, reply) = app.call("moody__pid", json!({})).await;
-        if reply["success"] == true {
-            return reply["output"]["pid"].to_string();
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+#[tokio::test]
+async fn tools_are_listed_and_called_without_and_with_a_session() {
+    let app = TestApp::start().await;
+    for revision in [NEWER, OLDER] {
+        let client = McpClient::connect(&app, revision).await;
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        let names: Vec<_> =
+            listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        assert!(names.is_sorted() && names.contains(&"calculator"), "{revision}: {names:?}");
+        let called = client
+            .result("tools/call", json!({"name": "calculator", "arguments": {"expression": "6*7"}}), "CallToolResult")
+            .await;
+        assert_eq!(called["content"][0]["text"], "42", "{revision}: {called}");
+        assert_ne!(called["isError"], true, "{revision}");
     }
 }
 
 #[tokio::test]
-async fn the_tools_of_a_program_are_called_through_the_checkpoint() {
-    let app = app_with(&[("moody", server("fine", "cost_per_use: 0.002, labels: [demo]"))]).await;
-    let (status, reply) = app.call("moody__echo", json!({"city": "Bern"})).await;
-    assert_eq!((status, reply["text"].as_str()), (StatusCode::OK, Some(r#"{"city":"Bern"}"#)), "{reply}");
-    assert_eq!((reply["usage"]["cost_usd"].as_f64(), reply.get("content")), (Some(0.002), None));
-
-    let (_, reply) = app.call("moody__fail", json!({})).await;
-    assert_eq!((code(&reply), reply["error"].as_str()), ("tool_error", Some("it did not work")), "{reply}");
-    let (_, reply) = app.call("moody__refuse", json!({})).await;
-    assert_eq!(code(&reply), "tool_error", "{reply}");
-    assert!(reply["error"].as_str().unwrap().contains("no such city"), "{reply}");
-    let (_, reply) = app.call("moody__picture", json!({})).await;
-    assert_eq!(reply["content"][0]["mimeType"], "image/png", "{reply}");
-    let (_, reply) = app.call("moody__pid", json!({})).await;
-    assert!(reply["output"]["pid"].is_u64(), "{reply}");
-
-    let (_, metadata) = answer(app.get("/tools/moody__echo/metadata")).await;
-    assert_eq!(metadata["source"], "mcp:moody");
-    assert_eq!((&metadata["rate_limit"], &metadata["labels"]), (&json!(60), &json!(["demo"])));
-    assert_eq!(app.metric("shannon_mcp_server_up{server=\"moody\"}").await, 1.0);
-    app.stop().await;
+async fn a_refusal_tells_a_model_what_to_do() {
+    let app = TestApp::start().await;
+    for revision in [NEWER, OLDER] {
+        let client = McpClient::connect(&app, revision).await;
+        let refused =
+            client.result("tools/call", json!({"name": "calculator", "arguments": {}}), "CallToolResult").await;
+        assert_eq!(refused["isError"], true, "{revision}");
+        assert_eq!(refused["structuredContent"]["error_info"]["code"], "invalid_arguments", "{revision}");
+        assert!(refused["content"][0]["text"].as_str().unwrap().contains("expression"), "{revision}: {refused}");
+        let failed = client.result("tools/call", json!({"name": "fail"}), "CallToolResult").await;
+        assert_eq!(failed["structuredContent"]["output"], json!({"tried": true}), "{revision}: {failed}");
+    }
 }
 
 #[tokio::test]
-async fn what_servers_have_beside_tools_is_found_under_their_names() {
-    let app = app_with(&[("one", server("fine", "")), ("two", server("fine", "roles: [friend]"))]).await;
-    let servers = app.gateway.mcp_servers();
-    let (stranger, friend) = (Caller::anonymous(), Caller::new("f", "t", vec!["friend".into()]));
-    let uris = |caller: &Caller| {
-        servers.resources(caller).iter().map(|found| found["uri"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    assert_eq!(uris(&stranger), ["one+demo://one"]);
-    assert_eq!(uris(&friend), ["one+demo://one", "two+demo://one"]);
-    assert_eq!(servers.resource_templates(&friend)[1]["uriTemplate"], "two+demo://{n}");
-    assert_eq!(servers.prompts(&friend)[1]["name"], "two__greet");
-    assert_eq!(servers.instructions(&stranger).unwrap(), "one: Be patient with it.");
-
-    let call = |caller: &Caller| CallContext::new("", caller.clone().into(), Via::Mcp);
-    let read = servers.read_resource(&call(&friend), "two+demo://7").await.unwrap();
-    assert_eq!(read["contents"][0], json!({"uri": "two+demo://7", "text": "what \"demo://7\" says"}));
-    assert!(servers.read_resource(&call(&stranger), "two+demo://7").await.is_err(), "not this caller's");
-    let arguments = json!({"name": "Ada"}).as_object().cloned().unwrap();
-    let prompt = servers.get_prompt(&call(&stranger), "one__greet", &arguments).await.unwrap();
-    assert_eq!(prompt["messages"][0]["content"]["text"], "Hello \"Ada\"");
-    assert!(servers.get_prompt(&call(&stranger), "two__greet", &arguments).await.is_err());
-    app.stop().await;
+async fn a_tool_that_is_not_for_the_caller_does_not_exist() {
+    let app = TestApp::with(TWO_CALLERS).await;
+    for (key, is_there) in [("key-of-carl", true), ("key-of-alice", false)] {
+        let client = McpClient::connect_as(&app, NEWER, Some(key)).await;
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        assert_eq!(listed["cacheScope"], "private");
+        let is_listed = listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "paid");
+        assert_eq!(is_listed, is_there, "{key}");
+        let reply = client.reply("tools/call", json!({"name": "paid", "arguments": {}})).await;
+        assert_eq!(reply["error"]["code"], if is_there { Value::Null } else { json!(-32602) }, "{key}: {reply}");
+        // Nothing tells it apart from a tool that there is not, nor names it among those there are.
+        let unknown = client.reply("tools/call", json!({"name": "pai", "arguments": {}})).await;
+        assert_eq!(unknown["error"]["code"], -32602);
+        assert_eq!(unknown.to_string().contains("paid"), is_there, "{key}: {unknown}");
+    }
+    let audited = app.metric(r#"sekisho_tool_executions_total{category="general",status="refused",tool="paid"}"#).await;
+    assert_eq!(audited, 1.0, "the attempt was written down");
 }
 
-/// Mood, what its calls end with (nothing: success), and within which time.
-const MOODS: [(&str, Option<&str>, u64); 8] = [
-    ("dies", Some("upstream_error"), 5),
-    ("silent", Some("timeout"), 3),
-    ("twice", None, 2),
-    ("wrong", Some("timeout"), 3),
-    ("half", Some("upstream_error"), 5),
-    ("drip", None, 3),
-    ("long", Some("upstream_error"), 6),
-    ("flood", None, 10),
-];
+#[tokio::test]
+async fn headers_that_say_another_thing_than_the_body_are_refused_before_any_limit() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    for (header, value) in [("mcp-name", "echo"), ("mcp-method", "tools/list"), ("mcp-protocol-version", OLDER)] {
+        let params = json!({"name": "calculator", "arguments": {"expression": "1"}});
+        let (status, reply) = client.send_with("tools/call", params, &[(header, value)]).await;
+        assert_eq!((status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32020)), "{header}: {reply}");
+    }
+    assert_eq!(
+        app.metric(r#"sekisho_tool_executions_total{category="utility",status="success",tool="calculator"}"#).await,
+        0.0
+    );
+}
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
-    let mut servers: Vec<_> = MOODS
-        .iter()
-        .map(|(mood, _, seconds)| {
-            let timeout = if mood == &"flood" { *seconds } else { 1 };
-            (*mood, server(mood, &format!("timeout_seconds: {timeout}, max_message_bytes: 1000000")))
+#[tokio::test]
+async fn a_web_page_from_elsewhere_is_refused() {
+    let app = TestApp::with("server: {mcp: {allowed_origins: ['https://app.example:*']}}").await;
+    let client = McpClient::connect(&app, NEWER).await;
+    for (origin, is_let_in) in [
+        ("https://evil.example", false),
+        ("null", false),
+        ("http://localhost.evil.example", false),
+        ("http://localhost:3000", true),
+        ("https://app.example", true),
+    ] {
+        let (status, _) = client.send_with("tools/list", json!({}), &[("origin", origin)]).await;
+        assert_eq!(status, if is_let_in { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{origin}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_its_callers_alone_and_ends_when_deleted() {
+    let app = TestApp::with(TWO_CALLERS).await;
+    let client = McpClient::connect_as(&app, OLDER, Some("key-of-alice")).await;
+    let session = client.session.clone().unwrap();
+    let thief = client.with_key("key-of-carl");
+    let (status, _) = thief.send("tools/list", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    for (key, expected) in [("key-of-carl", false), ("key-of-alice", true)] {
+        let deleted = app.client.delete(format!("{}/mcp", app.url)).header("x-api-key", key);
+        let status = deleted.header("mcp-session-id", &session).send().await.unwrap().status();
+        assert_eq!(status.is_success(), expected, "{key}: {status}");
+    }
+    let (status, _) = client.send("tools/list", json!({})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "it has ended");
+}
+
+#[tokio::test]
+async fn sessions_are_bounded() {
+    let app = TestApp::with("server: {mcp: {max_sessions_per_caller: 2}}").await;
+    let _first = McpClient::connect(&app, OLDER).await;
+    let second = McpClient::connect(&app, OLDER).await;
+    let third = McpClient::new(&app, OLDER, None);
+    let (status, reply) = third.send("initialize", client::initialize(OLDER)).await;
+    assert_eq!((status, crate::app::code(&reply)), (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
+    let deleted =
+        app.client.delete(format!("{}/mcp", app.url)).header("mcp-session-id", second.session.as_ref().unwrap());
+    assert!(deleted.send().await.unwrap().status().is_success());
+    McpClient::connect(&app, OLDER).await;
+}
+
+#[tokio::test]
+async fn who_may_not_come_in_learns_where_to_sign_in() {
+    let jwt = "auth: {anonymous: never, jwt: {issuer: 'https://issuer.example', audience: sekisho, jwks_url: 'https://issuer.example/keys'}}";
+    let app = TestApp::with(jwt).await;
+    let refused = app.post("/mcp").json(&json!({})).send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+    let challenge = refused.headers()["www-authenticate"].to_str().unwrap().to_owned();
+    let named = challenge.split('"').nth(1).unwrap_or_else(|| panic!("{challenge}")).to_owned();
+    let (status, document) = answer(app.client.get(named)).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(document["resource"], format!("{}/mcp", app.url));
+    assert_eq!(document["authorization_servers"], json!(["https://issuer.example"]));
+    let (status, _) = answer(TestApp::start().await.get("/.well-known/oauth-protected-resource")).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "without tokens there is nothing to sign in to");
+}
+
+#[tokio::test]
+async fn bodies_that_two_readers_could_read_differently_are_refused() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    for body in
+        [r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}"#, r#"{"jsonrpc":"2.0","id":1,"#, ""]
+    {
+        let (status, reply) = client.send_raw(body.to_owned(), &[]).await;
+        assert_eq!((status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32700)), "{body}: {reply}");
+        client.check("JSONRPCMessage", &reply);
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_stops_its_call() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let call = client.send("tools/call", json!({"name": "sleep", "arguments": {"ms": 60_000}}));
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(300), call).await.is_err());
+    let cancelled = r#"sekisho_tool_executions_total{category="general",status="cancelled",tool="sleep"}"#;
+    for _ in 0..100 {
+        if app.metric(cancelled).await == 1.0 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    panic!("the call was not cancelled:\n{}", app.metrics().await);
+}
+
+#[tokio::test]
+async fn a_cancelled_notification_stops_the_call_of_a_session() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, OLDER).await;
+    let call = client.send("tools/call", json!({"name": "sleep", "arguments": {"ms": 60_000}}));
+    let id = client.last_id() + 1;
+    let cancel = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        client.notify("notifications/cancelled", json!({"requestId": id})).await;
+    };
+    let ended = async {
+        tokio::select! { _ = call => {}, () = async { cancel.await; std::future::pending().await } => {} }
+    };
+    _ = tokio::time::timeout(std::time::Duration::from_secs(2), ended).await;
+    let cancelled = r#"sekisho_tool_executions_total{category="general",status="cancelled",tool="sleep"}"#;
+    assert_eq!(app.metric(cancelled).await, 1.0);
+}
+
+#[tokio::test]
+async fn a_running_call_tells_and_asks_the_client_of_a_session() {
+    let app = app().await;
+    let client = McpClient::connect(&app, OLDER).await;
+    let messages = client
+        .converse("tools/call", json!({"name": "ask_name", "_meta": {"progressToken": "p"}}), |request| {
+            assert_eq!(request["method"], "elicitation/create");
+            json!({"action": "accept", "content": {"name": "Alice"}})
         })
-        .collect();
-    servers.push(("fine", server("fine", "")));
-    servers.push(("mute", server("mute", "connect_timeout_seconds: 2")));
-    servers.push(("garbage", server("garbage", "connect_timeout_seconds: 2")));
-    servers.push(("nowhere", "{command: /nowhere/at/all}".to_owned()));
-    let began = Instant::now();
-    let app = TestApp::with(&yaml(&servers)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "the start waits for no server");
-    ready(&app).await;
-
-    for (mood, expected, seconds) in MOODS {
-        let began = Instant::now();
-        let (_, reply) = app.call(&format!("{mood}__echo"), json!({})).await;
-        let found = reply["error_info"]["code"].as_str();
-        assert_eq!(found, expected, "{mood}: {reply}");
-        assert!(began.elapsed() < Duration::from_secs(seconds), "{mood} took {:?}", began.elapsed());
-        let (_, reply) = app.call("fine__echo", json!({})).await;
-        assert_eq!(reply["success"], true, "beside {mood}: {reply}");
-    }
-
-    let (_, ready) = answer(app.get("/readyz")).await;
-    let why = |name: &str| ready["degraded"][name].as_str().unwrap_or_default().to_owned();
-    assert_eq!(ready["status"], "degraded");
-    assert!(why("mcp:mute").contains("shake hands"), "{ready}");
-    assert!(!why("mcp:garbage").is_empty(), "{ready}");
-    assert!(why("mcp:nowhere").contains("/nowhere/at/all cannot be started"), "{ready}");
-    assert_eq!(why("mcp:fine"), "");
-    app.stop().await;
+        .await;
+    let methods: Vec<_> = messages.iter().filter_map(|message| message["method"].as_str()).collect();
+    assert_eq!(methods, ["notifications/progress", "elicitation/create"], "{messages:?}");
+    let result = &messages.last().unwrap()["result"];
+    assert_eq!(result["content"][0]["text"], "Hello, Alice!", "{messages:?}");
 }
 
 #[tokio::test]
-async fn a_server_that_is_down_keeps_its_tools_listed_with_the_reason() {
-    let app = app_with(&[("moody", server("fine", ""))]).await;
-    let before = names(&app).await;
-    // It comes back at once the first time; then it is left alone for a while.
-    for _ in 0..2 {
-        let pid = pid(&app).await;
-        assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
-    }
-    let degraded = async {
-        loop {
-            let (_, listed) = answer(app.get("/tools/list?detail=full")).await;
-            let found = listed.as_array().unwrap().iter().find(|tool| tool["name"] == "moody__echo").unwrap();
-            if let Some(why) = found["degraded"].as_str() {
-                return why.to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+async fn a_running_call_asks_a_sessionless_client_through_further_requests() {
+    let app = app().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let params = json!({"name": "ask_name", "arguments": {}});
+    let asked = client.result("tools/call", params.clone(), "InputRequiredResult").await;
+    assert_eq!(asked["inputRequests"]["name"]["method"], "elicitation/create");
+    let retry = |answers: Value, state: &Value| {
+        let mut params = params.clone();
+        params["inputResponses"] = answers;
+        params["requestState"] = state.clone();
+        params
     };
-    let why = tokio::time::timeout(Duration::from_secs(10), degraded).await.expect("it is down");
-    assert!(why.contains("signal: 9"), "{why}");
-    assert_eq!(names(&app).await, before);
-    let (_, reply) = app.call("moody__echo", json!({})).await;
-    assert_eq!(code(&reply), "upstream_error", "{reply}");
-    tokio::time::timeout(Duration::from_secs(10), pid(&app)).await.expect("it is connected again");
-    app.stop().await;
-}
+    let accepted = json!({"name": {"action": "accept", "content": {"name": "Alice"}}});
+    let state = &asked["requestState"];
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_program_is_left_behind_after_many_crashes_and_restarts() {
-    const MOOD: &str = "dies-counted";
-    let app = app_with(&[("dies", server(MOOD, ""))]).await;
-    for _ in 0..5 {
-        let (_, reply) = app.call("dies__echo", json!({})).await;
-        assert!(matches!(code(&reply), "upstream_error" | "circuit_open"), "{reply}");
-        assert!(running(MOOD) <= 1, "{} programs run", running(MOOD));
-    }
-    for n in 0..20 {
-        let settings = server(MOOD, &format!("category: c{n}"));
-        app.gateway.reload(config(&app.directory, &yaml(&[("dies", settings)]))).await;
-        ready(&app).await;
-    }
-    app.stop().await;
-    assert_eq!(running(MOOD), 0, "programs outlive the gateway");
+    // Not with another state, for another request, or with something that is no answer.
+    let altered = json!(format!("{}x", state.as_str().unwrap()));
+    assert_eq!(client.reply("tools/call", retry(accepted.clone(), &altered)).await["error"]["code"], -32602);
+    let mut other = retry(accepted.clone(), state);
+    other["arguments"] = json!({"other": true});
+    assert_eq!(client.reply("tools/call", other).await["error"]["code"], -32602);
+    assert_eq!(client.reply("tools/call", retry(json!({"name": 5}), state)).await["error"]["code"], -32602);
+    // Without its answer the question is asked again.
+    let again = client.result("tools/call", retry(json!({"wrong": {}}), state), "InputRequiredResult").await;
+
+    let told = client.result("tools/call", retry(accepted.clone(), &again["requestState"]), "CallToolResult").await;
+    assert_eq!(told["content"][0]["text"], "Hello, Alice!");
+    // A state is good for one answer.
+    assert_eq!(client.reply("tools/call", retry(accepted, state)).await["error"]["code"], -32602);
 }
 
 #[tokio::test]
-async fn a_server_with_too_many_tools_is_cut_and_says_so() {
-    let app = app_with(&[("many", server("thousands", ""))]).await;
-    let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
-    assert_eq!(offered, 1_000);
-    let snapshot = app.gateway.pipeline.registry.snapshot();
-    let told = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
-    assert!(told.reason.contains("max_tools_per_server"), "{told:?}");
-    app.stop().await;
+async fn a_request_state_opens_nothing_for_another_caller_or_replica() {
+    let app = TestApp::with_tools_of(TempDir::new().unwrap(), TWO_CALLERS, vec![Box::new(ConversingTools)]).await;
+    let replica = TestApp::with_tools_of(TempDir::new().unwrap(), TWO_CALLERS, vec![Box::new(ConversingTools)]).await;
+    let client = McpClient::connect_as(&app, NEWER, Some("key-of-alice")).await;
+    let asked = client.result("tools/call", json!({"name": "ask_name"}), "InputRequiredResult").await;
+    let retry = json!({
+        "name": "ask_name", "requestState": asked["requestState"],
+        "inputResponses": {"name": {"action": "accept", "content": {"name": "Mallory"}}},
+    });
+    let elsewhere = McpClient::connect_as(&replica, NEWER, Some("key-of-alice")).await;
+    for other in [client.with_key("key-of-carl"), elsewhere] {
+        let refused = other.reply("tools/call", retry.clone()).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        assert!(refused["error"]["message"].as_str().unwrap().contains("without it"), "{refused}");
+    }
+    let told = client.result("tools/call", retry, "CallToolResult").await;
+    assert_eq!(told["content"][0]["text"], "Hello, Mallory!", "its own caller may still answer");
 }
 
 #[tokio::test]
-async fn tools_that_change_are_followed() {
-    let app = app_with(&[("moody", server("changes", ""))]).await;
-    let changed = async {
-        while !names(&app).await.contains(&"moody__tool_5".to_owned()) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+async fn a_client_that_answers_no_questions_is_not_asked() {
+    let app = app().await;
+    let client = McpClient::connect(&app, NEWER).await.without_capabilities();
+    let (status, refused) = client.send("tools/call", json!({"name": "ask_name"})).await;
+    assert_eq!((status, &refused["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32021)), "{refused}");
+    assert_eq!(refused["error"]["data"]["requiredCapabilities"], json!({"elicitation": {}}));
+}
+
+#[tokio::test]
+async fn clients_hear_that_the_tools_have_changed() {
+    let app = TestApp::start().await;
+    for revision in [NEWER, OLDER] {
+        let client = McpClient::connect(&app, revision).await;
+        let mut news = client.listen(json!({"toolsListChanged": true})).await;
+        let mut config = crate::app::config(&app.directory, "tools: {overrides: {echo: {hidden: true}}}");
+        config.server = app.gateway.config().server.clone();
+        app.gateway.reload(config).await;
+        let told = news.next_of("notifications/tools/list_changed").await;
+        client.check("JSONRPCNotification", &told);
+    }
+}
+
+#[tokio::test]
+async fn a_large_catalogue_can_be_searched_instead_of_listed() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await.with_header("x-sekisho-tools", "search");
+    let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+    let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["call_tool", "describe_tool", "search_tools"]);
+    let call = async |name: &str, arguments: Value| {
+        client.result("tools/call", json!({"name": name, "arguments": arguments}), "CallToolResult").await
     };
-    tokio::time::timeout(Duration::from_secs(10), changed).await.expect("the last list is offered");
-    assert!(!names(&app).await.contains(&"moody__tool_1".to_owned()));
-    app.stop().await;
-}
-
-#[tokio::test]
-async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone() {
-    let directory = TempDir::new().unwrap();
-    let app =
-        TestApp::in_directory(directory, &yaml(&[("kept", server("fine", "")), ("gone", server("fine", ""))])).await;
-    ready(&app).await;
-    let (_, reply) = app.call("kept__pid", json!({})).await;
-    let pid = reply["output"]["pid"].clone();
-    let next = yaml(&[("kept", server("fine", "")), ("bare", server("fine", "prefix: never, include: ['ec*']"))]);
-    app.gateway.reload(config(&app.directory, &next)).await;
-    ready(&app).await;
-    let names = names(&app).await;
-    assert!(!names.iter().any(|name| name.starts_with("gone__")), "{names:?}");
-    let (_, reply) = app.call("kept__pid", json!({})).await;
-    assert_eq!(reply["output"]["pid"], pid, "an unchanged server goes on");
-    // `echo` is a tool of the test's own already: the clash is told, and both sides go on.
-    let snapshot = app.gateway.pipeline.registry.snapshot();
-    let clash = snapshot.unavailable().iter().find(|tool| tool.tool == "echo").unwrap();
-    assert!(clash.reason.contains("two tools are called"), "{clash:?}");
-    let (_, reply) = app.call("echo", json!({"a": 1})).await;
-    assert_eq!(reply["output"]["echo"], json!({"a": 1}));
-    app.stop().await;
-}
-
-#[tokio::test]
-async fn a_call_that_nobody_waits_for_is_taken_back() {
-    let app = app_with(&[("moody", server("silent", "timeout_seconds: 30"))]).await;
-    let call = CallContext::new("moody__echo", Caller::anonymous().into(), Via::Rest);
-    let running = app.gateway.pipeline.call(call, Value::default().as_object().cloned().unwrap_or_default());
-    assert!(tokio::time::timeout(Duration::from_millis(200), running).await.is_err());
-    assert_eq!(app.gateway.pipeline.limits.in_flight(), 0);
-    app.stop().await;
+    let found = call("search_tools", json!({"query": "arithmetic expression"})).await;
+    assert_eq!(found["structuredContent"]["tools"][0]["name"], "calculator");
+    let described = call("describe_tool", json!({"name": "calculator"})).await;
+    assert!(described["structuredContent"]["inputSchema"]["properties"]["expression"].is_object(), "{described}");
+    let called = call("call_tool", json!({"name": "calculator", "arguments": {"expression": "1+1"}})).await;
+    assert_eq!(called["content"][0]["text"], "2");
+    let nothing = call("search_tools", json!({})).await;
+    assert_eq!(nothing["structuredContent"]["error_info"]["code"], "invalid_arguments");
 }

@@ -100,8 +100,7 @@ const CURSOR: &str = "after:";
 /// schemas are the registry's.
 fn described(tool: &Tool) -> McpTool {
     let metadata = &tool.metadata;
-    let from_server = metadata.mcp.as_deref();
-    let field = |name: &str| from_server.and_then(|described| described.get(name)).cloned();
+    let field = |name: &str| metadata.told.get(name).cloned();
     let mut described = McpTool::new_with_raw(
         metadata.name.clone(),
         Some(metadata.description.clone().into()),

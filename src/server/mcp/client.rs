@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -28,6 +28,8 @@ pub(super) struct Client {
     log_level: Option<LogLevel>,
     /// Answers that came with the request, before anything was asked.
     given: Mutex<Answers>,
+    /// A capability that a question would have needed.
+    missing: Mutex<Option<Value>>,
     asking: Mutex<Asking>,
     news: mpsc::Sender<News>,
     asked: mpsc::Sender<Asked>,
@@ -79,11 +81,17 @@ impl Client {
             wants_progress,
             log_level,
             given: Mutex::new(given),
+            missing: Mutex::default(),
             asking: Mutex::default(),
             news,
             asked,
         };
         (client, Hearing { news: heard_news, asked: heard_asked })
+    }
+
+    /// The capabilities (`ClientCapabilities`) for want of which something was not asked.
+    pub(super) fn missing(&self) -> Option<Value> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Moves answers that came in advance, and fit their questions, out of `questions`.
@@ -101,7 +109,9 @@ impl Client {
     }
 
     async fn wait(&self, mut questions: Questions) -> Result<Answers, Unanswered> {
-        if !questions.values().all(|question| is_answered_by(&self.capabilities, question)) {
+        let unanswerable = questions.values().find(|question| !is_answered_by(&self.capabilities, question));
+        if let Some(question) = unanswerable {
+            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(capability_for(question));
             return Err(Unanswered::Unsupported);
         }
         let mut answers = self.given(&mut questions);
@@ -191,6 +201,16 @@ fn is_answered_by(capabilities: &Value, question: &Question) -> bool {
     }
 }
 
+fn capability_for(question: &Question) -> Value {
+    match question.method {
+        QuestionMethod::Elicitation if question.params["mode"] == "url" => json!({"elicitation": {"url": {}}}),
+        QuestionMethod::Elicitation => json!({"elicitation": {}}),
+        QuestionMethod::Sampling if question.params.get("tools").is_some() => json!({"sampling": {"tools": {}}}),
+        QuestionMethod::Sampling => json!({"sampling": {}}),
+        QuestionMethod::Roots => json!({"roots": {}}),
+    }
+}
+
 /// Whether an answer has the fields that the protocol demands of one to such a question.
 pub(super) fn fits(method: QuestionMethod, answer: &Value) -> bool {
     match method {
@@ -207,8 +227,6 @@ pub(super) fn fits(method: QuestionMethod, answer: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn questions(method: QuestionMethod, params: Value) -> Questions {

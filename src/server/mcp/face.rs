@@ -61,12 +61,12 @@ impl Visitor {
         Self { caller, scopes: BudgetScopes::default(), session: None, trace: None, search: false }
     }
 
-    fn call(&self, tool: String, peer: Client) -> CallContext {
+    fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
         CallContext {
             scopes: self.scopes.clone(),
             session: self.session.clone(),
             trace: self.trace.clone(),
-            peer: Some(Arc::new(peer)),
+            peer: Some(client),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
         }
     }
@@ -108,7 +108,7 @@ impl Face {
         &self,
         context: &RequestContext<RoleServer>,
         request: Request,
-        start: impl FnOnce(CallContext) -> BoxFuture<'static, Result<Outcome, ErrorData>>,
+        start: impl FnOnce(CallContext, Arc<Client>) -> BoxFuture<'static, Result<Outcome, ErrorData>>,
     ) -> Result<Outcome, ErrorData> {
         let visitor = self.visitor(context);
         let Request { method, name, arguments, given, state } = request;
@@ -122,7 +122,8 @@ impl Face {
             },
             None => {
                 let (client, hearing) = self.client(context, given);
-                Running { work: start(visitor.call(name, client)), hearing }
+                let client = Arc::new(client);
+                Running { work: start(visitor.call(name, Arc::clone(&client)), client), hearing }
             }
         };
         running.serve(context, &visitor.caller, &binding, &self.shared.waiting).await
@@ -131,7 +132,7 @@ impl Face {
     /// A call beside the pipeline, of something that is no tool.
     fn aside(&self, context: &RequestContext<RoleServer>) -> CallContext {
         let (client, _nobody_hears) = self.client(context, None);
-        self.visitor(context).call(String::new(), client)
+        self.visitor(context).call(String::new(), Arc::new(client))
     }
 }
 
@@ -220,7 +221,7 @@ impl ServerHandler for Face {
             given: request.input_responses,
             state: request.request_state,
         };
-        let outcome = self.run(&context, request, |call| {
+        let outcome = self.run(&context, request, |call, client| {
             async move {
                 let name = call.tool.clone();
                 let answered = gateway.pipeline.call(call, arguments).await;
@@ -228,6 +229,9 @@ impl ServerHandler for Face {
                     // Whatever the checks said: to this caller the tool does not exist.
                     let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
                     return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
+                }
+                if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
+                    return Err(missing);
                 }
                 let mut result = result::of_reply(&answered.reply, has_output_schema)?;
                 if is_older {
@@ -282,7 +286,7 @@ impl ServerHandler for Face {
             given: request.input_responses,
             state: request.request_state,
         };
-        let outcome = self.run(&context, request, |call| {
+        let outcome = self.run(&context, request, |call, _client| {
             async move {
                 let read = gateway.mcp_servers().read_resource(&call, &uri).await;
                 let read = read.map_err(|fault| resource_fault(fault, &uri))?;
@@ -320,7 +324,7 @@ impl ServerHandler for Face {
             given: request.input_responses,
             state: request.request_state,
         };
-        let outcome = self.run(&context, request, |call| {
+        let outcome = self.run(&context, request, |call, _client| {
             async move {
                 let prompt = gateway.mcp_servers().get_prompt(&call, &name, &arguments).await;
                 result_of(prompt.map_err(fault)?).map(Outcome::Prompt)

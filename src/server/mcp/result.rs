@@ -1,9 +1,10 @@
 //! A reply as a `CallToolResult`: what the tool said for the model, what it said for a program, and when it
 //! failed or was refused, why and what to do.
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorData, MetaObject};
+use rmcp::model::{CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject};
 use serde_json::{Value, json};
 
+use super::client::Client;
 use crate::call::McpResult;
 use crate::error::{CallError, ErrorCode};
 use crate::pipeline::{Answer, ErrorInfo, Reply};
@@ -18,6 +19,16 @@ pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToo
         }
         Err(error) => Ok(of_error(error)),
     }
+}
+
+/// A call that failed because its client does not answer some kind of question is told apart in 2026-07-28: so
+/// says an upstream of that revision, and so do we where an older one had asked.
+pub(super) fn missing_capability(reply: &Reply, client: &Client) -> Option<ErrorData> {
+    let error = reply.outcome.as_ref().err()?;
+    let refused = error.output().filter(|output| output["code"] == McpErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY.0);
+    let told = refused.and_then(|output| output.pointer("/data/requiredCapabilities")).cloned();
+    let required = told.or_else(|| client.missing())?;
+    Some(ErrorData::missing_required_client_capability(serde_json::from_value(required).ok()?))
 }
 
 pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData {

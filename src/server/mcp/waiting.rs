@@ -36,7 +36,6 @@ struct Waiting {
     caller: Arc<str>,
     running: Running,
     asked: Asked,
-    until: Instant,
 }
 
 /// What a further request with a `requestState` comes to.
@@ -86,7 +85,7 @@ impl WaitingCalls {
             return Err(running);
         }
         let until = Instant::now() + ANSWER_WITHIN;
-        let waiting = Waiting { caller: Arc::clone(&caller.key), running: running.in_background(), asked, until };
+        let waiting = Waiting { caller: Arc::clone(&caller.key), running: running.in_background(), asked };
         calls.insert(id, waiting);
         forget_later(Arc::downgrade(&self.calls), id, until);
         Ok(result)

@@ -1,0 +1,268 @@
+//! A small MCP client that shows every message as it came, and checks it against the protocol's schema.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::{NEWER, OLDER};
+use crate::app::TestApp;
+
+#[derive(Clone)]
+pub(super) struct McpClient {
+    http: Client,
+    url: String,
+    revision: &'static str,
+    headers: Vec<(String, String)>,
+    pub(super) session: Option<String>,
+    capabilities: Value,
+    ids: Arc<AtomicU64>,
+}
+
+/// Messages of an event stream, as they come.
+pub(super) struct News {
+    response: Response,
+    buffer: String,
+}
+
+pub(super) fn initialize(revision: &str) -> Value {
+    json!({
+        "protocolVersion": revision,
+        "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
+        "clientInfo": {"name": "test", "version": "1"},
+    })
+}
+
+impl McpClient {
+    pub(super) fn new(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
+        let headers = key.map(|key| ("x-api-key".to_owned(), key.to_owned())).into_iter().collect();
+        Self {
+            http: app.client.clone(),
+            url: format!("{}/mcp", app.url),
+            revision,
+            headers,
+            session: None,
+            capabilities: json!({"elicitation": {}, "sampling": {}, "roots": {}}),
+            ids: Arc::default(),
+        }
+    }
+
+    pub(super) async fn connect(app: &TestApp, revision: &'static str) -> Self {
+        Self::connect_as(app, revision, None).await
+    }
+
+    /// Older revisions begin with a handshake.
+    pub(super) async fn connect_as(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
+        let mut client = Self::new(app, revision, key);
+        if revision == OLDER {
+            let response = client.post("initialize", initialize(revision), &[]).send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK);
+            client.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+            let reply = messages(response).await.pop().unwrap();
+            assert_eq!(reply["result"]["protocolVersion"], revision);
+            client.check("InitializeResult", &reply["result"]);
+            client.notify("notifications/initialized", json!({})).await;
+        } else {
+            client.result("server/discover", json!({}), "DiscoverResult").await;
+        }
+        client
+    }
+
+    pub(super) fn with_key(&self, key: &str) -> Self {
+        let mut other = self.clone();
+        other.headers = vec![("x-api-key".to_owned(), key.to_owned())];
+        other
+    }
+
+    pub(super) fn with_header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(super) fn without_capabilities(mut self) -> Self {
+        self.capabilities = json!({});
+        self
+    }
+
+    /// The result of a request that succeeds, which fits the schema's definition of that name.
+    pub(super) async fn result(&self, method: &str, params: Value, definition: &str) -> Value {
+        let reply = self.reply(method, params).await;
+        let result = reply.get("result").unwrap_or_else(|| panic!("{method}: {reply}")).clone();
+        self.check(definition, &result);
+        result
+    }
+
+    /// The JSON-RPC response, whatever its HTTP status.
+    pub(super) async fn reply(&self, method: &str, params: Value) -> Value {
+        self.send(method, params).await.1
+    }
+
+    pub(super) async fn send(&self, method: &str, params: Value) -> (StatusCode, Value) {
+        self.send_with(method, params, &[]).await
+    }
+
+    pub(super) async fn send_with(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (StatusCode, Value) {
+        let response = self.post(method, params, changed).send().await.unwrap();
+        let status = response.status();
+        let reply = messages(response).await.pop().unwrap_or_default();
+        if reply["jsonrpc"] == "2.0" {
+            self.check("JSONRPCMessage", &reply);
+        }
+        (status, reply)
+    }
+
+    pub(super) async fn send_raw(&self, body: String, changed: &[(&str, &str)]) -> (StatusCode, Value) {
+        let response = self.request("tools/list", None, changed).body(body).send().await.unwrap();
+        (response.status(), messages(response).await.pop().unwrap_or_default())
+    }
+
+    pub(super) async fn notify(&self, method: &str, params: Value) {
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        let response = self.request(method, None, &[]).json(&message).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::ACCEPTED);
+    }
+
+    pub(super) fn last_id(&self) -> u64 {
+        self.ids.load(Ordering::SeqCst)
+    }
+
+    /// Sends a request and answers what the server asks meanwhile; gives all messages of its stream.
+    pub(super) async fn converse(&self, method: &str, params: Value, answer: impl Fn(&Value) -> Value) -> Vec<Value> {
+        let response = self.post(method, params, &[]).send().await.unwrap();
+        let mut news = News { response, buffer: String::new() };
+        let mut seen = Vec::new();
+        while let Some(message) = news.next().await {
+            self.check("JSONRPCMessage", &message);
+            let is_end = message.get("result").is_some() || message.get("error").is_some();
+            if let (Some(id), Some(_)) = (message.get("id"), message.get("method")) {
+                let answered = json!({"jsonrpc": "2.0", "id": id, "result": answer(&message)});
+                let accepted = self.request("", None, &[]).json(&answered).send().await.unwrap();
+                assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+            }
+            seen.push(message);
+            if is_end {
+                break;
+            }
+        }
+        seen
+    }
+
+    /// Opens the stream on which the server tells what changes.
+    pub(super) async fn listen(&self, notifications: Value) -> News {
+        let request = match self.revision {
+            NEWER => self.post("subscriptions/listen", json!({"notifications": notifications}), &[]),
+            _ => self.headed(self.http.get(&self.url).header("accept", "text/event-stream"), &[]),
+        };
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let mut news = News { response, buffer: String::new() };
+        if self.revision == NEWER {
+            news.next_of("notifications/subscriptions/acknowledged").await;
+        }
+        news
+    }
+
+    pub(super) fn check(&self, definition: &str, message: &Value) {
+        check(self.revision, definition, message);
+    }
+
+    fn post(&self, method: &str, mut params: Value, changed: &[(&str, &str)]) -> RequestBuilder {
+        let id = self.ids.fetch_add(1, Ordering::SeqCst) + 1;
+        if self.revision == NEWER {
+            let meta = json!({
+                "io.modelcontextprotocol/protocolVersion": NEWER,
+                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientCapabilities": self.capabilities,
+            });
+            let own = params["_meta"].as_object().cloned().unwrap_or_else(Map::new);
+            params["_meta"] = meta.as_object().cloned().unwrap().into_iter().chain(own).collect();
+        }
+        let name = params.get("name").or_else(|| params.get("uri")).and_then(Value::as_str).map(str::to_owned);
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.request(method, name.as_deref(), changed).json(&message)
+    }
+
+    fn request(&self, method: &str, name: Option<&str>, changed: &[(&str, &str)]) -> RequestBuilder {
+        let mut headers =
+            HashMap::from([("accept", "application/json, text/event-stream"), ("content-type", "application/json")]);
+        if self.revision == NEWER {
+            headers.insert("mcp-method", method);
+            headers.extend(name.map(|name| ("mcp-name", name)));
+        }
+        headers.insert("mcp-protocol-version", self.revision);
+        headers.extend(changed.iter().copied());
+        let headers: Vec<_> = headers.into_iter().collect();
+        self.headed(self.http.post(&self.url), &headers)
+    }
+
+    fn headed(&self, mut request: RequestBuilder, headers: &[(&str, &str)]) -> RequestBuilder {
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        match &self.session {
+            Some(session) => request.header("mcp-session-id", session),
+            None => request,
+        }
+    }
+}
+
+impl News {
+    pub(super) async fn next_of(&mut self, method: &str) -> Value {
+        loop {
+            let message = self.next().await.unwrap_or_else(|| panic!("the stream ended before {method}"));
+            if message["method"] == method {
+                return message;
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((event, rest)) = self.buffer.split_once("\n\n") {
+                let message = data(event);
+                self.buffer = rest.to_owned();
+                if message.is_some() {
+                    return message;
+                }
+                continue;
+            }
+            let chunk = tokio::time::timeout(Duration::from_secs(10), self.response.chunk()).await;
+            self.buffer.push_str(std::str::from_utf8(&chunk.expect("a message within ten seconds").unwrap()?).unwrap());
+        }
+    }
+}
+
+/// What a response holds: one message of JSON, or those of an event stream.
+async fn messages(response: Response) -> Vec<Value> {
+    let text = response.text().await.unwrap();
+    match serde_json::from_str(&text) {
+        Ok(message) => vec![message],
+        Err(_) => text.split("\n\n").filter_map(data).collect(),
+    }
+}
+
+fn data(event: &str) -> Option<Value> {
+    let data = event.lines().find_map(|line| line.strip_prefix("data:"))?.trim();
+    (!data.is_empty()).then(|| serde_json::from_str(data).unwrap_or_else(|_| panic!("not JSON: {data}")))
+}
+
+/// Holds a message against the protocol's own schema.
+fn check(revision: &str, definition: &str, message: &Value) {
+    static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
+    let key = format!("{revision}/{definition}");
+    let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
+        let file = format!("{}/tests/fixtures/mcp/{revision}/schema.json", env!("CARGO_MANIFEST_DIR"));
+        let mut schema: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+        schema["$ref"] = json!(format!("#/$defs/{definition}"));
+        Arc::new(jsonschema::validator_for(&schema).unwrap())
+    }));
+    let faults: Vec<_> =
+        validator.iter_errors(message).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(faults.is_empty(), "not a {definition} of {revision}: {faults:?}\n{message:#}");
+}

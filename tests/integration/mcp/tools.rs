@@ -1,0 +1,49 @@
+//! A tool that speaks with its client while it runs.
+
+use std::sync::Arc;
+
+use sekisho::call::Arguments;
+use sekisho::error::CallError;
+use sekisho::peer::{Progress, Question, QuestionMethod, Questions};
+use sekisho::registry::Metadata;
+use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use serde_json::json;
+
+pub(super) struct ConversingTools;
+
+struct AskName;
+
+impl Source for ConversingTools {
+    fn name(&self) -> &str {
+        "test"
+    }
+
+    fn tools(&self) -> Offer {
+        let metadata = Metadata { name: "ask_name".into(), source: "test".into(), ..Metadata::default() };
+        let tool = ToolDefinition {
+            metadata,
+            parameters: json!({"type": "object"}),
+            output_schema: None,
+            executor: Arc::new(AskName),
+        };
+        Offer { tools: vec![tool], unavailable: Vec::new() }
+    }
+}
+
+impl Executor for AskName {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, _: &'a Arguments) -> Execution<'a> {
+        Box::pin(async move {
+            let peer = attempt.call.peer.as_ref().ok_or_else(|| CallError::tool("there is nobody to ask"))?;
+            peer.progress(Progress { progress: 1.0, total: None, message: Some("asking".into()) });
+            let params = json!({
+                "message": "What is your name?",
+                "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+            });
+            let question = Question { method: QuestionMethod::Elicitation, params };
+            let answers = peer.ask(Questions::from([("name".into(), question)])).await;
+            let answers = answers.map_err(|why| CallError::tool(why.to_string()))?;
+            let name = answers["name"].pointer("/content/name").and_then(|name| name.as_str()).unwrap_or("nobody");
+            Ok(json!(format!("Hello, {name}!")).into())
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! MCP servers behind the gateway: what they offer, and that a bad one harms nobody else.
+
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use sekisho::call::{CallContext, Caller, Via};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer, code, config};
+use crate::moody::{running, server};
+
+async fn app_with(servers: &[(&str, String)]) -> TestApp {
+    let app = TestApp::with(&yaml(servers)).await;
+    ready(&app).await;
+    app
+}
+
+fn yaml(servers: &[(&str, String)]) -> String {
+    let lines: Vec<_> = servers.iter().map(|(name, settings)| format!("    {name}: {settings}\n")).collect();
+    format!("mcp:\n  servers:\n{}", lines.concat())
+}
+
+async fn ready(app: &TestApp) {
+    tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
+    app.gateway.offer_mcp_tools().await;
+}
+
+async fn names(app: &TestApp) -> Vec<String> {
+    let (_, names) = answer(app.get("/tools/list")).await;
+    serde_json::from_value(names).unwrap()
+}
+
+/// The process of the server `moody`, as soon as it answers.
+async fn pid(app: &TestApp) -> String {
+    loop {
+        let (_, reply) = app.call("moody__pid", json!({})).await;
+        if reply["success"] == true {
+            return reply["output"]["pid"].to_string();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_tools_of_a_program_are_called_through_the_checkpoint() {
+    let app = app_with(&[("moody", server("fine", "cost_per_use: 0.002, labels: [demo]"))]).await;
+    let (status, reply) = app.call("moody__echo", json!({"city": "Bern"})).await;
+    assert_eq!((status, reply["text"].as_str()), (StatusCode::OK, Some(r#"{"city":"Bern"}"#)), "{reply}");
+    assert_eq!((reply["usage"]["cost_usd"].as_f64(), reply.get("content")), (Some(0.002), None));
+
+    let (_, reply) = app.call("moody__fail", json!({})).await;
+    assert_eq!((code(&reply), reply["error"].as_str()), ("tool_error", Some("it did not work")), "{reply}");
+    let (_, reply) = app.call("moody__refuse", json!({})).await;
+    assert_eq!(code(&reply), "tool_error", "{reply}");
+    assert!(reply["error"].as_str().unwrap().contains("no such city"), "{reply}");
+    let (_, reply) = app.call("moody__picture", json!({})).await;
+    assert_eq!(reply["content"][0]["mimeType"], "image/png", "{reply}");
+    let (_, reply) = app.call("moody__pid", json!({})).await;
+    assert!(reply["output"]["pid"].is_u64(), "{reply}");
+
+    let (_, metadata) = answer(app.get("/tools/moody__echo/metadata")).await;
+    assert_eq!(metadata["source"], "mcp:moody");
+    assert_eq!((&metadata["rate_limit"], &metadata["labels"]), (&json!(60), &json!(["demo"])));
+    assert_eq!(app.metric("shannon_mcp_server_up{server=\"moody\"}").await, 1.0);
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn what_servers_have_beside_tools_is_found_under_their_names() {
+    let app = app_with(&[("one", server("fine", "")), ("two", server("fine", "roles: [friend]"))]).await;
+    let servers = app.gateway.mcp_servers();
+    let (stranger, friend) = (Caller::anonymous(), Caller::new("f", "t", vec!["friend".into()]));
+    let uris = |caller: &Caller| {
+        servers.resources(caller).iter().map(|found| found["uri"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(uris(&stranger), ["one+demo://one"]);
+    assert_eq!(uris(&friend), ["one+demo://one", "two+demo://one"]);
+    assert_eq!(servers.resource_templates(&friend)[1]["uriTemplate"], "two+demo://{n}");
+    assert_eq!(servers.prompts(&friend)[1]["name"], "two__greet");
+    assert_eq!(servers.instructions(&stranger).unwrap(), "one: Be patient with it.");
+
+    let call = |caller: &Caller| CallContext::new("", caller.clone().into(), Via::Mcp);
+    let read = servers.read_resource(&call(&friend), "two+demo://7").await.unwrap();
+    assert_eq!(read["contents"][0], json!({"uri": "two+demo://7", "text": "what \"demo://7\" says"}));
+    assert!(servers.read_resource(&call(&stranger), "two+demo://7").await.is_err(), "not this caller's");
+    let arguments = json!({"name": "Ada"}).as_object().cloned().unwrap();
+    let prompt = servers.get_prompt(&call(&stranger), "one__greet", &arguments).await.unwrap();
+    assert_eq!(prompt["messages"][0]["content"]["text"], "Hello \"Ada\"");
+    assert!(servers.get_prompt(&call(&stranger), "two__greet", &arguments).await.is_err());
+    app.stop().await;
+}
+
+/// Mood, what its calls end with (nothing: success), and within which time.
+const MOODS: [(&str, Option<&str>, u64); 8] = [
+    ("dies", Some("upstream_error"), 5),
+    ("silent", Some("timeout"), 3),
+    ("twice", None, 2),
+    ("wrong", Some("timeout"), 3),
+    ("half", Some("upstream_error"), 5),
+    ("drip", None, 3),
+    ("long", Some("upstream_error"), 6),
+    ("flood", None, 10),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
+    let mut servers: Vec<_> = MOODS
+        .iter()
+        .map(|(mood, _, seconds)| {
+            let timeout = if mood == &"flood" { *seconds } else { 1 };
+            (*mood, server(mood, &format!("timeout_seconds: {timeout}, max_message_bytes: 1000000")))
+        })
+        .collect();
+    servers.push(("fine", server("fine", "")));
+    servers.push(("mute", server("mute", "connect_timeout_seconds: 2")));
+    servers.push(("garbage", server("garbage", "connect_timeout_seconds: 2")));
+    servers.push(("nowhere", "{command: /nowhere/at/all}".to_owned()));
+    let began = Instant::now();
+    let app = TestApp::with(&yaml(&servers)).await;
+    assert!(began.elapsed() < Duration::from_secs(5), "the start waits for no server");
+    ready(&app).await;
+
+    for (mood, expected, seconds) in MOODS {
+        let began = Instant::now();
+        let (_, reply) = app.call(&format!("{mood}__echo"), json!({})).await;
+        let found = reply["error_info"]["code"].as_str();
+        assert_eq!(found, expected, "{mood}: {reply}");
+        assert!(began.elapsed() < Duration::from_secs(seconds), "{mood} took {:?}", began.elapsed());
+        let (_, reply) = app.call("fine__echo", json!({})).await;
+        assert_eq!(reply["success"], true, "beside {mood}: {reply}");
+    }
+
+    let (_, ready) = answer(app.get("/readyz")).await;
+    let why = |name: &str| ready["degraded"][name].as_str().unwrap_or_default().to_owned();
+    assert_eq!(ready["status"], "degraded");
+    assert!(why("mcp:mute").contains("shake hands"), "{ready}");
+    assert!(!why("mcp:garbage").is_empty(), "{ready}");
+    assert!(why("mcp:nowhere").contains("/nowhere/at/all cannot be started"), "{ready}");
+    assert_eq!(why("mcp:fine"), "");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_keeps_its_tools_listed_with_the_reason() {
+    let app = app_with(&[("moody", server("fine", ""))]).await;
+    let before = names(&app).await;
+    // It comes back at once the first time; then it is left alone for a while.
+    for _ in 0..2 {
+        let pid = pid(&app).await;
+        assert!(std::process::Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    }
+    let degraded = async {
+        loop {
+            let (_, listed) = answer(app.get("/tools/list?detail=full")).await;
+            let found = listed.as_array().unwrap().iter().find(|tool| tool["name"] == "moody__echo").unwrap();
+            if let Some(why) = found["degraded"].as_str() {
+                return why.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let why = tokio::time::timeout(Duration::from_secs(10), degraded).await.expect("it is down");
+    assert!(why.contains("signal: 9"), "{why}");
+    assert_eq!(names(&app).await, before);
+    let (_, reply) = app.call("moody__echo", json!({})).await;
+    assert_eq!(code(&reply), "upstream_error", "{reply}");
+    tokio::time::timeout(Duration::from_secs(10), pid(&app)).await.expect("it is connected again");
+    app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_program_is_left_behind_after_many_crashes_and_restarts() {
+    const MOOD: &str = "dies-counted";
+    let app = app_with(&[("dies", server(MOOD, ""))]).await;
+    for _ in 0..5 {
+        let (_, reply) = app.call("dies__echo", json!({})).await;
+        assert!(matches!(code(&reply), "upstream_error" | "circuit_open"), "{reply}");
+        assert!(running(MOOD) <= 1, "{} programs run", running(MOOD));
+    }
+    for n in 0..20 {
+        let settings = server(MOOD, &format!("category: c{n}"));
+        app.gateway.reload(config(&app.directory, &yaml(&[("dies", settings)]))).await;
+        ready(&app).await;
+    }
+    app.stop().await;
+    assert_eq!(running(MOOD), 0, "programs outlive the gateway");
+}
+
+#[tokio::test]
+async fn a_server_with_too_many_tools_is_cut_and_says_so() {
+    let app = app_with(&[("many", server("thousands", ""))]).await;
+    let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
+    assert_eq!(offered, 1_000);
+    let snapshot = app.gateway.pipeline.registry.snapshot();
+    let told = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
+    assert!(told.reason.contains("max_tools_per_server"), "{told:?}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn tools_that_change_are_followed() {
+    let app = app_with(&[("moody", server("changes", ""))]).await;
+    let changed = async {
+        while !names(&app).await.contains(&"moody__tool_5".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), changed).await.expect("the last list is offered");
+    assert!(!names(&app).await.contains(&"moody__tool_1".to_owned()));
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone() {
+    let directory = TempDir::new().unwrap();
+    let app =
+        TestApp::in_directory(directory, &yaml(&[("kept", server("fine", "")), ("gone", server("fine", ""))])).await;
+    ready(&app).await;
+    let (_, reply) = app.call("kept__pid", json!({})).await;
+    let pid = reply["output"]["pid"].clone();
+    let next = yaml(&[("kept", server("fine", "")), ("bare", server("fine", "prefix: never, include: ['ec*']"))]);
+    app.gateway.reload(config(&app.directory, &next)).await;
+    ready(&app).await;
+    let names = names(&app).await;
+    assert!(!names.iter().any(|name| name.starts_with("gone__")), "{names:?}");
+    let (_, reply) = app.call("kept__pid", json!({})).await;
+    assert_eq!(reply["output"]["pid"], pid, "an unchanged server goes on");
+    // `echo` is a tool of the test's own already: the clash is told, and both sides go on.
+    let snapshot = app.gateway.pipeline.registry.snapshot();
+    let clash = snapshot.unavailable().iter().find(|tool| tool.tool == "echo").unwrap();
+    assert!(clash.reason.contains("two tools are called"), "{clash:?}");
+    let (_, reply) = app.call("echo", json!({"a": 1})).await;
+    assert_eq!(reply["output"]["echo"], json!({"a": 1}));
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_nobody_waits_for_is_taken_back() {
+    let app = app_with(&[("moody", server("silent", "timeout_seconds: 30"))]).await;
+    let call = CallContext::new("moody__echo", Caller::anonymous().into(), Via::Rest);
+    let running = app.gateway.pipeline.call(call, Value::default().as_object().cloned().unwrap_or_default());
+    assert!(tokio::time::timeout(Duration::from_millis(200), running).await.is_err());
+    assert_eq!(app.gateway.pipeline.limits.in_flight(), 0);
+    app.stop().await;
+}
