@@ -5,6 +5,8 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::call::Identity;
+use super::mcp_servers::{self, ServersCommand};
+use super::serve::told_to_go;
 use super::{Common, Exit, with_config};
 use crate::call::Caller;
 use crate::gateway::Gateway;
@@ -17,6 +19,8 @@ pub(super) enum McpCommand {
         #[command(flatten)]
         identity: Identity,
     },
+    #[command(flatten)]
+    Servers(ServersCommand),
 }
 
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
@@ -24,11 +28,16 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
         McpCommand::Serve { identity } => with_config(common, |config| {
             super::serve::with_gateway(config, async |gateway| serve(gateway, identity.caller()).await)
         }),
+        McpCommand::Servers(command) => mcp_servers::run(common, command),
     }
 }
 
 async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
-    match serve_stdio(&gateway, caller).await {
+    let served = tokio::select! {
+        served = serve_stdio(&gateway, caller) => served,
+        () = told_to_go() => Ok(()),
+    };
+    match served {
         Ok(()) => Exit::Done,
         Err(problem) => {
             tracing::error!(problem, "the MCP client could not be served");

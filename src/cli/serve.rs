@@ -47,7 +47,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
 /// Runs something against a gateway of this process that has no face.
 pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
-    runtime.block_on(async {
+    let exit = runtime.block_on(async {
         // The answer is what the terminal is for.
         let quiet = TelemetryConfig { log: "warn".into(), ..config.telemetry.clone() };
         let _telemetry = match telemetry::start(&quiet) {
@@ -66,7 +66,10 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
             }
             Err(problem) => misconfigured(&problem),
         }
-    })
+    });
+    // Nothing is left to run but perhaps a read of standard input, which would never end.
+    runtime.shutdown_background();
+    exit
 }
 
 pub(super) fn runtime() -> Option<Runtime> {
@@ -85,7 +88,7 @@ fn misconfigured(problem: &impl ToString) -> Exit {
 }
 
 /// SIGTERM from a supervisor, SIGINT from a terminal.
-async fn told_to_go() {
+pub(super) async fn told_to_go() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {

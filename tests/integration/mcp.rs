@@ -78,7 +78,7 @@ async fn a_tool_that_is_not_for_the_caller_does_not_exist() {
         assert_eq!(unknown["error"]["code"], -32602);
         assert_eq!(unknown.to_string().contains("paid"), is_there, "{key}: {unknown}");
     }
-    let audited = app.metric(r#"sekisho_tool_executions_total{category="general",status="refused",tool="paid"}"#).await;
+    let audited = app.metric(r#"shannon_tool_executions_total{status="refused",tool_name="paid"}"#).await;
     assert_eq!(audited, 1.0, "the attempt was written down");
 }
 
@@ -92,7 +92,7 @@ async fn headers_that_say_another_thing_than_the_body_are_refused_before_any_lim
         assert_eq!((status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32020)), "{header}: {reply}");
     }
     assert_eq!(
-        app.metric(r#"sekisho_tool_executions_total{category="utility",status="success",tool="calculator"}"#).await,
+        app.metric(r#"shannon_tool_executions_total{status="success",tool_name="calculator"}"#).await,
         0.0
     );
 }
@@ -179,7 +179,7 @@ async fn a_client_that_hangs_up_stops_its_call() {
     let client = McpClient::connect(&app, NEWER).await;
     let call = client.send("tools/call", json!({"name": "sleep", "arguments": {"ms": 60_000}}));
     assert!(tokio::time::timeout(std::time::Duration::from_millis(300), call).await.is_err());
-    let cancelled = r#"sekisho_tool_executions_total{category="general",status="cancelled",tool="sleep"}"#;
+    let cancelled = r#"shannon_tool_executions_total{status="cancelled",tool_name="sleep"}"#;
     for _ in 0..100 {
         if app.metric(cancelled).await == 1.0 {
             return;
@@ -203,7 +203,7 @@ async fn a_cancelled_notification_stops_the_call_of_a_session() {
         tokio::select! { _ = call => {}, () = async { cancel.await; std::future::pending().await } => {} }
     };
     _ = tokio::time::timeout(std::time::Duration::from_secs(2), ended).await;
-    let cancelled = r#"sekisho_tool_executions_total{category="general",status="cancelled",tool="sleep"}"#;
+    let cancelled = r#"shannon_tool_executions_total{status="cancelled",tool_name="sleep"}"#;
     assert_eq!(app.metric(cancelled).await, 1.0);
 }
 

@@ -28,7 +28,6 @@ use crate::call::{Arguments, BudgetScopes, CallContext, Caller, TraceParent, Via
 use crate::error::ErrorCode;
 use crate::peer::LogLevel;
 use crate::pipeline::ErrorInfo;
-use crate::session::Session;
 use crate::sources::mcp::ServerFault;
 
 /// One client, for the time of a session or of a request.
@@ -49,7 +48,8 @@ pub struct Face {
 pub struct Visitor {
     pub caller: Arc<Caller>,
     pub scopes: BudgetScopes,
-    pub session: Option<Arc<Session>>,
+    /// The MCP session, which is also the session of the calls in it.
+    pub session: Option<String>,
     pub trace: Option<TraceParent>,
     /// Show three tools that find and call all others, instead of all of them.
     pub search: bool,
@@ -64,7 +64,6 @@ impl Visitor {
     fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
         CallContext {
             scopes: self.scopes.clone(),
-            session: self.session.clone(),
             trace: self.trace.clone(),
             peer: Some(client),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
@@ -212,6 +211,13 @@ impl ServerHandler for Face {
         let gateway = Arc::clone(&self.shared.gateway);
         let tool = gateway.pipeline.registry.snapshot().get(&name).cloned();
         let offered = tool.as_ref().is_some_and(|tool| tool.is_offered_to(&visitor.caller));
+        // Files and interpreters of a client are there for as long as its session is.
+        let session =
+            visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
+        let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
+            Ok(session) => session,
+            Err(error) => return Ok(result::of_error(&error).into()),
+        };
         let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
         let is_older = !is_sessionless(&context);
         let request = Request {
@@ -223,6 +229,7 @@ impl ServerHandler for Face {
         };
         let outcome = self.run(&context, request, |call, client| {
             async move {
+                let call = CallContext { session, ..call };
                 let name = call.tool.clone();
                 let answered = gateway.pipeline.call(call, arguments).await;
                 if !offered {

@@ -51,7 +51,8 @@ fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
     result
 }
 
-fn of_error(error: &CallError) -> CallToolResult {
+/// A failure or refusal, for the model to act on.
+pub(super) fn of_error(error: &CallError) -> CallToolResult {
     let said = error.mcp_result();
     let content = said.and_then(blocks).unwrap_or_else(|| vec![ContentBlock::text(explanation(error))]);
     let mut result = CallToolResult::error(content);
