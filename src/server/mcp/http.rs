@@ -66,6 +66,10 @@ async fn admit(
     let sessions = face.sessions.of(Arc::clone(&origin.caller.key));
     let visitor =
         visitor(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
+    if parts.method == Method::DELETE && visitor.session.is_none() {
+        let error = CallError::new(ErrorCode::UnknownSession, "there is no such MCP session");
+        return Err(error.into_response());
+    }
     let visitor = Arc::new(visitor);
     parts.extensions.insert(Arc::clone(&visitor));
     let is_stream = parts.method == Method::GET;
@@ -143,9 +147,9 @@ fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
     response
 }
 
-/// JSON-RPC 2.0 §5.1: what cannot be parsed has no id to answer to.
+/// What cannot be parsed has no id to answer to; the protocol's schema leaves it out there.
 fn parse_error(problem: &str) -> Response {
-    let body: Value = json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": problem}});
+    let body: Value = json!({"jsonrpc": "2.0", "error": {"code": -32700, "message": problem}});
     let mut response = reply::json(StatusCode::BAD_REQUEST, &body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
