@@ -53,3 +53,16 @@ python_environment_at() {
         printf '%s' "$list" >"$wanted"
     fi
 }
+
+# node_packages FOLDER PACKAGE...: packages of npm in a folder of the cache.
+node_packages() {
+    local folder="$1"
+    shift
+    need npm "sudo apt-get install npm" || return 1
+    mkdir -p "$folder"
+    if [ "$(cat "$folder/wanted" 2>/dev/null)" != "$*" ]; then
+        say "installing npm packages: $* ..."
+        npm install --silent --no-audit --no-fund --prefix "$folder" "$@" >"$cache/npm.log" 2>&1 || return 1
+        printf '%s' "$*" >"$folder/wanted"
+    fi
+}
