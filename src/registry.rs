@@ -24,7 +24,7 @@ pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
-pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments};
+pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments, is_pattern};
 pub use self::search::SearchIndex;
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};

@@ -9,8 +9,8 @@ mod tests;
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
 
-use jsonschema::{PatternOptions, Validator};
-use serde_json::Value;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::bounds::{self, Bounds};
@@ -201,17 +201,10 @@ struct Schema {
 impl Schema {
     fn compile(document: Value) -> Result<Self, InvalidSchema> {
         let bounds = bounds::check(&document)?;
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
-        let validator = jsonschema::options()
-            .offline()
-            // Annotations, as in the default dialect of 2020-12; older dialects would assert them.
-            .should_validate_formats(false)
-            .with_pattern_options(patterns)
-            .build(&document)
-            .map_err(|error| {
-                let problem = misfit::shorten(&error.to_string(), 300);
-                InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
-            })?;
+        let validator = build(&document).map_err(|error| {
+            let problem = misfit::shorten(&error.to_string(), 300);
+            InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
+        })?;
         Ok(Self { document, validator, bounds })
     }
 
@@ -220,6 +213,22 @@ impl Schema {
         let effort = misfit::effort(value, self.bounds.fan_out);
         misfit::explain(&self.validator, &self.document, value, subject, effort)
     }
+}
+
+/// Whether a text can stand as a schema's `pattern`: another language's may be unknown here, and one that
+/// counts to thousands is too large to be kept for every tool.
+pub fn is_pattern(text: &str) -> bool {
+    build(&json!({"pattern": text})).is_ok()
+}
+
+fn build(document: &Value) -> Result<Validator, ValidationError<'_>> {
+    let patterns = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT).size_limit(PATTERN_SIZE_LIMIT);
+    jsonschema::options()
+        .offline()
+        // Annotations, as in the default dialect of 2020-12; older dialects would assert them.
+        .should_validate_formats(false)
+        .with_pattern_options(patterns)
+        .build(document)
 }
 
 fn hex(bytes: [u8; 32]) -> String {

@@ -60,28 +60,23 @@ impl BodyPlan {
     /// The plan, and what of the document it leaves out; `None` when the document names no media type.
     pub(super) fn of(body: &RequestBody, definitions: &Map<String, Value>) -> (Option<Self>, Vec<String>) {
         let mut notes = Vec::new();
-        let chosen = body.content.iter().min_by_key(|offered| format_of(&offered.name));
+        let chosen = body.content.iter().min_by_key(|offered| preference(&offered.name));
         let Some(chosen) = chosen else {
             notes.push("the body names no media type and is not sent".to_owned());
             return (None, notes);
         };
-        if body.content.len() > 1 {
-            notes.push(format!("the body is always sent as {}, one of {}", chosen.name, body.content.len()));
-        }
         let format = format_of(&chosen.name);
+        let media_type = concrete(&chosen.name, format);
+        if body.content.len() > 1 {
+            notes.push(format!("the body is always sent as {media_type}, one of {}", body.content.len()));
+        }
         if chosen.name.to_ascii_lowercase().contains("xml") {
             notes.push("the XML body is asked for as text and sent as written".to_owned());
         }
         let mut files = BTreeSet::new();
         let shape = shape(body, chosen, format, definitions, &mut files);
-        let plan = Self {
-            required: body.required,
-            shape,
-            media_type: concrete(&chosen.name, format),
-            format,
-            encoding: chosen.encoding.clone(),
-            files,
-        };
+        let plan =
+            Self { required: body.required, shape, media_type, format, encoding: chosen.encoding.clone(), files };
         (Some(plan), notes)
     }
 
@@ -205,6 +200,12 @@ fn format_of(media_type: &str) -> Format {
         _ if essence.starts_with("text/") || essence.ends_with("xml") || essence.ends_with("yaml") => Format::Text,
         _ => Format::Binary,
     }
+}
+
+/// By its format; of one format plain JSON before what is written as JSON, and a type before a range of them.
+fn preference(media_type: &str) -> (Format, bool, bool) {
+    let is_special = essence(media_type) != "application/json";
+    (format_of(media_type), is_range(media_type), is_special)
 }
 
 /// `image/*`, `*/*`.

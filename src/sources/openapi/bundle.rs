@@ -42,8 +42,8 @@ const NAMED: [&str; 14] = [
     "content",
 ];
 
-/// Keywords whose values are data: a `$ref` in them is none.
-const DATA: [&str; 5] = ["example", "examples", "default", "enum", "const"];
+/// Keywords whose values are data: a `$ref` in them is none, or leads to an example (Azure's documents).
+const DATA: [&str; 6] = ["example", "examples", "default", "enum", "const", "x-ms-examples"];
 
 /// A document and those it refers to, as they come.
 pub(super) struct Bundle {

@@ -93,8 +93,7 @@ impl<'a> Credentials<'a> {
             None if self.auth_type != AuthType::None => self.add_configured(&mut authorization)?,
             None if asked.is_empty() || asked.iter().any(SecurityRequirement::is_empty) => {}
             None => {
-                let schemes: Vec<_> = asked.iter().flat_map(|requirement| requirement.keys()).cloned().collect();
-                note = Some(format!("asks for {}, for which no credentials are configured", schemes.join(" or ")));
+                note = Some(format!("asks for {}, for which no credentials are configured", alternatives(asked)));
             }
         }
         for (name, value) in &self.settings.extra_headers {
@@ -239,6 +238,19 @@ impl Authorization {
         }
         Ok(())
     }
+}
+
+/// What is asked for, in words; some documents list an alternative once for each of its scopes.
+fn alternatives(asked: &[SecurityRequirement]) -> String {
+    let mut told: Vec<String> = Vec::new();
+    for requirement in asked {
+        let schemes: Vec<_> = requirement.keys().map(String::as_str).collect();
+        let together = schemes.join(" and ");
+        if !told.contains(&together) {
+            told.push(together);
+        }
+    }
+    told.join(" or ")
 }
 
 /// Cookies of the arguments that are called as a credential give way to it.

@@ -29,9 +29,10 @@ const MAX_OPEN: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DocumentFault {
     #[error(
-        "the document has {bytes} bytes; at most {MAX_DOCUMENT_BYTES} are read: split it, or cut out what is not needed"
+        "the document has more than {MAX_DOCUMENT_BYTES} bytes, the most that are read: split it, or cut out what is \
+         not needed"
     )]
-    TooLong { bytes: usize },
+    TooLong,
     #[error("the document is not UTF-8 text; save it as UTF-8")]
     NotText,
     #[error("the document is neither JSON nor YAML that can be read: {0}")]
@@ -65,7 +66,7 @@ pub fn parse(bytes: &[u8]) -> Result<Value, DocumentFault> {
 /// As [`parse`].
 pub(super) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentFault> {
     if bytes.len() > MAX_DOCUMENT_BYTES {
-        return Err(DocumentFault::TooLong { bytes: bytes.len() });
+        return Err(DocumentFault::TooLong);
     }
     let text = str::from_utf8(bytes).map_err(|_| DocumentFault::NotText)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -198,6 +199,17 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(Value::Number(value.into()))
     }
 
+    /// Beyond 64 bits YAML tells integers apart from floats, and JSON does not: `maximum: 18446744073709552000`.
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
+        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
+        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
+        self.visit_f64(value as f64)
+    }
+
     /// What JSON has no number for (YAML's `.inf`) stays text: it can only stand in an example.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         self.0.spend(0)?;
@@ -283,6 +295,16 @@ mod tests {
         assert_eq!(parse(b"{a: 1, b: !Tag c}"), Ok(json!({"a": 1, "b": "c"})));
     }
 
+    /// OpenAI's and Cohere's documents have such bounds.
+    #[test]
+    fn an_integer_beyond_64_bits_is_a_number_in_both_forms() {
+        for text in ["18446744073709552000", "-9223372036854776000", "9223372036854776000"] {
+            let (yaml, json) = (format!("maximum: {text}\n"), format!("{{\"maximum\": {text}}}"));
+            assert_eq!(parse(yaml.as_bytes()), parse(json.as_bytes()), "{text}");
+            assert!(parse(yaml.as_bytes()).unwrap()["maximum"].is_number(), "{text}");
+        }
+    }
+
     #[test]
     fn a_merge_key_brings_members_in_without_overriding() {
         let yaml = b"base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
@@ -309,7 +331,7 @@ mod tests {
         }
         assert_eq!(parse(&[b'{', 0xff]), Err(DocumentFault::NotText));
         let long = vec![b' '; 60_000_000];
-        assert_eq!(parse(&long), Err(DocumentFault::TooLong { bytes: 60_000_000 }));
+        assert_eq!(parse(&long), Err(DocumentFault::TooLong));
     }
 
     /// A large anchor that is repeated less often than the parser's own limit still costs its size each time.

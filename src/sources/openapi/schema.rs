@@ -17,6 +17,7 @@ use self::keyword::{Form, insert_example, is_annotation, names_in, types, values
 use super::document::Version;
 use super::reference::{References, reference};
 use super::report::Note;
+use crate::registry::is_pattern;
 
 /// Which way a value goes: `readOnly` properties are not sent, `writeOnly` ones do not come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -186,6 +187,9 @@ impl<'d> Lowering<'d> {
             }
             // `required: true` beside a property's schema is an old habit that says nothing wrong.
             None if keyword == "required" => {}
+            None if matches!(form, Form::Pattern | Form::Patterned) => {
+                self.note(site, format!("`{keyword}` is too large to be checked, or no regular expression that is known here; it was left out"));
+            }
             None => self.note(site, format!("`{keyword}` has a value that it cannot have and was left out")),
         }
     }
@@ -243,12 +247,12 @@ impl<'d> Lowering<'d> {
         };
     }
 
-    /// Whether the checker takes a pattern, which may use what only another language has.
+    /// Whether the checker takes a pattern.
     fn compiles(&mut self, pattern: &str) -> bool {
         if let Some(known) = self.patterns.get(pattern) {
             return *known;
         }
-        let compiles = jsonschema::draft202012::new(&json!({"pattern": pattern})).is_ok();
+        let compiles = is_pattern(pattern);
         self.patterns.insert(pattern.to_owned(), compiles);
         compiles
     }

@@ -44,16 +44,14 @@ pub(super) fn parameter(written: &Value) -> Value {
     Value::Object(converted)
 }
 
-/// A response with its schema under each media type that is produced.
+/// A response with its schema, if it has one, under each media type that is produced.
 pub(super) fn response(written: &Value, produces: &[String]) -> Value {
-    let mut converted = json!({"description": written.get("description")});
-    if let Some(schema) = written.get("schema") {
-        let json = [JSON.to_owned()];
-        let produces = if produces.is_empty() { &json } else { produces };
-        let content: Map<_, _> = produces.iter().map(|name| (name.clone(), json!({"schema": schema}))).collect();
-        converted["content"] = Value::Object(content);
-    }
-    converted
+    let described = written.get("schema").map_or_else(|| json!({}), |schema| json!({"schema": schema}));
+    let json = [JSON.to_owned()];
+    let is_silent = produces.is_empty() && written.get("schema").is_some();
+    let produces = if is_silent { &json } else { produces };
+    let content: Map<_, _> = produces.iter().map(|name| (name.clone(), described.clone())).collect();
+    json!({"description": written.get("description"), "content": content})
 }
 
 /// Servers from `schemes`, `host` and `basePath`; what is missing is that of the document's own address.

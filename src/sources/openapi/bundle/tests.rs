@@ -74,6 +74,7 @@ fn what_is_not_there_is_told_and_its_references_stay_as_written() {
 fn names_examples_and_identifiers_are_no_references() {
     let schema = json!({
         "$id": "https://schemas.example/pet", "example": {"$ref": "data.yaml"},
+        "x-ms-examples": {"one": {"$ref": "examples/one.json"}},
         "properties": {"$ref": {"type": "string"}, "default": {"$ref": "https://schemas.example/pet#"}},
     });
     let (one, notes) = bundled(&[("api.yaml", schema.clone())]);

@@ -43,6 +43,11 @@ impl<'d> Reader<'d> {
     fn address(&self, server: &Value) -> Result<Url, String> {
         let written = server.get("url").and_then(Value::as_str).ok_or("a server without `url` was left out")?;
         let filled = fill_in(written.trim(), server.get("variables"))?;
+        // `//host/path` where the document itself has no address.
+        let filled = match self.base {
+            None if filled.starts_with("//") => format!("https:{filled}"),
+            _ => filled,
+        };
         let url = match (Url::parse(&filled), self.base) {
             (Ok(url), _) => url,
             (Err(url::ParseError::RelativeUrlWithoutBase), Some(base)) => {

@@ -45,6 +45,8 @@ fn a_value_that_a_keyword_cannot_have_is_left_out_and_said() {
     for schema in [
         json!({"type": "anything"}),
         json!({"pattern": "("}),
+        // Such a one takes megabytes when compiled; the operation lives without it.
+        json!({"pattern": "^.{1,16000}$"}),
         json!({"minLength": -1}),
         json!({"minimum": "0"}),
         json!({"multipleOf": 0}),
