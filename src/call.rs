@@ -260,11 +260,11 @@ pub struct ToolOutput {
     pub tokens: Option<u64>,
     /// Facts about the run beside the result (a final URL, a provider), the reply's `metadata`.
     pub metadata: Map<String, Value>,
-    /// How an MCP server said it; `None` for every other tool.
+    /// How an MCP server said it, or what MCP clients are to see otherwise than as text; mostly `None`.
     pub mcp: Option<Box<McpResult>>,
 }
 
-/// What of an MCP server's `CallToolResult` has no other place, to be passed on to MCP clients as it came.
+/// What of a `CallToolResult` has no other place, to be passed on to MCP clients as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct McpResult {
     /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol writes them.

@@ -81,6 +81,7 @@ impl OperationExecutor {
         if let Some(adapter) = &self.access.adapter {
             output.value = adapter.shape_response(&self.id, output.value)?;
         }
+        response::show_image(&mut output);
         Ok(output)
     }
 

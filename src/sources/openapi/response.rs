@@ -6,7 +6,7 @@ use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
 use super::body::{essence, is_json};
-use crate::call::ToolOutput;
+use crate::call::{McpResult, ToolOutput};
 use crate::error::{Blame, CallError, ErrorCode};
 use crate::json;
 use crate::outbound::{OutboundResponse, check_status};
@@ -26,6 +26,18 @@ pub(super) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallErro
         metadata.insert("media_type".into(), essence(&media_type).into());
     }
     Ok(ToolOutput { value, metadata, ..ToolOutput::default() })
+}
+
+/// Makes an image one for MCP clients, and for a model that reads its size instead of thousands of letters.
+pub(super) fn show_image(output: &mut ToolOutput) {
+    let media_type = output.metadata.get("media_type").and_then(Value::as_str).unwrap_or_default();
+    let field = |name: &str| output.value.get(name).filter(|_| media_type.starts_with("image/"));
+    let (Some(data), Some(size)) = (field("content_base64"), field("size_bytes")) else { return };
+    let text = format!("{media_type}, {size} bytes");
+    let content =
+        vec![json!({"type": "text", "text": text}), json!({"type": "image", "data": data, "mimeType": media_type})];
+    output.mcp = Some(Box::new(McpResult { content, ..McpResult::default() }));
+    output.text = Some(text);
 }
 
 fn media_type(headers: &HeaderMap) -> Option<String> {
@@ -129,6 +141,15 @@ mod tests {
         ] {
             assert_eq!(output(&answer(media_type, body)).unwrap().value, expected, "{media_type:?}");
         }
+    }
+
+    #[test]
+    fn an_image_is_one_for_mcp_clients_and_a_line_for_models() {
+        let mut output = output(&answer(Some("image/png"), b"\x89PNG")).unwrap();
+        show_image(&mut output);
+        assert_eq!(output.text.as_deref(), Some("image/png, 4 bytes"));
+        let content = output.mcp.unwrap().content;
+        assert_eq!(content[1], json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"}));
     }
 
     #[test]
