@@ -1,10 +1,12 @@
 //! The tools as MCP clients see them: made once for each state of the registry, shown to each caller as far
 //! as they may use them, in pages, in the order of their names.
 
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rmcp::model::{ErrorData, JsonObject, Tool as McpTool, ToolAnnotations};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::call::Caller;
@@ -13,6 +15,9 @@ use crate::registry::{OutputSchema, Snapshot, Tool};
 
 /// Items of one page. Many clients read only the first page, so that it is a large one.
 pub(super) const PAGE: usize = 2_000;
+
+/// Most bytes of a page's items as JSON: the official Python client takes no event beyond 1 MiB.
+const LARGEST_PAGE: usize = 1_000_000;
 
 /// How long a client may think that a list is still true; changes are told besides.
 pub(super) const LIST_TTL_MS: u64 = 10_000;
@@ -74,7 +79,7 @@ impl Catalogue {
 ///
 /// # Errors
 /// Invalid params: the cursor names nothing in the list as it is now.
-pub(super) fn page<T: Clone>(
+pub(super) fn page<T: Serialize>(
     items: impl Iterator<Item = T>,
     key: impl Fn(&T) -> &str,
     cursor: Option<&str>,
@@ -87,10 +92,35 @@ pub(super) fn page<T: Clone>(
             return Err(ErrorData::invalid_params(message, None));
         }
     }
-    let shown: Vec<T> = items.by_ref().take(PAGE).collect();
+    let (mut shown, mut bytes) = (Vec::new(), 0);
+    while let Some(item) = items.next_if(|item| {
+        bytes += size(item);
+        shown.is_empty() || (shown.len() < PAGE && bytes <= LARGEST_PAGE)
+    }) {
+        shown.push(item);
+    }
     let more = items.peek().is_some();
     let next = shown.last().filter(|_| more).map(|last| format!("{CURSOR}{}", key(last)));
     Ok(Page { items: shown, next })
+}
+
+/// Bytes of an item as JSON, and of what parts it from the next.
+fn size(item: &impl Serialize) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(1);
+    // What cannot be written is not written later either.
+    let _unwritable = serde_json::to_writer(&mut counter, item);
+    counter.0
 }
 
 /// What a cursor of ours begins with.
@@ -155,6 +185,17 @@ mod tests {
         let second = page(all.iter().cloned(), |name| name, first.next.as_deref()).expect("a page");
         assert_eq!(names(&second), (3, None));
         assert_eq!([first.items, second.items].concat(), all);
+    }
+
+    #[test]
+    fn a_page_ends_before_it_is_too_large_for_a_client() {
+        let all: Vec<String> = (0..3).map(|number| format!("{number}").repeat(LARGEST_PAGE / 2)).collect();
+        let first = page(all.iter().cloned(), |name| name, None).expect("a page");
+        let second = page(all.iter().cloned(), |name| name, first.next.as_deref()).expect("a page");
+        assert_eq!((first.items.len(), second.items.len()), (1, 1), "two would be just too many");
+        let huge = ["a".repeat(2 * LARGEST_PAGE), "b".to_owned()];
+        let first = page(huge.into_iter(), |name| name, None).expect("a page");
+        assert_eq!(first.items.len(), 1, "there is always one");
     }
 
     #[test]
