@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -12,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{Name, Origin, json_body};
+use super::request::{FromAdministrator, Name, Origin};
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, NotRegistered};
 use crate::sources::openapi::fetch::FetchFault;
@@ -57,14 +56,10 @@ struct FoundOperation {
 #[utoipa::path(post, path = "/tools/openapi/validate", tag = "openapi", request_body = ValidateRequest,
     responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn validate(
-    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    request: FromAdministrator<ValidateRequest>,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
-    let request: ValidateRequest = json_body(&gateway, &headers, body).await?;
-    let validation = match gateway.loader().read(request.origin()?).await {
+    let validation = match gateway.loader().read(request.body.origin()?).await {
         Ok(api) => Validation::of(api),
         Err(fault) => Validation { errors: vec![unusable(&fault)?], ..Validation::default() },
     };
@@ -133,16 +128,12 @@ pub(super) struct Registered<'a> {
 #[utoipa::path(post, path = "/tools/openapi/register", tag = "openapi", request_body = Registration,
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn register(
-    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    FromAdministrator { caller, body }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
-    let registration: Registration = json_body(&gateway, &headers, body).await?;
-    let name = registration.name.clone();
-    let collection = gateway.register(registration).await.map_err(|fault| not_registered(&fault))?;
-    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
+    let name = body.name.clone();
+    let collection = gateway.register(body).await.map_err(|fault| not_registered(&fault))?;
+    tracing::info!(collection = name, caller = &*caller.id, "a collection was registered");
     Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection)))
 }
 

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{Origin, json_body};
+use super::request::FromAdministrator;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, NotAdded};
 use crate::sources::mcp::McpRegistration;
@@ -32,16 +31,12 @@ pub(super) struct Added {
 #[utoipa::path(post, path = "/tools/mcp/register", tag = "mcp", request_body = McpRegistration,
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn register(
-    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    FromAdministrator { caller, body }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
-    origin.require_role("admin")?;
-    let registration: McpRegistration = json_body(&gateway, &headers, body).await?;
-    let name = registration.name.clone();
-    let tools = gateway.register_mcp(registration).await.map_err(|fault| not_added(&fault))?;
-    tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
+    let name = body.name.clone();
+    let tools = gateway.register_mcp(body).await.map_err(|fault| not_added(&fault))?;
+    tracing::info!(server = name, caller = &*caller.id, "an MCP server was registered");
     let message = match tools.len() {
         1 => "1 tool is on offer".to_owned(),
         count => format!("{count} tools are on offer"),

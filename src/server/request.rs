@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -22,6 +22,7 @@ use crate::config::AgentProfile;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::session::Session;
+use crate::sources::openapi::document::MAX_DOCUMENT_BYTES;
 use crate::{json, telemetry};
 
 /// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
@@ -221,18 +222,49 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
     }
 }
 
+/// A request of an administrator, its body read as JSON once it is known that the sender is one.
+#[derive(Debug)]
+pub(super) struct FromAdministrator<T> {
+    pub caller: Arc<Caller>,
+    pub body: T,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (mut parts, body) = request.into_parts();
+        let origin = Origin::from_request_parts(&mut parts, gateway).await?;
+        origin.require_role("admin")?;
+        let most = gateway.config().server.max_body_bytes.max(LARGEST_OF_ADMINISTRATORS);
+        Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, most).await? })
+    }
+}
+
+/// What an administrator may send at least: the largest OpenAPI document that is read, its quotes escaped.
+const LARGEST_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
+
 /// Reads a request's body as JSON: declared as JSON, within the size and time allowed, no key twice.
 pub(super) async fn json_body<T: DeserializeOwned>(
     gateway: &Gateway,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<T, CallError> {
+    bounded_json(gateway, headers, body, gateway.config().server.max_body_bytes).await
+}
+
+async fn bounded_json<T: DeserializeOwned>(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<T, CallError> {
     if !declares_json(headers) {
         let message = "the body must be JSON; send `content-type: application/json`";
         return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
     }
-    let server = &gateway.config().server;
-    let bytes = read(body, server.max_body_bytes, Duration::from_secs(server.read_timeout_seconds)).await?;
+    let within = Duration::from_secs(gateway.config().server.read_timeout_seconds);
+    let bytes = read(body, most, within).await?;
     let value =
         json::parse(&bytes).map_err(|problem| invalid(format!("the body is not acceptable JSON: {problem}")))?;
     serde_json::from_value(value).map_err(|problem| {
