@@ -10,7 +10,13 @@ use super::client::{Remote, Unanswered, sentence};
 use super::{Common, Exit, present, with_config};
 use crate::config::{CollectionSettings, Config};
 use crate::gateway;
-use crate::sources::openapi::report::{Note, Report};
+use crate::sources::openapi::Collection;
+use crate::sources::openapi::report::{Note, Report, Works};
+
+/// Stands for the server of a document that names none: nobody has it (RFC 2606 §2).
+const STAND_IN: &str = "https://server.invalid/";
+
+const STAND_IN_HOST: &str = "server.invalid";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ImportCommand {
@@ -22,7 +28,10 @@ pub(super) enum ImportCommand {
         /// Name of the collection, which stands before the names of its tools.
         #[arg(long, default_value = "api")]
         name: String,
-        /// List what was approximated and lost, operation by operation.
+        /// The server its operations are sent to, in place of those the document names.
+        #[arg(long, value_name = "URL")]
+        base_url: Option<Url>,
+        /// List what works, what is approximated and what is lost, operation by operation.
         #[arg(long)]
         report: bool,
         /// Do not show the entry for the configuration; with `--server`, do not register the document there.
@@ -31,106 +40,139 @@ pub(super) enum ImportCommand {
     },
 }
 
+/// A document and what it is to become.
+struct Import {
+    document: String,
+    name: String,
+    base_url: Option<Url>,
+}
+
 pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
-    let ImportCommand::Openapi { document, name, report, dry_run } = command;
+    let ImportCommand::Openapi { document, name, base_url, report, dry_run } = command;
+    let import = Import { document, name, base_url };
     if let Some(server) = &common.server {
-        return at_server(common, server, &document, &name, dry_run);
+        return import.at_server(common, server, dry_run);
     }
-    let settings = settings(&document);
-    with_config(common, |config| match import(config, &name, settings) {
+    with_config(common, |config| match import.preview(config) {
         Err(problem) => {
             present::problem(&problem);
             Exit::Failed
         }
-        Ok(found) if common.json => present::json(&found),
-        Ok(found) => {
-            show(&found, report);
+        Ok(collection) if common.json => present::json(&collection.report),
+        Ok(collection) => {
+            show(&collection.report, report);
             if !dry_run {
-                let key = if is_address(&document) { "spec_url" } else { "spec_file" };
-                present::line(&format!(
-                    "\nFor the configuration:\nopenapi:\n  collections:\n    {name}:\n      {key}: {document:?}"
-                ));
+                present::line(&format!("\nFor the configuration:\n{}", import.entry(&collection)));
             }
             Exit::Done
         }
     })
 }
 
-/// Has a running gateway register the document, or only look at it.
-fn at_server(common: &Common, server: &Url, document: &str, name: &str, dry_run: bool) -> Exit {
-    let body = match document_body(document) {
-        Ok(mut body) => {
-            if !dry_run {
-                body.insert("name".into(), name.into());
+impl Import {
+    /// What would become of the document, with the adapters and the bounds of the configuration.
+    fn preview(&self, mut config: Config) -> Result<Collection, String> {
+        let settings = self.settings();
+        config.openapi.collections = [(self.name.clone(), settings.clone())].into();
+        if let Some(fault) = config.check().first() {
+            return Err(fault.to_string());
+        }
+        let runtime = super::serve::runtime().ok_or("without a runtime nothing can be read")?;
+        let loader = gateway::loader_of(&config).map_err(|problem| problem.to_string())?;
+        let stand_in = Url::parse(STAND_IN).map_err(|error| error.to_string())?;
+        let preview = loader.preview(&self.name, settings, &config.openapi, &stand_in);
+        runtime.block_on(preview).map_err(|fault| fault.to_string())
+    }
+
+    /// Has a running gateway register the document, or only look at it.
+    fn at_server(&self, common: &Common, server: &Url, dry_run: bool) -> Exit {
+        let body = match self.body(dry_run) {
+            Ok(body) => Value::Object(body),
+            Err(problem) => {
+                present::problem(&problem);
+                return Exit::Failed;
             }
-            Value::Object(body)
-        }
-        Err(problem) => {
-            present::problem(&problem);
-            return Exit::Failed;
-        }
-    };
-    let action = if dry_run { "validate" } else { "register" };
-    match Remote::new(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
-        Err(unanswered) => unanswered.report(),
-        Ok(answer) if answer["error"].is_string() => Unanswered::Refused(sentence(&answer)).report(),
-        Ok(answer) if common.json => present::json(&answer),
-        Ok(answer) => {
+        };
+        let action = if dry_run { "validate" } else { "register" };
+        let answer = match Remote::new(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
+            Err(unanswered) => return unanswered.report(),
+            Ok(answer) if answer["error"].is_string() => return Unanswered::Refused(sentence(&answer)).report(),
+            Ok(answer) => answer,
+        };
+        if common.json {
+            present::json(&answer);
+        } else {
             let message = answer["message"].as_str().map(str::to_owned);
             present::line(&message.unwrap_or_else(|| format!("{} operations", answer["operations_count"])));
             let faults = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
             faults.for_each(present::line);
-            if answer["valid"] == false { Exit::Failed } else { Exit::Done }
         }
+        if answer["valid"] == false { Exit::Failed } else { Exit::Done }
     }
-}
 
-/// How the document is named to a gateway: a file of this machine goes along as it is.
-fn document_body(document: &str) -> Result<Map<String, Value>, String> {
-    if is_address(document) {
-        return Ok(Map::from_iter([("spec_url".to_owned(), document.into())]));
-    }
-    let text = std::fs::read_to_string(document).map_err(|error| format!("{document} cannot be read: {error}"))?;
-    Ok(Map::from_iter([("spec_inline".to_owned(), text.into())]))
-}
-
-fn is_address(document: &str) -> bool {
-    Url::parse(document).is_ok_and(|url| matches!(url.scheme(), "http" | "https"))
-}
-
-fn settings(document: &str) -> CollectionSettings {
-    match Url::parse(document) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => {
-            CollectionSettings { spec_url: Some(url), ..CollectionSettings::default() }
+    /// What a gateway is sent: a file of this machine goes along as it is.
+    fn body(&self, dry_run: bool) -> Result<Map<String, Value>, String> {
+        let document = &self.document;
+        let mut body = Map::new();
+        if self.address().is_some() {
+            body.insert("spec_url".into(), document.as_str().into());
+        } else {
+            let text =
+                std::fs::read_to_string(document).map_err(|error| format!("{document} cannot be read: {error}"))?;
+            body.insert("spec_inline".into(), text.into());
         }
-        _ => CollectionSettings { spec_file: Some(PathBuf::from(document)), ..CollectionSettings::default() },
+        if !dry_run {
+            body.insert("name".into(), self.name.as_str().into());
+            body.extend(self.base_url.as_ref().map(|url| ("base_url".to_owned(), url.as_str().into())));
+        }
+        Ok(body)
     }
-}
 
-/// The document alone, with the adapters and the bounds of the configuration.
-fn import(mut config: Config, name: &str, settings: CollectionSettings) -> Result<Report, String> {
-    config.openapi.collections = [(name.to_owned(), settings)].into();
-    if let Some(fault) = config.check().first() {
-        return Err(fault.to_string());
+    fn settings(&self) -> CollectionSettings {
+        let spec_url = self.address();
+        let spec_file = spec_url.is_none().then(|| PathBuf::from(&self.document));
+        CollectionSettings { spec_url, spec_file, base_url: self.base_url.clone(), ..CollectionSettings::default() }
     }
-    let runtime = super::serve::runtime().ok_or("without a runtime nothing can be read")?;
-    let mut collections = runtime.block_on(gateway::collections_of(&config)).map_err(|problem| problem.to_string())?;
-    if let Some(reason) = collections.broken.remove(name) {
-        return Err(reason);
+
+    fn address(&self) -> Option<Url> {
+        Url::parse(&self.document).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
     }
-    let collection = collections.loaded.remove(name).ok_or("nothing was loaded")?;
-    Ok(collection.report.clone())
+
+    /// The lines of the configuration that offer the document's tools, the hosts they ask allowed.
+    fn entry(&self, collection: &Collection) -> String {
+        let servers = collection.servers();
+        let is_known = |host: &&str| *host != STAND_IN_HOST;
+        let mut hosts: Vec<_> = servers.iter().filter_map(Url::host_str).filter(is_known).collect();
+        hosts.dedup();
+        let key = if self.address().is_some() { "spec_url" } else { "spec_file" };
+        let base_url = match &self.base_url {
+            Some(url) => format!("\n      base_url: {url}"),
+            None if servers.iter().any(|url| url.host_str() == Some(STAND_IN_HOST)) => {
+                "\n      base_url: https://…   # the document names no server".to_owned()
+            }
+            None => String::new(),
+        };
+        format!(
+            "outbound:\n  openapi_allowed_domains: [{}]\nopenapi:\n  collections:\n    {}:\n      {key}: {:?}{base_url}",
+            hosts.join(", "),
+            self.name,
+            self.document
+        )
+    }
 }
 
 fn show(found: &Report, each: bool) {
-    let Report { operations, tools, lost, approximated } = found;
+    let Report { operations, tools, works, lost, approximated } = found;
     let (few, more) = (lost.len(), approximated.len());
     present::line(&format!("{operations} operations, {tools} tools, {more} approximations, {few} losses"));
-    if each && few + more > 0 {
-        let rows = |kind: &'static str, notes: &[Note]| {
-            let row = |note: &Note| vec![kind.to_owned(), note.operation.clone(), note.reason.clone()];
-            notes.iter().map(row).collect::<Vec<_>>()
-        };
-        present::table(&["", "operation", "why"], [rows("lost", lost), rows("approximated", approximated)].concat());
+    if !each {
+        return;
     }
+    let noted = |kind: &'static str, notes: &[Note]| {
+        let row = |note: &Note| vec![kind.to_owned(), note.operation.clone(), note.reason.clone()];
+        notes.iter().map(row).collect::<Vec<_>>()
+    };
+    let working = works.iter().map(|Works { operation, tool }| vec!["works".into(), operation.clone(), tool.clone()]);
+    let rows = [noted("lost", lost), noted("approximated", approximated), working.collect()].concat();
+    present::table(&["", "operation", "why, or the tool"], rows);
 }

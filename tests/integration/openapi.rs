@@ -165,12 +165,56 @@ fn the_terminal_tells_what_a_document_becomes() {
 
     let output = import(&["--json", "import", "openapi", file]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
-    assert_eq!(report, json!({"operations": 2, "tools": 2, "lost": [], "approximated": []}));
+    let works = json!([{"operation": "tools", "tool": "api__tools"}, {"operation": "tool", "tool": "api__tool"}]);
+    assert_eq!(report, json!({"operations": 2, "tools": 2, "works": works, "lost": [], "approximated": []}));
 
     let told = text(&import(&["import", "openapi", file, "--report"]));
     assert!(told.contains("2 operations, 2 tools") && told.contains("spec_file"), "{told}");
+    assert!(told.contains("api__tools") && told.contains("openapi_allowed_domains: [api.example.com]"), "{told}");
     assert!(!text(&import(&["import", "openapi", file, "--dry-run"])).contains("spec_file"));
     assert_eq!(import(&["import", "openapi", "/nowhere.json"]).status.code(), Some(1));
+}
+
+/// What a document without a server becomes can be looked at; to be offered it needs one.
+#[test]
+fn a_document_without_a_server_is_told_what_it_needs() {
+    let directory = TempDir::new().unwrap();
+    let mut api = document("https://api.example.com");
+    api.as_object_mut().unwrap().remove("servers");
+    let file = directory.path().join("api.json");
+    std::fs::write(&file, api.to_string()).unwrap();
+    let import = |more: &[&str]| {
+        let output =
+            sekisho(&directory).args(["import", "openapi", "--report"]).arg(&file).args(more).output().unwrap();
+        text(&output)
+    };
+    let told = import(&[]);
+    assert!(told.contains("2 operations, 2 tools") && told.contains("once `base_url` is set"), "{told}");
+    assert!(told.contains("domains: []") && told.contains("base_url: https://…"), "{told}");
+    let told = import(&["--base-url", "https://api.example.com/v1"]);
+    assert!(
+        told.contains("domains: [api.example.com]") && told.contains("base_url: https://api.example.com/v1"),
+        "{told}"
+    );
+
+    let entry = |more: &str| format!("openapi: {{collections: {{a: {{spec_file: '{}'{more}}}}}}}\n", file.display());
+    for (entry, status, says) in [
+        (entry(""), 1, "names no server"),
+        (
+            format!(
+                "{}outbound: {{openapi_allowed_domains: [api.example.com]}}",
+                entry(", base_url: 'https://api.example.com'")
+            ),
+            0,
+            "2 tools",
+        ),
+    ] {
+        let config = directory.path().join("config.yaml");
+        std::fs::write(&config, entry).unwrap();
+        let output = sekisho(&directory).arg("check").arg("--config").arg(&config).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{}", text(&output));
+        assert!(text(&output).contains(says), "{}", text(&output));
+    }
 }
 
 #[test]

@@ -18,6 +18,9 @@ use crate::config::CollectionSettings;
 use crate::outbound::DomainList;
 use crate::sources::ToolDefinition;
 
+/// Why an operation is lost that nobody knows the server of.
+pub(super) const NO_SERVER: &str = "no server is named; set base_url";
+
 /// The tools of one document. Immutable; a reload makes a new one.
 #[derive(Debug)]
 pub struct Collection {
@@ -29,15 +32,24 @@ pub struct Collection {
 }
 
 impl Collection {
+    /// Whether there are no tools since nobody said which server they would ask.
+    pub(super) fn lacks_servers(&self) -> bool {
+        self.tools.is_empty() && self.report.lost.iter().any(|note| note.reason == NO_SERVER)
+    }
+
+    /// The servers that its tools ask, as `scheme://host:port`.
+    pub fn servers(&self) -> BTreeSet<Url> {
+        let nothing = Arguments::new();
+        let servers = self.tools.iter().filter_map(|tool| tool.executor.upstream(&nothing));
+        servers.filter_map(|Upstream(server)| Url::parse(&server).ok()).collect()
+    }
+
     /// Whether the hosts that its tools ask may be asked.
     ///
     /// # Errors
     /// [`FetchFault::NotAllowed`] with the first that may not.
     pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchFault> {
-        let nothing = Arguments::new();
-        let servers = self.tools.iter().filter_map(|tool| tool.executor.upstream(&nothing));
-        let urls = servers.filter_map(|Upstream(server)| Url::parse(&server).ok());
-        urls.collect::<BTreeSet<_>>().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
+        self.servers().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
     }
 }
 
@@ -50,6 +62,8 @@ pub enum CollectionFault {
     Fetch(#[from] FetchFault),
     #[error(transparent)]
     Document(#[from] DocumentFault),
+    #[error("the document names no server that can be called; set `base_url`")]
+    NoServer,
     #[error("the overlay {file}: {fault}")]
     Overlay { file: String, fault: OverlayFault },
     #[error("the overlay {file}: {fault}")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use url::Url;
 
 use super::adapter::Adapter;
 use super::bundle::Bundle;
@@ -15,7 +16,7 @@ use super::collection::{Collection, CollectionFault};
 use super::document::{self, Budget};
 use super::fetch::{self, FetchFault, Fetcher, SpecOrigin, SpecText};
 use super::location::Location;
-use super::operation::Api;
+use super::operation::{Api, Server};
 use super::report::Note;
 use super::{Access, definitions, overlay, reader};
 use crate::config::{CollectionSettings, OpenApiConfig};
@@ -73,10 +74,36 @@ impl Loader {
         settings: CollectionSettings,
         config: &OpenApiConfig,
     ) -> Result<Collection, CollectionFault> {
-        let adapter = adapter(name, &settings, config)?;
         if let Some(base) = &settings.base_url {
             fetch::check_allowed(base, &self.fetcher.allowed)?;
         }
+        let collection = self.make(name, settings, config, None).await?;
+        if collection.lacks_servers() { Err(CollectionFault::NoServer) } else { Ok(collection) }
+    }
+
+    /// The collection as it would be, for somebody to look at: where the document names no server, it stands in
+    /// for one.
+    ///
+    /// # Errors
+    /// As [`Loader::load`].
+    pub async fn preview(
+        &self,
+        name: &str,
+        settings: CollectionSettings,
+        config: &OpenApiConfig,
+        stand_in: &Url,
+    ) -> Result<Collection, CollectionFault> {
+        self.make(name, settings, config, Some(stand_in)).await
+    }
+
+    async fn make(
+        &self,
+        name: &str,
+        settings: CollectionSettings,
+        config: &OpenApiConfig,
+        stand_in: Option<&Url>,
+    ) -> Result<Collection, CollectionFault> {
+        let adapter = adapter(name, &settings, config)?;
         let text = self.fetcher.fetch(origin(&settings)?).await?;
         let mut overlays = Vec::with_capacity(settings.overlays.len());
         for file in &settings.overlays {
@@ -91,10 +118,15 @@ impl Loader {
             pagination: settings.pagination.clone(),
         });
         let whole = self.whole(text, overlays).await?;
-        let name = name.to_owned();
+        let (name, stand_in) = (name.to_owned(), stand_in.cloned());
         self.aside(move || {
             let files = whole.files();
-            let api = whole.read()?;
+            let mut api = whole.read()?;
+            if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
+                let reason = "it names no server; its tools can be called once `base_url` is set";
+                api.report.approximated("the document", reason);
+                api.servers.push(Server { url, description: String::new() });
+            }
             let (tools, report) = definitions(&name, &api, &settings, &access)?;
             Ok(Collection { settings, tools, report, files })
         })
@@ -222,7 +254,8 @@ fn adapter(
     config: &OpenApiConfig,
 ) -> Result<Option<Arc<Adapter>>, CollectionFault> {
     let Some(vendor) = settings.adapter_name() else { return Ok(None) };
-    let Some(declared) = config.adapters.get(vendor) else {
+    let named = config.adapters.iter().find(|(name, _)| name.eq_ignore_ascii_case(vendor));
+    let Some((_, declared)) = named else {
         tracing::warn!(collection, vendor, "a vendor adapter is named and not declared; requests go as they are");
         return Ok(None);
     };

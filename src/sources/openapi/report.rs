@@ -9,10 +9,19 @@ pub struct Report {
     pub operations: usize,
     /// Tools made of them.
     pub tools: usize,
+    /// Those that do just what the document says.
+    pub works: Vec<Works>,
     /// Not offered, or offered without a part.
     pub lost: Vec<Note>,
     /// Works, but not exactly as the document says.
     pub approximated: Vec<Note>,
+}
+
+/// An operation and its tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Works {
+    pub operation: String,
+    pub tool: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

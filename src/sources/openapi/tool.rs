@@ -14,10 +14,11 @@ use url::Url;
 use self::choice::{configured, is_chosen, label, named};
 use super::arguments::{ArgumentList, bounded};
 use super::body::{BodyPlan, is_json};
+use super::collection::NO_SERVER;
 use super::credentials::{Authorization, CredentialFault, Credentials};
 use super::executor::{Access, OperationExecutor};
 use super::operation::{Api, Operation, StatusRange};
-use super::report::Report;
+use super::report::{Note, Report, Works};
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
 use crate::outbound::{DomainList, upstream_of};
@@ -58,7 +59,7 @@ pub fn definitions(
     let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, LARGEST_LISTED_OUTPUT);
     let report = api.report.clone();
     let mut maker = Maker { collection, api, settings, access, credentials, report, listed_output };
-    let mut tools = Vec::with_capacity(offered.len());
+    let (mut tools, mut made) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
     let mut taken = HashSet::new();
     for (operation, name) in named(collection, &offered, settings) {
         let label = label(operation);
@@ -67,13 +68,25 @@ pub fn definitions(
             continue;
         }
         match maker.tool(operation, name, &label)? {
-            Ok(tool) => tools.push(tool),
+            Ok(tool) => {
+                made.push(Works { operation: label, tool: tool.metadata.name.clone() });
+                tools.push(tool);
+            }
             Err(reason) => maker.report.lost(&label, reason),
         }
     }
     maker.note_unused();
-    maker.report.tools = tools.len();
-    Ok((tools, maker.report))
+    let mut report = maker.report;
+    report.tools = tools.len();
+    report.works = wholly(made, &report.approximated);
+    Ok((tools, report))
+}
+
+/// Those of which nothing is approximated.
+fn wholly(mut made: Vec<Works>, approximated: &[Note]) -> Vec<Works> {
+    let approximated: HashSet<_> = approximated.iter().map(|note| note.operation.as_str()).collect();
+    made.retain(|Works { operation, .. }| !approximated.contains(operation.as_str()));
+    made
 }
 
 struct Maker<'a> {
@@ -96,7 +109,7 @@ impl Maker<'_> {
         label: &str,
     ) -> Result<Result<ToolDefinition, String>, CredentialFault> {
         let Some(base) = self.base(operation) else {
-            return Ok(Err("no server is named; set base_url".to_owned()));
+            return Ok(Err(NO_SERVER.to_owned()));
         };
         let (mut authorization, unmet) = self.credentials.of(operation)?;
         let (body, mut notes) = match &operation.body {
