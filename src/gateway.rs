@@ -12,7 +12,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use futures_util::future::BoxFuture;
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use url::Url;
@@ -65,6 +65,8 @@ pub struct Gateway {
     changing: Mutex<()>,
     /// Held by whoever fetches the documents that are awaited.
     bringing: Mutex<()>,
+    /// Told when there are more of them.
+    documents_awaited: Notify,
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
@@ -161,6 +163,7 @@ impl Gateway {
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
             bringing: Mutex::default(),
+            documents_awaited: Notify::new(),
             store,
             usage,
             background: TaskTracker::new(),
@@ -272,10 +275,8 @@ impl Gateway {
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
         let metrics = &self.pipeline.settlement.metrics;
-        let _changing = self.changing.lock().await;
+        let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
-        let wanted = Wanted::of(&config.openapi, &self.registered.load());
-        let collections = Collections::load(wanted, &config.openapi, &self.loader, Wait::ForAll, &before).await;
         let sandbox = Arc::clone(&self.sandbox);
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
         let fixed = fixed_offer(&builtin, &self.sources, &collections);
@@ -293,6 +294,7 @@ impl Gateway {
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
         self.config.store(Arc::new(config));
+        self.documents_awaited.notify_one();
         Ok(())
     }
 
@@ -338,14 +340,18 @@ impl Gateway {
     }
 }
 
-/// The tools that a configuration offers, and the collections some of them come from, without starting anything.
+/// The tools that a configuration offers, and the collections some of them come from, those registered over
+/// HTTP included, without starting anything.
 ///
 /// # Errors
-/// Names and schemas that cannot be registered.
+/// Names and schemas that cannot be registered, or a store that cannot be read.
 pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
     let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let collections = collections_of(config).await?;
+    let registered = documents::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
+    let (wanted, none) = (Wanted::of(&config.openapi, &registered), Collections::default());
+    let collections =
+        Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
     let fixed = fixed_offer(&builtin, &[], &collections);
@@ -353,15 +359,13 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
     Ok((snapshot, collections))
 }
 
-/// The OpenAPI collections of a configuration, without starting anything.
+/// What would read the OpenAPI documents of a configuration, without starting anything.
 ///
 /// # Errors
 /// Nothing can be fetched with this configuration.
-pub async fn collections_of(config: &Config) -> Result<Collections, CannotStart> {
+pub fn loader_of(config: &Config) -> Result<Loader, CannotStart> {
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let loader = loader(config, &outbound)?;
-    let wanted = Wanted::of(&config.openapi, &BTreeMap::new());
-    Ok(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &Collections::default()).await)
+    loader(config, &outbound)
 }
 
 fn workspaces(config: &Config) -> Workspaces {

@@ -2,14 +2,19 @@
 //! registered over HTTP.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use thiserror::Error;
+use tokio::sync::MutexGuard;
 
 use super::{CannotStart, Gateway, HOUSEKEEPING, fixed_offer, snapshot, tell_what_is_broken};
+use crate::config::Config;
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;
-use crate::sources::openapi::{Collection, CollectionFault, Collections, Registration, RegistrationFault};
+use crate::sources::openapi::{
+    Collection, CollectionFault, Collections, Registration, RegistrationFault, Wait, Wanted,
+};
 use crate::store::{Store, StoreError};
 
 /// Most collections registered over HTTP: each holds a document's tools in memory.
@@ -46,6 +51,17 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registr
         }
     }
     Ok(registered)
+}
+
+/// What the store of that file has; nothing where there is none yet, and none is made.
+pub(super) async fn registered_at(store_file: &Path) -> Result<BTreeMap<String, Registration>, StoreError> {
+    if !store_file.is_file() {
+        return Ok(BTreeMap::new());
+    }
+    let store = Store::open(store_file).await?;
+    let registered = registered(&store).await;
+    store.close().await;
+    registered
 }
 
 impl Gateway {
@@ -111,8 +127,8 @@ impl Gateway {
             let outcome = self.loader.load(&name, settings.clone(), &config.openapi).await.map(Arc::new);
             let _changing = self.changing.lock().await;
             let mut next = Collections::clone(&self.collections.load());
-            // A reload may want another document by now, or none.
-            if next.awaited.get(&name) != Some(&settings) {
+            // A reload may want another document by now, or none, or have it adapted otherwise.
+            if next.awaited.get(&name) != Some(&settings) || !Arc::ptr_eq(&config, &self.config.load()) {
                 return;
             }
             next.settle(&name, settings, outcome);
@@ -127,8 +143,30 @@ impl Gateway {
     /// Documents that are out of reach are asked for again, as long as the service runs.
     pub(super) async fn keep_documents(&self) {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
-        while self.closing.run_until_cancelled(tick.tick()).await.is_some() {
-            self.closing.run_until_cancelled(self.bring_documents()).await;
+        let mut turn = async || {
+            tokio::select! {
+                _ = tick.tick() => {}
+                () = self.documents_awaited.notified() => {}
+            }
+            self.bring_documents().await;
+        };
+        while self.closing.run_until_cancelled(turn()).await.is_some() {}
+    }
+
+    /// The collections of the next configuration, and the right to offer them. What stands at addresses is
+    /// awaited with the tools it had: neither the reload nor whoever registers meanwhile waits for other servers.
+    pub(super) async fn collections_for(&self, next: &Config) -> (Collections, MutexGuard<'_, ()>) {
+        loop {
+            let registered = self.registered.load_full();
+            let wanted = Wanted::of(&next.openapi, &registered);
+            let before = self.collections.load_full();
+            let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForWhatIsAtHand, &before);
+            let collections = load.await;
+            let changing = self.changing.lock().await;
+            // Documents came meanwhile, or one was registered or removed: of that nothing is to be lost.
+            if Arc::ptr_eq(&before, &self.collections.load()) {
+                return (collections, changing);
+            }
         }
     }
 

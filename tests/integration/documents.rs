@@ -84,6 +84,7 @@ async fn an_api_at_several_addresses_is_one_and_asks_only_for_what_has_changed()
 
     host.put("/v1/shared/pet.yaml", PET.replace("type: integer", "type: string"));
     app.gateway.reload(config(&app.directory, &yaml)).await;
+    app.gateway.bring_documents().await;
     assert_eq!(schema(&app).await["parameters"]["$defs"]["id"]["type"], "string");
     assert_eq!(host.answers("/v1/shared/pet.yaml"), [200, 200]);
     assert_eq!(host.answers("/v1/api.json"), [200, 304]);

@@ -6,8 +6,10 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code, config};
+use crate::cli::{sekisho, text};
 use crate::document_host::DocumentHost;
 use crate::openapi::{ADMIN, document};
+use crate::public_documents::fixture;
 
 const ALLOWED: &str = "outbound: {allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}";
 
@@ -53,6 +55,28 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     assert_eq!(call(&app, "itself__tool", json!({"name": "calculator"})).await["success"], true);
     let (_, metadata) = answer(app.get("/tools/itself__tool/metadata").bearer_auth("key-of-ada")).await;
     assert_eq!(metadata["rate_limit"], 7);
+}
+
+/// GitHub's, with its 7 MB, is larger than any other request may be.
+#[tokio::test]
+async fn a_large_document_is_registered_with_its_text() {
+    let text = String::from_utf8(fixture("github-api.min.json.gz")).unwrap();
+    let app =
+        TestApp::with(&format!("outbound: {{openapi_allowed_domains: [api.github.com, uploads.github.com]}}\n{ADMIN}"))
+            .await;
+    let (status, reply) = register(&app, &json!({"name": "github", "spec_inline": text})).await;
+    assert_eq!(status, StatusCode::OK, "{}", reply["error"]);
+    assert_eq!(reply["operations_registered"].as_array().map(Vec::len), Some(1_223));
+}
+
+#[tokio::test]
+async fn the_check_sees_what_is_registered() {
+    let app = registering().await;
+    let inline = json!({"name": "itself", "spec_inline": document("http://127.0.0.1:9").to_string()});
+    assert_eq!(register(&app, &inline).await.0, StatusCode::OK);
+    let directory = app.stop().await;
+    let output = sekisho(&directory).arg("check").output().unwrap();
+    assert!(text(&output).contains("openapi:itself") && text(&output).contains("itself__tools"), "{}", text(&output));
 }
 
 #[tokio::test]
@@ -174,6 +198,26 @@ async fn a_start_does_not_wait_for_a_document_that_does_not_come() {
     }
     let (_, names) = answer(app.get("/tools/list?category=api")).await;
     assert_eq!(names, json!(["quick__tool", "quick__tools"]));
+}
+
+#[tokio::test]
+async fn a_reload_and_a_registration_do_not_wait_for_a_document_that_does_not_come() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let host = DocumentHost::start().await;
+    let known = host.put("/api.json", document("http://127.0.0.1:9"));
+    let known = format!("known: {{spec_url: '{known}'}}");
+    let yaml = |collections: &str| format!("{ALLOWED}\n{ADMIN}\nopenapi: {{collections: {{{collections}}}}}");
+    let app = TestApp::with(&yaml(&known)).await;
+    app.gateway.bring_documents().await;
+
+    let begun = Instant::now();
+    let slow = format!("{known}, slow: {{spec_url: 'http://{}/api.json'}}", silent.local_addr().unwrap());
+    app.gateway.reload(config(&app.directory, &yaml(&slow))).await;
+    assert_eq!(names(&app).await, json!(["known__tool", "known__tools"]), "what was there is still on offer");
+    let inline = json!({"name": "new", "spec_inline": document("http://127.0.0.1:9").to_string()});
+    assert_eq!(register(&app, &inline).await.0, StatusCode::OK);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited {:?}", begun.elapsed());
+    assert_eq!(app.gateway.readiness.degraded()["openapi:slow"], "its document is being loaded");
 }
 
 #[tokio::test]
