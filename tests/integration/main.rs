@@ -9,6 +9,7 @@ mod bad_input;
 mod budget;
 mod call;
 mod chat;
+mod child_server;
 mod cli;
 mod connections;
 mod datainsight;

@@ -249,7 +249,9 @@ impl Maker<'_> {
 
 /// A text that matches a regular expression, where its syntax has no more than the generator knows.
 fn matching(pattern: &str, seed: u64) -> Option<String> {
-    let open = pattern.strip_prefix('^').unwrap_or(pattern);
+    // Of alternatives that are anchored each the first.
+    let open = pattern.split("|^").next().unwrap_or(pattern);
+    let open = open.strip_prefix('^').unwrap_or(open);
     let open = open.strip_suffix('$').filter(|rest| !rest.ends_with('\\')).unwrap_or(open);
     let ascii = open.replace("\\d", "[0-9]").replace("\\w", "[A-Za-z0-9_]").replace("\\s", " ").replace("\\/", "/");
     let strategy = proptest::string::string_regex(&ascii).ok()?;

@@ -315,7 +315,12 @@ impl Original {
             Value::Array(items) => {
                 let any = json!({});
                 let each = schema.get("items").unwrap_or(&any);
-                items.into_iter().map(|item| self.typed(item, each)).collect()
+                let listed = items.iter().map(|item| self.typed(item.clone(), each)).collect();
+                match items.as_slice() {
+                    // A list of one is written as that one alone, which the schema may allow instead.
+                    [one] if !is_valid(&listed) => self.typed(one.clone(), schema),
+                    _ => listed,
+                }
             }
             Value::Object(members) => {
                 let any = json!({});

@@ -118,6 +118,10 @@ pub(super) fn take(
     }
     let values: Vec<_> = pairs.extract_if(.., |(key, _)| key == name).map(|(_, value)| value).collect();
     let Some(first) = values.first() else { return Ok(None) };
+    // What has no brackets is neither an object nor a list: a schema may allow a number or a text beside them.
+    if let ("deepObject", [text]) = (form.style, values.as_slice()) {
+        return decoded_form(text).map(|text| Some(text.into()));
+    }
     if form.explode && kind == "array" {
         let items: Result<Vec<_>, _> = values.iter().map(|value| decoded_form(value).map(Value::String)).collect();
         return Ok(Some(items?.into()));
