@@ -11,6 +11,7 @@ mod gate;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -42,10 +43,17 @@ const OTHER: &str = "other";
 pub struct Breakers {
     gates: DashMap<Upstream, Arc<Gate>>,
     other: OnceLock<Arc<Gate>>,
-    rules: ArcSwap<BreakerConfig>,
+    rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
     /// Held while breakers are made or dropped, so that there are never too many.
     changing: Mutex<()>,
+}
+
+/// When breakers open: what holds for all upstreams, and for those that have rules of their own.
+#[derive(Debug, Clone, Default)]
+pub struct BreakerRules {
+    all: Arc<BreakerConfig>,
+    own: HashMap<Upstream, Arc<BreakerConfig>>,
 }
 
 /// What a breaker lets through. The numbers are those of the metric (E83).
@@ -83,12 +91,23 @@ struct Admitted {
     pass: Pass,
 }
 
+impl BreakerRules {
+    pub fn new(all: &BreakerConfig, own: impl IntoIterator<Item = (Upstream, BreakerConfig)>) -> Self {
+        let own = own.into_iter().map(|(upstream, rules)| (upstream, Arc::new(rules)));
+        Self { all: Arc::new(all.clone()), own: own.collect() }
+    }
+
+    fn of(&self, upstream: &Upstream) -> &Arc<BreakerConfig> {
+        self.own.get(upstream).unwrap_or(&self.all)
+    }
+}
+
 impl Breakers {
-    pub fn new(config: &BreakerConfig, metrics: Arc<Metrics>) -> Self {
+    pub fn new(rules: BreakerRules, metrics: Arc<Metrics>) -> Self {
         Self {
             gates: DashMap::new(),
             other: OnceLock::new(),
-            rules: ArcSwap::from_pointee(config.clone()),
+            rules: ArcSwap::from_pointee(rules),
             metrics,
             changing: Mutex::new(()),
         }
@@ -96,16 +115,15 @@ impl Breakers {
 
     /// Changed rules hold from now on. Counts start anew under them; an open breaker stays open for
     /// as long as it said.
-    pub fn reconfigure(&self, config: &BreakerConfig) {
+    pub fn reconfigure(&self, rules: BreakerRules) {
         self.exclusively(|| {
-            let rules = Arc::new(config.clone());
-            self.rules.store(Arc::clone(&rules));
             for gate in &self.gates {
-                gate.adopt(&rules);
+                gate.adopt(rules.of(gate.key()));
             }
             if let Some(other) = self.other.get() {
-                other.adopt(&rules);
+                other.adopt(&rules.all);
             }
+            self.rules.store(Arc::new(rules));
         });
     }
 
@@ -146,9 +164,9 @@ impl Breakers {
             self.exclusively(|| {
                 known().unwrap_or_else(|| {
                     if self.gates.len() >= MOST_LIVE && !self.make_room() {
-                        return Arc::clone(self.other.get_or_init(|| self.new_gate(OTHER)));
+                        return Arc::clone(self.other.get_or_init(|| self.new_gate(OTHER, &self.rules.load().all)));
                     }
-                    let gate = self.new_gate(&upstream.0);
+                    let gate = self.new_gate(&upstream.0, self.rules.load().of(upstream));
                     self.gates.insert(upstream.clone(), Arc::clone(&gate));
                     gate
                 })
@@ -156,8 +174,8 @@ impl Breakers {
         })
     }
 
-    fn new_gate(&self, label: &str) -> Arc<Gate> {
-        Arc::new(Gate::new(label, &self.rules.load(), self.metrics.for_breaker(label)))
+    fn new_gate(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Gate> {
+        Arc::new(Gate::new(label, rules, self.metrics.for_breaker(label)))
     }
 
     /// Drops the breaker that has been idle longest, if any can be spared.

@@ -75,6 +75,26 @@ impl CallContext {
         let own = self.received + tool_timeout;
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
     }
+
+    /// Waits for `work` until the deadline; `None` when it is not done by then. While the client is thinking about a
+    /// question, the tool's time stands still: a question may stay open for longer than the tool may take.
+    pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let mut end = deadline.0;
+        loop {
+            match tokio::time::timeout_at(end, work.as_mut()).await {
+                Ok(done) => return Some(done),
+                Err(_) => end = self.later_end(deadline, end)?,
+            }
+        }
+    }
+
+    fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
+        /// A question that is still open is looked at again after this long at least.
+        const LOOK_AGAIN: Duration = Duration::from_millis(100);
+        let later = deadline.0 + self.peer.as_ref()?.time_asking();
+        (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
+    }
 }
 
 /// Identifies one call in replies, logs, traces and the audit trail. Time-ordered (UUID version 7).
@@ -278,5 +298,58 @@ pub struct McpResult {
 impl From<Value> for ToolOutput {
     fn from(value: Value) -> Self {
         Self { value, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
+
+    /// A client that began to think when the call came in, and thinks for so long.
+    #[derive(Debug)]
+    struct Thinking {
+        began: Instant,
+        thinks: Duration,
+    }
+
+    impl ClientPeer for Thinking {
+        fn capabilities(&self) -> &Value {
+            &Value::Null
+        }
+        fn wants_progress(&self) -> bool {
+            false
+        }
+        fn log_level(&self) -> Option<LogLevel> {
+            None
+        }
+        fn time_asking(&self) -> Duration {
+            self.began.elapsed().min(self.thinks)
+        }
+        fn progress(&self, _progress: Progress) {}
+        fn log(&self, _message: LogMessage) {}
+        fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>> {
+            async { Err(Unanswered::Unsupported) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tools_time_stands_still_while_its_client_thinks() {
+        let seconds = Duration::from_secs;
+        let mut call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Mcp);
+        let began = call.received;
+        assert_eq!(call.within(call.deadline(seconds(30)), std::future::pending::<()>()).await, None);
+        assert_eq!(began.elapsed(), seconds(30));
+
+        call.received = Instant::now();
+        call.peer = Some(Arc::new(Thinking { began: call.received, thinks: seconds(110) }));
+        let began = call.received;
+        assert_eq!(call.within(call.deadline(seconds(30)), std::future::pending::<()>()).await, None);
+        assert_eq!(began.elapsed(), seconds(140), "its own thirty seconds, and those of the client");
+        let answered = call.within(call.deadline(seconds(30)), std::future::ready(7)).await;
+        assert_eq!(answered, Some(7));
     }
 }

@@ -45,7 +45,7 @@ use self::overrides::Overrides;
 pub use self::agent::{AgentConfig, AgentProfile, MemoryConfig, Provider};
 pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
-pub use self::breaker::BreakerConfig;
+pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
 pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;

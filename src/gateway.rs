@@ -141,7 +141,7 @@ impl Gateway {
             limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
             policy,
             budget,
-            breakers: Breakers::new(&config.breaker, Arc::clone(&metrics)),
+            breakers: Breakers::new(mcp::breaker_rules(&config), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
             replies: Replies::new(&config.session),
             settlement: Settlement { metrics, audit },
@@ -284,7 +284,7 @@ impl Gateway {
         let authenticator = authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
-        self.pipeline.breakers.reconfigure(&config.breaker);
+        self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);
         self.sessions.reconfigure(&config.session);

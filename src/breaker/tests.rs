@@ -11,7 +11,7 @@ const RECOVERY: Duration = Duration::from_secs(60);
 fn breakers(change: impl FnOnce(&mut BreakerConfig)) -> Breakers {
     let mut config = BreakerConfig::default();
     change(&mut config);
-    Breakers::new(&config, Arc::new(Metrics::new("test").unwrap()))
+    Breakers::new(BreakerRules::new(&config, []), Arc::new(Metrics::new("test").unwrap()))
 }
 
 fn upstream(name: &str) -> Upstream {
@@ -296,10 +296,10 @@ async fn changed_rules_hold_at_once_and_the_same_rules_reset_nothing() {
     let config = |failures| BreakerConfig { consecutive_failures: failures, ..BreakerConfig::default() };
     let breakers = breakers(|_| {});
     fail(&breakers, &host(), 4);
-    breakers.reconfigure(&config(5));
+    breakers.reconfigure(BreakerRules::new(&config(5), []));
     fail(&breakers, &host(), 1);
     assert_eq!(breakers.state(&host()), BreakerState::Open, "the fifth in a row");
-    breakers.reconfigure(&config(2));
+    breakers.reconfigure(BreakerRules::new(&config(2), []));
     assert_eq!(breakers.state(&host()), BreakerState::Open);
     advance(RECOVERY).await;
     call(&breakers, &host(), Ok(())).unwrap();
@@ -419,4 +419,24 @@ proptest! {
             Ok(())
         })?;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_with_rules_of_its_own_goes_by_those() {
+    let breakers = breakers(|_| {});
+    let (own, other) = (upstream("mcp:own"), upstream("mcp:other"));
+    let strict = || BreakerConfig { consecutive_failures: 2, recovery_seconds: 7, ..BreakerConfig::default() };
+    breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), [(own.clone(), strict())]));
+    for upstream in [&own, &other] {
+        fail(&breakers, upstream, 2);
+    }
+    assert_eq!((breakers.state(&own), breakers.state(&other)), (BreakerState::Open, BreakerState::Closed));
+    advance(Duration::from_secs(7)).await;
+    call(&breakers, &own, Ok(())).unwrap();
+    // Rules that are taken away again are those of all.
+    breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), []));
+    fail(&breakers, &own, 4);
+    assert_eq!(breakers.state(&own), BreakerState::Closed);
+    fail(&breakers, &own, 1);
+    assert_eq!(breakers.state(&own), BreakerState::Open);
 }

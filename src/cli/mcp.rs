@@ -26,7 +26,7 @@ pub(super) enum McpCommand {
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     match command {
         McpCommand::Serve { identity } => with_config(common, |config| {
-            super::serve::with_gateway(config, async |gateway| serve(gateway, identity.caller()).await)
+            super::serve::with_gateway(config, async |gateway| Box::pin(serve(gateway, identity.caller())).await)
         }),
         McpCommand::Servers(command) => mcp_servers::run(common, command),
     }

@@ -42,13 +42,47 @@ impl BreakerConfig {
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        findings.above_zero("breaker.consecutive_failures", self.consecutive_failures);
-        findings.seconds("breaker.recovery_seconds", self.recovery_seconds);
+        self.check_at("breaker", findings);
+    }
+
+    fn check_at(&self, setting: &str, findings: &mut Findings) {
+        let at = |key: &str| format!("{setting}.{key}");
+        findings.above_zero(&at("consecutive_failures"), self.consecutive_failures);
+        findings.seconds(&at("recovery_seconds"), self.recovery_seconds);
         // Written so that not-a-number is refused too.
         if !(self.error_threshold > 0.0 && self.error_threshold <= 1.0) {
-            findings.add("breaker.error_threshold", "must be above 0 and at most 1", "give a share, such as 0.5");
+            findings.add(at("error_threshold"), "must be above 0 and at most 1", "give a share, such as 0.5");
         }
-        findings.seconds("breaker.window_seconds", self.window_seconds);
-        findings.above_zero("breaker.min_requests", self.min_requests);
+        findings.seconds(&at("window_seconds"), self.window_seconds);
+        findings.above_zero(&at("min_requests"), self.min_requests);
+    }
+}
+
+/// Where the breaker of one upstream differs from [`BreakerConfig`]; what is left out is as there.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct BreakerOverrides {
+    pub consecutive_failures: Option<u32>,
+    pub recovery_seconds: Option<u64>,
+    pub error_threshold: Option<f64>,
+    pub window_seconds: Option<u64>,
+    pub min_requests: Option<u32>,
+}
+
+impl BreakerOverrides {
+    /// The rules that hold where these differ from `all`.
+    #[must_use]
+    pub fn over(&self, all: &BreakerConfig) -> BreakerConfig {
+        BreakerConfig {
+            consecutive_failures: self.consecutive_failures.unwrap_or(all.consecutive_failures),
+            recovery_seconds: self.recovery_seconds.unwrap_or(all.recovery_seconds),
+            error_threshold: self.error_threshold.unwrap_or(all.error_threshold),
+            window_seconds: self.window_seconds.unwrap_or(all.window_seconds),
+            min_requests: self.min_requests.unwrap_or(all.min_requests),
+        }
+    }
+
+    pub(super) fn check(&self, setting: &str, findings: &mut Findings) {
+        self.over(&BreakerConfig::default()).check_at(setting, findings);
     }
 }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use url::Url;
 
+use super::breaker::BreakerOverrides;
 use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
 use super::schema::Money;
@@ -120,6 +121,8 @@ pub struct McpServerSettings {
     pub roles: Vec<String>,
     /// Calls a minute for each caller and tool; `limits.mcp_tool_rate_limit` when left out.
     pub rate_limit: Option<u32>,
+    /// Where the server's circuit breaker differs from `breaker`.
+    pub breaker: BreakerOverrides,
     /// Price of one call in USD.
     #[schemars(with = "Money")]
     pub cost_per_use: Decimal,
@@ -155,6 +158,7 @@ impl Default for McpServerSettings {
             labels: Vec::new(),
             roles: Vec::new(),
             rate_limit: None,
+            breaker: BreakerOverrides::default(),
             cost_per_use: Decimal::ZERO,
             timeout_seconds: 30,
             connect_timeout_seconds: 30,
@@ -263,6 +267,7 @@ impl McpServerSettings {
         findings.names(&at("include"), &self.include);
         findings.names(&at("exclude"), &self.exclude);
         findings.above_zero_or_none(&at("rate_limit"), self.rate_limit);
+        self.breaker.check(&at("breaker"), findings);
         if self.cost_per_use < Decimal::ZERO {
             findings.add(at("cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
         }

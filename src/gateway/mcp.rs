@@ -7,11 +7,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::{Gateway, fixed_offer, in_part, snapshot};
-use crate::config::Secret;
+use crate::breaker::BreakerRules;
+use crate::config::{BreakerOverrides, Config, Secret};
 use crate::registry::ToolName;
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;
-use crate::sources::mcp::{McpRegistration, McpServers, Registered, RegistrationFault};
+use crate::sources::mcp::{McpRegistration, McpServers, Registered, RegistrationFault, upstream};
 use crate::store::{Store, StoreError};
 
 /// Changes of MCP servers' tools that come so close together are taken over in one go.
@@ -40,6 +41,13 @@ pub enum NotAdded {
     Unwritable(#[from] serde_json::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// When circuit breakers open: servers may have rules of their own.
+pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
+    let own = config.mcp.servers.iter().filter(|(_, settings)| settings.breaker != BreakerOverrides::default());
+    let own = own.map(|(name, settings)| (upstream(name), settings.breaker.over(&config.breaker)));
+    BreakerRules::new(&config.breaker, own)
 }
 
 /// Brings back what was registered. A line that cannot be used is left alone.
@@ -73,7 +81,7 @@ impl Gateway {
         if config.mcp.servers.contains_key(&name) {
             return Err(NotAdded::Configured(name));
         }
-        if self.mcp_servers.added_count() >= MAX_REGISTERED {
+        if self.mcp_servers.added_count() >= MAX_REGISTERED && !self.mcp_servers.added(&name) {
             return Err(NotAdded::TooMany);
         }
         let registered = registration.read(&config.mcp.secrets)?;
@@ -84,14 +92,13 @@ impl Gateway {
             return Err(NotAdded::Taken(name));
         }
         let text = serde_json::to_string(&registration)?;
-        let before = self.mcp_servers.add_instead(&name, registered);
-        self.mcp_servers.configure(&config);
-        if let Some(reason) = self.mcp_servers.settled_as(&name).await {
-            self.mcp_servers.put_back(&name, before);
-            self.mcp_servers.configure(&config);
-            return Err(NotAdded::Unusable { name, reason: reason.to_string() });
-        }
+        // Not in its place yet: where this fails, whatever has the name now was not disturbed.
+        let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
+        tried.map_err(|reason| NotAdded::Unusable { name: name.clone(), reason })?;
         self.store.keep_mcp_server(&name, &text).await?;
+        self.mcp_servers.add(&name, registered);
+        self.mcp_servers.configure(&config);
+        self.mcp_servers.settled_one(&name).await;
         self.offer_mcp_tools().await;
         let snapshot = self.pipeline.registry.snapshot();
         let tools = snapshot.tools().iter().filter(|tool| tool.metadata.source == source);
@@ -111,6 +118,8 @@ impl Gateway {
     /// Brings the registry up to what MCP servers offer now.
     pub async fn offer_mcp_tools(self: &Arc<Self>) {
         let _changing = self.changing.lock().await;
+        // Before the tools are asked for: what retires later may still be among them.
+        let retired = self.mcp_servers.retire();
         let gateway = Arc::clone(self);
         // Compiling the schemas of thousands of tools takes a while: not on a thread that serves calls.
         let built = tokio::task::spawn_blocking(move || {
@@ -129,6 +138,7 @@ impl Gateway {
         match built.await.map_err(in_part("mcp")).flatten() {
             Ok(snapshot) => {
                 self.pipeline.registry.replace(snapshot);
+                drop(retired);
                 self.mcp_servers.announce_tools();
             }
             Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be taken over"),

@@ -115,6 +115,8 @@ const MOVES: &[Move] = &[
     (|m, _| m.for_sandbox().occupied(0, 1), "sandbox_runs_queued"),
     (|m, _| m.for_sandbox().workers_ready(1), "sandbox_workers_ready"),
     (|m, _| m.for_sandbox().worker_lost(), "sandbox_workers_lost_total"),
+    (|m, _| m.mcp_server("time", true), "mcp_server_up{server=\"time\"}"),
+    (|m, _| m.mcp_server("time", false), "mcp_connections_total{event=\"lost\",server=\"time\"}"),
     (|_, _| {}, "build_info"),
 ];
 

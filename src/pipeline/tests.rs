@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::audit::Audit;
+use crate::breaker::BreakerRules;
 use crate::call::{Caller, ToolOutput, Upstream, Via};
 use crate::config::{BudgetConfig, Config, Durability};
 use crate::error::{Blame, ErrorCode};
@@ -77,7 +78,7 @@ impl Checkpoint {
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
             budget: Arc::new(Budgets::new(&BudgetConfig::default())),
-            breakers: Breakers::new(&config.breaker, Arc::clone(&metrics)),
+            breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
             replies: Replies::new(&config.session),
             settlement: Settlement { metrics, audit },

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::schema::{InputSchema, OutputSchema};
 use crate::budget::{Charge, Hold};
@@ -146,17 +145,8 @@ impl Tool {
             memory_limit_bytes: self.memory_limit_bytes(),
             max_output_bytes: self.max_output_bytes(),
         };
-        let mut execution = self.executor.execute(attempt, permit.arguments());
-        let mut end = deadline.0;
-        loop {
-            match tokio::time::timeout_at(end, &mut execution).await {
-                Ok(result) => return result,
-                Err(_) => match later_end(call, deadline, end) {
-                    Some(later) => end = later,
-                    None => return Err(self.timed_out()),
-                },
-            }
-        }
+        let execution = self.executor.execute(attempt, permit.arguments());
+        call.within(deadline, execution).await.unwrap_or_else(|| Err(self.timed_out()))
     }
 
     /// Checks the output, renders and bounds its text, and turns the hold into a charge.
@@ -273,15 +263,6 @@ struct Fitted {
     metadata: Map<String, Value>,
     mcp: Option<Box<McpResult>>,
     misfits: Vec<Detail>,
-}
-
-/// While the client is thinking about a question, the tool's time stands still.
-fn later_end(call: &CallContext, deadline: Deadline, end: Instant) -> Option<Instant> {
-    /// A question that is still open is looked at again after this long at least.
-    const LOOK_AGAIN: Duration = Duration::from_millis(100);
-    let asking = call.peer.as_ref()?.time_asking();
-    let later = deadline.0 + asking;
-    (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
 }
 
 /// Bytes of text that count as one token, unless the tool reports its own count.

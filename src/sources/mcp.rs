@@ -16,6 +16,7 @@ mod listing;
 mod names;
 mod output;
 mod pipes;
+mod probe;
 mod registration;
 mod server;
 mod servers;
@@ -25,11 +26,18 @@ mod subscriptions;
 
 use std::time::Duration;
 
+use crate::call::Upstream;
+
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};
-pub use self::servers::{McpServers, ServerFault};
+pub use self::servers::{McpServers, Retired, ServerFault};
 
 /// How long a token server may take.
 const TOKEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What the breaker of a server guards.
+pub fn upstream(server: &str) -> Upstream {
+    Upstream(catalogue::source(server).into())
+}
 
 /// Something that clients may want to hear of.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -124,7 +124,7 @@ impl Serving {
         Self::start_with(directory, &[])
     }
 
-    fn start_with(directory: &TempDir, options: &[&str]) -> Self {
+    pub(crate) fn start_with(directory: &TempDir, options: &[&str]) -> Self {
         let mut child = sekisho(directory)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .args(options)

@@ -25,6 +25,8 @@ struct Seen {
     spent: BTreeSet<String>,
     tokens: usize,
     asks_for_token: bool,
+    /// Requests that are still refused with 401, whoever asks.
+    refusals: usize,
 }
 
 type Shared = Arc<Mutex<Seen>>;
@@ -77,6 +79,10 @@ async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Js
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let bearer = header("authorization").replace("Bearer ", "");
     if seen.asks_for_token && (bearer.is_empty() || seen.spent.contains(&bearer)) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    if seen.refusals > 0 {
+        seen.refusals -= 1;
         return StatusCode::UNAUTHORIZED.into_response();
     }
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
@@ -161,14 +167,37 @@ async fn a_token_is_fetched_once_and_anew_when_it_is_refused() {
     app.stop().await;
 }
 
+#[tokio::test]
+async fn a_server_that_refuses_at_first_is_tried_again() {
+    let upstream = Upstream::start().await;
+    upstream.seen.lock().unwrap().refusals = 2;
+    let app = started(&upstream.yaml("")).await;
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:far"].as_str().unwrap().contains("401"), "{ready}");
+    let fine = async {
+        while app.call("far__whoami", json!({})).await.1["success"] != true {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), fine).await.expect("it is connected");
+    // In the midst of things it is a refusal of that call, as any 4xx.
+    upstream.seen.lock().unwrap().refusals = 1;
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!(code(&reply), "tool_error", "{reply}");
+    assert!(reply["error"].as_str().unwrap().contains("401"), "{reply}");
+    let (_, reply) = app.call("far__whoami", json!({})).await;
+    assert_eq!(reply["success"], true, "{reply}");
+    app.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_who_are_told_apart_share_no_session() {
     let upstream = Upstream::start().await;
     let app = Arc::new(started(&upstream.yaml("headers_template: {X-User: '$${user}'}")).await);
     let call = async |user: &str| {
         let context = json!({"tool_parameters": {"tokens": {"user": user}}});
-        let body = json!({"arguments": {}, "session_context": context});
-        answer(app.post("/tools/far__whoami/execute").json(&body)).await.1
+        let body = json!({"tool_name": "far__whoami", "parameters": {}, "session_context": context});
+        answer(app.post("/tools/execute").json(&body)).await.1
     };
     for _ in 0..3 {
         let (one, other) = tokio::join!(call("ada"), call("bob"));

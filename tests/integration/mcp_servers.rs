@@ -16,12 +16,12 @@ async fn app_with(servers: &[(&str, String)]) -> TestApp {
     app
 }
 
-fn yaml(servers: &[(&str, String)]) -> String {
+pub(crate) fn yaml(servers: &[(&str, String)]) -> String {
     let lines: Vec<_> = servers.iter().map(|(name, settings)| format!("    {name}: {settings}\n")).collect();
     format!("mcp:\n  servers:\n{}", lines.concat())
 }
 
-async fn ready(app: &TestApp) {
+pub(crate) async fn ready(app: &TestApp) {
     tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
     app.gateway.offer_mcp_tools().await;
 }
@@ -163,8 +163,10 @@ async fn a_server_that_is_down_keeps_its_tools_listed_with_the_reason() {
     let why = tokio::time::timeout(Duration::from_secs(10), degraded).await.expect("it is down");
     assert!(why.contains("signal: 9"), "{why}");
     assert_eq!(names(&app).await, before);
-    let (_, reply) = app.call("moody__echo", json!({})).await;
-    assert_eq!(code(&reply), "upstream_error", "{reply}");
+    let (status, reply) = app.call("moody__echo", json!({})).await;
+    assert_eq!((status, code(&reply)), (StatusCode::SERVICE_UNAVAILABLE, "circuit_open"), "{reply}");
+    assert!(reply["error_info"]["retry_after_ms"].as_u64().unwrap() >= 1_000, "{reply}");
+    // However many calls were refused, the first one after its return is let through.
     tokio::time::timeout(Duration::from_secs(10), pid(&app)).await.expect("it is connected again");
     app.stop().await;
 }
@@ -185,6 +187,47 @@ async fn no_program_is_left_behind_after_many_crashes_and_restarts() {
     }
     app.stop().await;
     assert_eq!(running(MOOD), 0, "programs outlive the gateway");
+}
+
+#[tokio::test]
+async fn a_program_that_passes_over_the_newer_handshake_is_soon_asked_the_older_way() {
+    let began = Instant::now();
+    let app = app_with(&[("deaf", server("deaf", ""))]).await;
+    assert!(began.elapsed() < Duration::from_secs(8), "it took {:?}", began.elapsed());
+    let (_, reply) = app.call("deaf__echo", json!({})).await;
+    assert_eq!(reply["success"], true, "{reply}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_that_was_lost_is_made_again_only_where_a_trusted_server_says_that_does_no_harm() {
+    let directory = TempDir::new().unwrap();
+    let mood = |name: &str| format!("stumbles-{}", directory.path().join(name).display());
+    let servers = [("trusted", server(&mood("a"), "trusted: true")), ("stranger", server(&mood("b"), ""))];
+    let app = app_with(&servers).await;
+    let (_, reply) = app.call("trusted__echo", json!({"n": 1})).await;
+    assert_eq!((&reply["success"], &reply["receipt"]["attempts"]), (&json!(true), &json!(2)), "{reply}");
+    let (_, reply) = app.call("stranger__echo", json!({})).await;
+    assert_eq!((code(&reply), &reply["receipt"]["attempts"]), ("upstream_error", &json!(1)), "{reply}");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_may_have_a_breaker_of_its_own() {
+    let own = "timeout_seconds: 1, breaker: {consecutive_failures: 2, recovery_seconds: 7}";
+    let app = app_with(&[("own", server("silent", own)), ("other", server("silent", "timeout_seconds: 1"))]).await;
+    for name in ["own__echo", "other__echo"] {
+        for _ in 0..2 {
+            let (_, reply) = app.call(name, json!({})).await;
+            assert_eq!(code(&reply), "timeout", "{reply}");
+        }
+    }
+    let (_, reply) = app.call("own__echo", json!({})).await;
+    assert_eq!(code(&reply), "circuit_open", "{reply}");
+    assert!(reply["error_info"]["retry_after_ms"].as_u64().unwrap() <= 7_000, "{reply}");
+    let (_, reply) = app.call("other__echo", json!({})).await;
+    assert_eq!(code(&reply), "timeout", "{reply}");
+    app.stop().await;
 }
 
 #[tokio::test]

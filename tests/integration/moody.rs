@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The entry of such a server for the configuration, in one line of YAML.
+/// The entry of such a server in an `mcpServers` file.
+pub(crate) fn entry(mood: &str) -> Value {
+    json!({
+        "command": std::env::current_exe().unwrap(),
+        "args": ["moody::speak_mcp", "--exact", "--ignored", "--nocapture", "-q", "--test-threads=2"],
+        "env": {"MOOD": mood},
+    })
+}
+
+/// The same for the configuration, in one line of YAML, with `more` settings.
 pub(crate) fn server(mood: &str, more: &str) -> String {
-    let program = std::env::current_exe().unwrap();
-    format!(
-        "{{command: '{}', args: [moody::speak_mcp, --exact, --ignored, --nocapture, -q, --test-threads=2], \
-         env: {{MOOD: {mood}}}, {more}}}",
-        program.display()
-    )
+    let entry = entry(mood).to_string();
+    format!("{}, {more}}}", entry.strip_suffix('}').unwrap())
 }
 
 /// Programs with this mood that run now. Moods that are counted are each one test's own.
@@ -28,7 +33,8 @@ pub(crate) fn running(mood: &str) -> usize {
 #[ignore = "no test: what the tests of MCP servers start as a program"]
 fn speak_mcp() {
     let Ok(mood) = std::env::var("MOOD") else { return };
-    let mut server = Moody { mood: mood.split('-').next().unwrap().to_owned(), lists: 0 };
+    let (mood, place) = mood.split_once('-').unwrap_or((&mood, ""));
+    let mut server = Moody { mood: mood.to_owned(), place: place.to_owned(), lists: 0 };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
@@ -39,6 +45,8 @@ fn speak_mcp() {
 
 struct Moody {
     mood: String,
+    /// What follows the mood, after a dash.
+    place: String,
     lists: usize,
 }
 
@@ -47,6 +55,7 @@ impl Moody {
         let Some(id) = message.get("id") else { return };
         let mood = self.mood.as_str();
         match message["method"].as_str().unwrap_or_default() {
+            "server/discover" if mood == "deaf" => {}
             "initialize" | "server/discover" if mood == "mute" => {}
             _ if mood == "garbage" => say_line("Welcome! I do not speak JSON."),
             "initialize" => answer(id, &initialized()),
@@ -78,8 +87,12 @@ impl Moody {
     }
 
     fn tools(&self) -> Vec<Value> {
-        let named =
-            |name: &str| json!({"name": name, "description": "Says it again.", "inputSchema": {"type": "object"}});
+        let named = |name: &str| {
+            json!({
+                "name": name, "description": "Says it again.", "inputSchema": {"type": "object"},
+                "annotations": {"idempotentHint": true},
+            })
+        };
         match self.mood.as_str() {
             "thousands" => (0..10_000).map(|n| named(&format!("tool_{n}"))).collect(),
             "changes" => vec![named(&format!("tool_{}", self.lists))],
@@ -101,6 +114,8 @@ impl Moody {
         };
         match self.mood.as_str() {
             "dies" => std::process::exit(3),
+            // Only where it has not done so before.
+            "stumbles" if fs::File::create_new(&self.place).is_ok() => std::process::exit(3),
             "silent" => {}
             "twice" => {
                 answer(id, &result);

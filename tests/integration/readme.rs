@@ -148,6 +148,10 @@ fn with_key(key: &str, value: &str) -> Option<Config> {
     Config::load(Some(&file), &Environment::default()).ok()
 }
 
+/// A file of MCP servers, as a variable names it and as the configuration does.
+const SERVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/mcp/servers.json");
+const SERVERS_KEY: &str = concat!("['", env!("CARGO_MANIFEST_DIR"), "/tests/mcp/servers.json']");
+
 #[test]
 fn every_environment_variable_sets_the_key_beside_it() {
     let values = [
@@ -157,6 +161,8 @@ fn every_environment_variable_sets_the_key_beside_it() {
         ("127.0.0.1:7", "'127.0.0.1:7'"),
         ("a.example", "[a.example]"),
         ("off", "false"),
+        ("never", "never"),
+        (SERVERS, SERVERS_KEY),
     ];
     let mut compared = 0;
     for row in rows(section("Configuration")) {

@@ -19,7 +19,7 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>) -> Result<
     let transport =
         AsyncRwTransport::new_server(tokio::io::stdin(), tokio::io::stdout()).with_max_line_length(longest_line);
     let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)));
-    let running = match serve_server(face, transport).await {
+    let running = match Box::pin(serve_server(face, transport)).await {
         Ok(running) => running,
         // It left before it said anything: that is its right.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),

@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn what_is_not_asked_for_or_has_no_name_is_not_offered() {
         let settings = McpServerSettings {
-            include: vec!["get_*".into()],
+            include: vec!["get*".into()],
             exclude: vec!["*secret*".into()],
             ..McpServerSettings::default()
         };

@@ -156,3 +156,57 @@ async fn read_line(log: &mut BufReader<impl AsyncRead + Unpin>, line: &mut Vec<u
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use futures_util::stream::{self, StreamExt};
+    use rustix::process::kill_process;
+
+    use super::*;
+    use crate::config::Secret;
+
+    /// Processes that run with this in their environment.
+    fn running(mark: &str) -> usize {
+        let has_mark = |environment: Vec<u8>| environment.windows(mark.len()).any(|found| found == mark.as_bytes());
+        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        processes.filter(|process| fs::read(process.path().join("environ")).is_ok_and(has_mark)).count()
+    }
+
+    #[tokio::test]
+    async fn a_thousand_programs_that_crash_or_are_ended_leave_nothing() {
+        let mark = format!("program-{}", std::process::id());
+        let settings = McpServerSettings {
+            // With a child of its own, which outlives it.
+            args: vec!["-c".into(), "sleep 600 & exec sleep 600".into()],
+            env: BTreeMap::from([("MARK".to_owned(), Secret::new(mark.as_str()))]),
+            ..McpServerSettings::default()
+        };
+        let one = async |n: usize| {
+            let (mut child, input, _output) = start(&"test".into(), "sh", &settings).unwrap();
+            match n % 4 {
+                0 => drop(child),
+                1 => child.end(Duration::from_millis(1)).await,
+                2 => {
+                    let pid = child.group.unwrap();
+                    kill_process(pid, Signal::KILL).unwrap();
+                    assert!(child.exited(Duration::from_secs(60)).await.is_some());
+                    child.end(Duration::ZERO).await;
+                }
+                _ => {
+                    drop(input);
+                    child.end(Duration::from_millis(1)).await;
+                }
+            }
+        };
+        stream::iter(0..1_000).map(one).buffer_unordered(8).for_each(async |()| {}).await;
+        let gone = async {
+            while running(&mark) > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.expect("all of them are gone");
+    }
+}

@@ -21,7 +21,9 @@ use tokio_util::sync::CancellationToken;
 use super::child;
 use super::handler::{Handler, News};
 use super::http::{HttpAccess, HttpClient};
+use super::listing::Listing;
 use super::pipes::{Ending, Pipes};
+use super::probe::Probe;
 use super::session::{InFlight, Session};
 use super::sse::EventStream;
 use crate::config::{McpServerSettings, McpTransport};
@@ -53,9 +55,16 @@ pub(super) struct Connector {
     pub(super) speaks_sse: OnceLock<()>,
 }
 
-/// Which handshake a server understands. Asking costs a legacy server's patience, so it is asked once.
+/// How long a program may pass over the newer handshake before the older one is tried. One that has failed gets
+/// twice the time, up to eight times: it may only start slowly.
+const DISCOVER_WITHIN: Duration = Duration::from_secs(2);
+
+/// Which handshake a server understands. Asking costs time where a legacy server is silent, so it is asked once.
 #[derive(Debug, Default)]
-pub(super) struct Era(AtomicU8);
+pub(super) struct Era {
+    known: AtomicU8,
+    failures: AtomicU8,
+}
 
 impl Era {
     const LEGACY: u8 = 1;
@@ -63,7 +72,7 @@ impl Era {
 
     fn modes(&self) -> Vec<ClientLifecycleMode> {
         let discover = || vec![ProtocolVersion::LATEST];
-        match self.0.load(Ordering::Relaxed) {
+        match self.known.load(Ordering::Relaxed) {
             Self::LEGACY => vec![ClientLifecycleMode::Initialize],
             Self::MODERN => vec![ClientLifecycleMode::Discover { preferred_versions: discover() }],
             _ => vec![
@@ -78,12 +87,21 @@ impl Era {
     }
 
     fn remember(&self, modern: bool) {
-        self.0.store(if modern { Self::MODERN } else { Self::LEGACY }, Ordering::Relaxed);
+        self.known.store(if modern { Self::MODERN } else { Self::LEGACY }, Ordering::Relaxed);
+        self.failures.store(0, Ordering::Relaxed);
     }
 
     /// The server may have been replaced by one of another revision.
     fn forget(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.known.store(0, Ordering::Relaxed);
+        let failures = self.failures.load(Ordering::Relaxed);
+        self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// How long an answer to the newer handshake is waited for; `None` where it is known to come.
+    fn patience(&self) -> Option<Duration> {
+        let doubled = 1 << self.failures.load(Ordering::Relaxed).min(3);
+        (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_WITHIN * doubled)
     }
 }
 
@@ -107,6 +125,17 @@ impl Connector {
         }
     }
 
+    /// Asks for everything the server says it has.
+    ///
+    /// # Errors
+    /// As [`Listing::of`], or that it took too long.
+    pub(super) async fn list(&self, session: &Session, most_tools: usize) -> Result<Listing, String> {
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
+        let listing = tokio::time::timeout(within, Listing::of(session, most_tools)).await;
+        let seconds = within.as_secs();
+        listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"))?
+    }
+
     async fn try_each(&self, more: &HeaderMap) -> Result<Session, String> {
         let _place = self.connecting.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
         let mut reason = String::new();
@@ -127,9 +156,9 @@ impl Connector {
         match &self.reach {
             Reach::Program(program) => {
                 let ending = Ending::default();
-                let (child, input, output) =
-                    child::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
-                let pipes = Pipes::new(child, input, output, self.settings.max_message_bytes, ending.clone());
+                let started = child::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
+                let probe = Probe::new(self.era.patience());
+                let pipes = Pipes::new(started, self.settings.max_message_bytes, probe, ending.clone());
                 self.shake_hands(pipes, mode, ending).await
             }
             Reach::Http(access) => {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::catalogue::source;
 use super::output;
 use super::server::Server;
 use crate::call::{Arguments, ToolOutput, Upstream};
@@ -24,7 +23,7 @@ impl Executor for ServerTool {
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        Some(Upstream(source(self.server.name()).into()))
+        Some(super::upstream(self.server.name()))
     }
 }
 

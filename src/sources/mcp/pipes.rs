@@ -13,6 +13,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
+use super::probe::Probe;
 use crate::error::{Blame, CallError, ErrorCode};
 
 /// A program that does not read its input for so long is not going to.
@@ -52,6 +53,7 @@ pub(super) struct Pipes {
     most: usize,
     stray: u32,
     stuck: CancellationToken,
+    probe: Probe,
     /// How long it may take to end by itself.
     patience: Duration,
     ending: Ending,
@@ -65,9 +67,15 @@ impl fmt::Debug for Pipes {
 
 impl Pipes {
     /// `most`: bytes of one message.
-    pub(super) fn new(child: Child, input: ChildStdin, output: ChildStdout, most: usize, ending: Ending) -> Self {
+    pub(super) fn new(
+        (child, input, output): (Child, ChildStdin, ChildStdout),
+        most: usize,
+        probe: Probe,
+        ending: Ending,
+    ) -> Self {
         Self {
             child,
+            probe,
             input: Arc::new(tokio::sync::Mutex::new(Some(input))),
             output: BufReader::with_capacity(64 << 10, output),
             line: Vec::new(),
@@ -84,7 +92,10 @@ impl Pipes {
     async fn next(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             if let Some(message) = self.batch.pop_front() {
-                return Some(message);
+                if self.probe.passes(&message) {
+                    return Some(message);
+                }
+                continue;
             }
             let piece = match self.output.fill_buf().await {
                 Ok([]) => {
@@ -142,6 +153,7 @@ impl Transport<RoleClient> for Pipes {
         &mut self,
         message: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        self.probe.sends(&message);
         let (input, stuck, ending) = (Arc::clone(&self.input), self.stuck.clone(), self.ending.clone());
         async move {
             let mut line = serde_json::to_vec(&message).map_err(CallError::internal)?;
@@ -165,8 +177,10 @@ impl Transport<RoleClient> for Pipes {
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         let stuck = self.stuck.clone();
+        let silence = self.probe.silence();
         tokio::select! {
             message = self.next() => message,
+            () = silence => self.probe.give_up(),
             () = stuck.cancelled() => None,
         }
     }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(5);
 /// How long a connection may take to close, its program to end.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(6);
 
+/// What is said of a server that is no longer configured.
+const REMOVED: &str = "it was removed";
+
 /// Connections of single callers that one server has at once, and how long an unused one is kept.
 const MOST_CALLERS: usize = 256;
 const CALLER_IDLE: Duration = Duration::from_secs(600);
@@ -69,8 +73,8 @@ pub(super) struct Surroundings {
 pub(super) enum State {
     Connecting,
     Connected(Arc<Session>),
-    /// Why, and since when.
-    Down(Arc<str>),
+    /// Why, and when it is tried again.
+    Down(Arc<str>, Instant),
 }
 
 pub(super) struct Server {
@@ -89,6 +93,8 @@ pub(super) struct Server {
     pub(super) subscriptions: Subscriptions,
     /// A call had no answer in time.
     doubted: Notify,
+    /// Another server has its name now, and speaks for it.
+    succeeded: AtomicBool,
     pub(super) stop: CancellationToken,
 }
 
@@ -125,6 +131,7 @@ impl Server {
             callers: Mutex::default(),
             subscriptions: Subscriptions::default(),
             doubted: Notify::new(),
+            succeeded: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });
         server.offer_what_is_listed();
@@ -158,10 +165,15 @@ impl Server {
         self.catalogue.load().resources.iter().any(|resource| resource["uri"] == uri)
     }
 
+    /// Takes note that it is no longer configured, and whether another takes its place.
+    pub(super) fn gives_way(&self, succeeded: bool) {
+        self.succeeded.store(succeeded, Ordering::Relaxed);
+    }
+
     /// Why it cannot be used right now.
     pub(super) fn down(&self) -> Option<Arc<str>> {
         match &*self.state.borrow() {
-            State::Down(reason) => Some(Arc::clone(reason)),
+            State::Down(reason, _) => Some(Arc::clone(reason)),
             _ => None,
         }
     }
@@ -175,13 +187,15 @@ impl Server {
     /// The connection for a call: the shared one, or the caller's own where the server is told who calls.
     ///
     /// # Errors
-    /// `upstream_error` when the server is down, `timeout` when it is not there in time.
+    /// `circuit_open` when the server is down, `warming_up` when it is not there in time. Neither is an outcome for
+    /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when the
+    /// caller's own connection cannot be made.
     pub(super) async fn session(&self, call: &CallContext, deadline: Deadline) -> Result<Arc<Session>, CallError> {
         let session =
             async { if self.templates.is_empty() { self.shared().await } else { self.of_caller(call).await } };
         tokio::time::timeout_at(deadline.0, session).await.unwrap_or_else(|_| {
             let problem = format!("the MCP server {} is not connected yet", self.name());
-            Err(CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network))
+            Err(CallError::new(ErrorCode::WarmingUp, problem).retry_after(FIRST_WAIT))
         })
     }
 
@@ -195,11 +209,11 @@ impl Server {
         loop {
             match &*state.borrow_and_update() {
                 State::Connected(session) if !session.ended.is_cancelled() => return Ok(Arc::clone(session)),
-                State::Down(reason) => return Err(self.unavailable(reason)),
+                State::Down(reason, until) => return Err(self.left_alone(reason, *until)),
                 _ => {}
             }
             if state.changed().await.is_err() {
-                return Err(self.unavailable("it was removed"));
+                return Err(self.left_alone(REMOVED, Instant::now()));
             }
         }
     }
@@ -214,7 +228,7 @@ impl Server {
         let session = cell
             .get_or_try_init(async || {
                 let session = self.connector.connect(&headers).await;
-                session.map(Arc::new).map_err(|reason| self.unavailable(&reason))
+                session.map(Arc::new).map_err(|reason| self.unreachable(&reason))
             })
             .await?;
         Ok(Arc::clone(session))
@@ -247,9 +261,15 @@ impl Server {
         self.callers().retain(|_, known| !known.is_spent());
     }
 
-    fn unavailable(&self, reason: &str) -> CallError {
+    fn unreachable(&self, reason: &str) -> CallError {
         let problem = format!("the MCP server {} cannot be used now: {reason}", self.name());
         CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
+    }
+
+    fn left_alone(&self, reason: &str, until: Instant) -> CallError {
+        let wait = until.saturating_duration_since(Instant::now()).max(FIRST_WAIT);
+        let problem = format!("the MCP server {} is down and left alone for now: {reason}", self.name());
+        CallError::new(ErrorCode::CircuitOpen, problem).retry_after(wait)
     }
 
     /// Keeps the server connected until it is told to stop.
@@ -263,12 +283,12 @@ impl Server {
             if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
                 // Calls wait for the new connection instead of failing.
                 self.state.send_replace(State::Connecting);
-                self.surroundings.metrics.mcp_server(self.name(), false);
+                self.tell(|told, _| told.metrics.mcp_server(self.name(), false));
                 tracing::warn!(server = self.name(), reason, "an MCP server was lost and is connected anew");
                 continue;
             }
-            self.went_down(&reason);
             let wait = wait_after(failures);
+            self.went_down(&reason, wait);
             if self.stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
                 break;
             }
@@ -324,11 +344,7 @@ impl Server {
     }
 
     async fn list_in_time(self: &Arc<Self>, session: &Session) -> Result<(), String> {
-        let within = Duration::from_secs(self.settings().connect_timeout_seconds.into());
-        let listing = tokio::time::timeout(within, Listing::of(session, self.most_tools)).await;
-        let seconds = within.as_secs();
-        let listing = listing
-            .map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"))??;
+        let listing = self.connector.list(session, self.most_tools).await?;
         let before = self.listing.load();
         if **before != listing {
             let told = [
@@ -366,25 +382,38 @@ impl Server {
     fn came_up(&self, session: &Session) {
         let version = session.info.protocol_version.as_str();
         tracing::info!(server = self.name(), version, "an MCP server is connected");
-        self.surroundings.readiness.restore(&source(self.name()));
-        self.surroundings.metrics.mcp_server(self.name(), true);
+        self.tell(|told, source| {
+            told.readiness.restore(source);
+            told.metrics.mcp_server(self.name(), true);
+        });
         self.settled.send_replace(true);
     }
 
-    fn went_down(&self, reason: &str) {
-        self.state.send_replace(State::Down(reason.into()));
-        self.surroundings.readiness.degrade(&source(self.name()), reason);
-        self.surroundings.metrics.mcp_server(self.name(), false);
+    fn went_down(&self, reason: &str, wait: Duration) {
+        self.state.send_replace(State::Down(reason.into(), Instant::now() + wait));
+        self.tell(|told, source| {
+            told.readiness.degrade(source, reason);
+            told.metrics.mcp_server(self.name(), false);
+        });
         self.settled.send_replace(true);
+    }
+
+    /// Tells the rest of the service how it is, unless another server has the name by now.
+    fn tell(&self, how: impl FnOnce(&Surroundings, &str)) {
+        if !self.succeeded.load(Ordering::Relaxed) {
+            how(&self.surroundings, &source(self.name()));
+        }
     }
 
     async fn leave(&self) {
-        let before = self.state.send_replace(State::Down("it was removed".into()));
+        let before = self.state.send_replace(State::Down(REMOVED.into(), Instant::now()));
         self.callers().clear();
         // Its tools hold on to it.
         self.catalogue.store(Arc::default());
-        self.surroundings.readiness.restore(&source(self.name()));
-        self.surroundings.metrics.forget_mcp_server(self.name());
+        self.tell(|told, source| {
+            told.readiness.restore(source);
+            told.metrics.forget_mcp_server(self.name());
+        });
         self.settled.send_replace(true);
         if let State::Connected(session) = before {
             let ended = session.ended.clone();
@@ -406,9 +435,9 @@ impl Server {
     ) -> Result<Value, super::ServerFault> {
         let deadline = call.deadline(Duration::from_secs(self.settings().timeout_seconds.into()));
         let session = self.session(call, deadline).await?;
-        let answer = tokio::time::timeout_at(deadline.0, session.ask_for(call, method, params)).await;
+        let answer = call.within(deadline, session.ask_for(call, method, params)).await;
         answer
-            .map_err(|_| {
+            .ok_or_else(|| {
                 self.doubted.notify_one();
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)

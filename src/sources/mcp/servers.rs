@@ -47,6 +47,8 @@ pub struct McpServers {
     changes: broadcast::Sender<Change>,
     tools_changed: Arc<Notify>,
     running: ArcSwap<BTreeMap<String, Arc<Server>>>,
+    /// Replaced and removed ones whose tools are still on offer.
+    retiring: Mutex<Vec<Arc<Server>>>,
     /// Servers that cannot be set up, and why.
     unusable: ArcSwap<BTreeMap<String, String>>,
     /// Added at run time; the configuration's come before them.
@@ -54,6 +56,17 @@ pub struct McpServers {
     /// Single tools that were added, by their names.
     functions: ArcSwap<BTreeMap<String, ToolDefinition>>,
     tasks: TaskTracker,
+}
+
+/// Servers that end when this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct Retired(Vec<Arc<Server>>);
+
+impl Drop for Retired {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|server| server.stop.cancel());
+    }
 }
 
 /// Why a server does not give what was asked for.
@@ -97,6 +110,7 @@ impl McpServers {
             changes,
             tools_changed,
             running: ArcSwap::default(),
+            retiring: Mutex::default(),
             unusable: ArcSwap::default(),
             added: Mutex::default(),
             functions: ArcSwap::default(),
@@ -105,7 +119,8 @@ impl McpServers {
     }
 
     /// Takes over which servers there are. One whose settings are the same goes on undisturbed; one whose
-    /// settings changed keeps its tools on offer until it is connected anew. Nothing is waited for.
+    /// settings changed keeps its tools on offer until it is connected anew. Nothing is waited for. Those that are
+    /// no more serve calls until they [`retire`](Self::retire).
     pub fn configure(&self, config: &Config) {
         let before = self.running.load_full();
         let unusable_before = self.unusable.load_full();
@@ -131,7 +146,7 @@ impl McpServers {
             }
         }
         let mut functions = BTreeMap::new();
-        for (name, registered) in self.added().iter() {
+        for (name, registered) in self.additions().iter() {
             let Registered::Function(function) = registered else { continue };
             match self.function(function, config) {
                 Ok(definition) => _ = functions.insert(name.clone(), definition),
@@ -139,10 +154,9 @@ impl McpServers {
             }
         }
         self.functions.store(Arc::new(functions));
-        for (name, server) in before.iter() {
-            if !running.get(name).is_some_and(|kept| Arc::ptr_eq(kept, server)) {
-                server.stop.cancel();
-            }
+        for (name, server) in before.iter().filter(|(name, server)| is_new(&running, name, server)) {
+            server.gives_way(running.contains_key(name));
+            self.retiring().push(Arc::clone(server));
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
             self.surroundings.readiness.restore(&source(name));
@@ -159,37 +173,47 @@ impl McpServers {
         self.tools_changed.notify_one();
     }
 
-    /// Adds a server that the configuration does not know; [`configure`](Self::configure) takes it over.
+    /// The servers that are no more; to be dropped once their tools are off the registry.
+    pub fn retire(&self) -> Retired {
+        Retired(std::mem::take(&mut *self.retiring()))
+    }
+
+    /// Adds a server that the configuration does not know, in the place of one added before under the same name;
+    /// [`configure`](Self::configure) takes it over.
     pub fn add(&self, name: &str, registered: Registered) {
-        self.added().insert(name.to_owned(), registered);
+        self.additions().insert(name.to_owned(), registered);
     }
 
-    /// As [`add`](Self::add); gives what it replaces.
-    pub fn add_instead(&self, name: &str, registered: Registered) -> Option<Registered> {
-        self.added().insert(name.to_owned(), registered)
-    }
-
-    /// Takes an addition back.
-    pub fn put_back(&self, name: &str, before: Option<Registered>) {
-        let mut added = self.added();
-        match before {
-            Some(before) => added.insert(name.to_owned(), before),
-            None => added.remove(name),
-        };
+    pub fn added(&self, name: &str) -> bool {
+        self.additions().contains_key(name)
     }
 
     pub fn added_count(&self) -> usize {
-        self.added().len()
+        self.additions().len()
     }
 
-    /// Waits until the server was connected or has failed once; gives why it cannot be used, if so.
-    pub async fn settled_as(&self, name: &str) -> Option<Arc<str>> {
-        if let Some(problem) = self.unusable.load().get(name) {
-            return Some(problem.as_str().into());
+    /// Uses a server once, before it is added: connects, reads its lists, and lets it go.
+    ///
+    /// # Errors
+    /// Why it cannot be used.
+    pub async fn try_out(&self, name: &str, registered: &Registered, config: &Config) -> Result<(), String> {
+        let problem = |problem: Unusable| problem.to_string();
+        let settings = match registered {
+            Registered::Function(function) => return self.function(function, config).map(drop).map_err(problem),
+            Registered::Server(settings) => McpServerSettings::clone(settings),
+        };
+        let alone = Arc::new(Semaphore::new(1));
+        let (connector, _) = self.connector(name, settings, config, &alone).map_err(problem)?;
+        let session = connector.connect(&HeaderMap::new()).await?;
+        connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
+    }
+
+    /// Waits until the server was connected or has failed once.
+    pub async fn settled_one(&self, name: &str) {
+        let server = self.running.load().get(name).cloned();
+        if let Some(server) = server {
+            server.settle().await;
         }
-        let server = self.running.load().get(name).cloned()?;
-        server.settle().await;
-        server.down()
     }
 
     /// Waits until some server's tools are others than before.
@@ -223,6 +247,7 @@ impl McpServers {
         for server in self.running.swap(Arc::default()).values() {
             server.stop.cancel();
         }
+        drop(self.retire());
         self.tasks.close();
         self.tasks.wait().await;
     }
@@ -388,7 +413,7 @@ impl McpServers {
 
     fn wanted(&self, config: &McpConfig) -> BTreeMap<String, McpServerSettings> {
         let mut wanted: BTreeMap<_, _> = self
-            .added()
+            .additions()
             .iter()
             .filter_map(|(name, registered)| match registered {
                 Registered::Server(settings) => Some((name.clone(), McpServerSettings::clone(settings))),
@@ -406,8 +431,12 @@ impl McpServers {
         wanted
     }
 
-    fn added(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
+    fn additions(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
         self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn retiring(&self) -> MutexGuard<'_, Vec<Arc<Server>>> {
+        self.retiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn function(&self, function: &Function, config: &Config) -> Result<ToolDefinition, Unusable> {

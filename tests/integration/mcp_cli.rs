@@ -1,0 +1,89 @@
+//! Lists of MCP servers from the terminal: `sekisho mcp add|list|remove|import`, and serving one without any YAML.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::cli::{Serving, sekisho, text};
+use crate::moody::entry;
+
+fn file(directory: &TempDir, name: &str) -> String {
+    directory.path().join(name).display().to_string()
+}
+
+fn read(file: &str) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+#[test]
+fn a_list_of_servers_is_kept_from_the_terminal() {
+    let directory = TempDir::new().unwrap();
+    let list = file(&directory, "mcp.json");
+    let run = |arguments: &[&str]| {
+        let (before, after) =
+            arguments.split_at(arguments.iter().position(|it| *it == "--").unwrap_or(arguments.len()));
+        let output = sekisho(&directory).arg("mcp").args(before).args(["--file", &list]).args(after).output().unwrap();
+        (output.status.success(), text(&output))
+    };
+    assert!(run(&["add", "time", "--env", "TZ=UTC", "--", "uvx", "mcp-server-time"]).0);
+    assert!(run(&["add", "docs", "--url", "https://mcp.example.com/mcp", "--header", "X-Key: ${DOCS_KEY}"]).0);
+    let expected = json!({"mcpServers": {
+        "time": {"command": "uvx", "args": ["mcp-server-time"], "env": {"TZ": "UTC"}},
+        "docs": {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "${DOCS_KEY}"}},
+    }});
+    assert_eq!(read(&list), expected);
+    let (done, told) = run(&["add", "time", "--", "other"]);
+    assert!(!done && told.contains("remove it first"), "{told}");
+    let (_, told) = run(&["list"]);
+    assert!(
+        told.contains("uvx") && told.contains("https://mcp.example.com/mcp") && !told.contains("DOCS_KEY"),
+        "{told}"
+    );
+
+    let others = file(&directory, "others.json");
+    fs::write(
+        &others,
+        json!({"servers": {"docs": {"url": "https://other.example"}, "new": entry("fine")}}).to_string(),
+    )
+    .unwrap();
+    let (done, told) = run(&["import", &others]);
+    assert!(done && told.contains("added 1"), "{told}");
+    assert_eq!(read(&list)["mcpServers"]["docs"], expected["mcpServers"]["docs"], "what is there stays");
+    assert!(run(&["remove", "docs"]).0 && !run(&["remove", "docs"]).0);
+    assert_eq!(read(&list)["mcpServers"].as_object().unwrap().keys().collect::<Vec<_>>(), ["time", "new"]);
+}
+
+/// The names of the tools, once one is among them.
+async fn listed(url: &str, expected: &str) -> Vec<String> {
+    let listed = async {
+        loop {
+            let names: Vec<String> = reqwest::get(format!("{url}/tools/list")).await.unwrap().json().await.unwrap();
+            if names.iter().any(|name| name == expected) {
+                return names;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), listed).await.unwrap_or_else(|_| panic!("{expected} is not listed"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_file_of_another_program_is_served_without_any_yaml() {
+    let directory = TempDir::new().unwrap();
+    let list = file(&directory, "mcp.json");
+    fs::write(
+        &list,
+        json!({"mcpServers": {"moody": entry("fine"), "gone": {"command": "/nowhere/at/all"}}}).to_string(),
+    )
+    .unwrap();
+    let serving = Serving::start_with(&directory, &["--mcp-config", &list]);
+    listed(&serving.url, "moody__echo").await;
+    let call = reqwest::Client::new().post(format!("{}/tools/moody__echo/execute", serving.url));
+    let reply: Value = call.json(&json!({"arguments": {"a": 1}})).send().await.unwrap().json().await.unwrap();
+    assert_eq!(reply["text"], r#"{"a":1}"#, "{reply}");
+    drop(serving);
+    let serving = Serving::start_with(&directory, &["--mcp-config", &list, "--mcp-prefix", "never"]);
+    assert!(!listed(&serving.url, "echo").await.iter().any(|name| name.starts_with("moody__")));
+}
