@@ -2,14 +2,50 @@
 //!
 //! It sees tools only through a [`Toolbox`], in process or over HTTP to another gateway, so that every
 //! tool call of an agent passes the same checkpoint as anybody's.
+//!
+//! As a library:
+//!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use futures_util::StreamExt;
+//! use sekisho::agent::llm::Replay;
+//! use sekisho::agent::toolbox::InProcess;
+//! use sekisho::agent::{Agent, Event, Message, RunInput};
+//! use sekisho::call::Caller;
+//! use sekisho::config::{AgentProfile, Config};
+//! use sekisho::gateway::Gateway;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let state = tempfile::tempdir()?;
+//! # let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
+//! let gateway = Gateway::start(config).await?;
+//! let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
+//! let agent = Agent {
+//!     model: Arc::new(Replay::open(Path::new("config/examples/weather.yaml"))?),
+//!     toolbox: Arc::new(InProcess::new(Arc::clone(&gateway), caller)),
+//!     profile: Arc::new(AgentProfile::default()),
+//! };
+//! let messages = vec![Message::User("Is 21.5 °C warm?".into())];
+//! let events: Vec<Event> = agent.run(RunInput { messages, ..RunInput::default() }).collect().await;
+//! assert!(events.iter().any(|event| matches!(event, Event::ToolResult { result, .. } if result == "70.7")));
+//! gateway.close().await;
+//! # Ok(())
+//! # }
+//! ```
 
+mod books;
 pub mod conversations;
 pub mod desk;
 pub mod event;
 pub mod llm;
 pub mod message;
+pub mod meter;
 pub mod prompts;
 mod run;
+pub mod selection;
 pub mod summary;
 pub mod toolbox;
 pub mod waiting;
@@ -22,6 +58,7 @@ use std::sync::Arc;
 
 use futures_util::stream::Stream;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::config::AgentProfile;
 
@@ -29,6 +66,7 @@ pub use self::desk::{Desk, Errand};
 pub use self::event::{Event, FinishReason, RunUsage};
 pub use self::llm::Model;
 pub use self::message::Message;
+pub use self::meter::Meter;
 pub use self::prompts::{Prompts, UnreadablePrompt};
 pub use self::toolbox::{ToolDescription, Toolbox};
 
@@ -41,7 +79,7 @@ pub struct Agent {
 }
 
 /// What a run begins with.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct RunInput {
     /// The conversation so far: the system prompt first, the user's message last.
     pub messages: Vec<Message>,
@@ -49,6 +87,22 @@ pub struct RunInput {
     pub client_tools: Vec<ToolDescription>,
     /// Ends the run at once, with a `status` event.
     pub abort: CancellationToken,
+    /// Counts what the run uses, and says who pays.
+    pub meter: Arc<Meter>,
+    /// What the run is traced under.
+    pub span: Span,
+}
+
+impl Default for RunInput {
+    fn default() -> Self {
+        Self {
+            messages: Vec::new(),
+            client_tools: Vec::new(),
+            abort: CancellationToken::new(),
+            meter: Arc::default(),
+            span: Span::none(),
+        }
+    }
 }
 
 impl Agent {

@@ -71,6 +71,15 @@ impl Budgets {
         self.reserve_on(today(), call, &asked_by(tool))
     }
 
+    /// Sets aside money alone, for something that is no tool: a model's turn.
+    ///
+    /// # Errors
+    /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
+    pub fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
+        let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
+        self.reserve_on(today(), call, &Asked { tool: what, most })
+    }
+
     /// What [`reserve`](Self::reserve) would find, without setting anything aside.
     ///
     /// # Errors
@@ -120,7 +129,10 @@ fn asked_by(tool: &Tool) -> Asked<'_> {
 }
 
 fn price_of(metadata: &Metadata) -> Decimal {
-    let price = metadata.cost_per_use.max(Decimal::ZERO);
+    rounded(metadata.cost_per_use.max(Decimal::ZERO))
+}
+
+fn rounded(price: Decimal) -> Decimal {
     if price.scale() <= PRICE_DECIMALS {
         return price;
     }

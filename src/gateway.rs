@@ -37,7 +37,7 @@ use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
 use crate::sources::{Offer, Source};
-use crate::store::Store;
+use crate::store::{AgentRun, Store};
 
 pub use self::documents::NotRegistered;
 pub use self::mcp::NotAdded;
@@ -88,6 +88,9 @@ pub struct CannotStart {
     part: &'static str,
     problem: String,
 }
+
+/// How long the store keeps what runs of agents used.
+const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
 
 /// How often what is idle is looked for.
 const HOUSEKEEPING: Duration = Duration::from_secs(60);
@@ -201,6 +204,16 @@ impl Gateway {
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// Keeps what a run used. Waited for where the service stops.
+    pub(crate) fn keep_run(&self, run: AgentRun) {
+        let store = self.store.clone();
+        self.background.spawn(async move {
+            if let Err(error) = store.add_run(&run).await {
+                tracing::warn!(%error, "what a run used is not kept");
+            }
+        });
     }
 
     /// Work that nobody waits for. It is cut off where the service stops.
@@ -331,6 +344,9 @@ impl Gateway {
             if let Err(error) = self.workspaces.remove(&workspace).await {
                 tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");
             }
+        }
+        if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
+            tracing::warn!(%error, "old runs of agents stay in the store");
         }
         // Those of sessions that an earlier process knew.
         let idle = Duration::from_secs(self.config().session.idle_seconds);

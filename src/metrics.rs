@@ -9,16 +9,18 @@ mod sandbox;
 mod tool;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
 
 use self::families::Families;
 use crate::breaker::BreakerState;
 use crate::call::Stage;
 use crate::error::ErrorCode;
-use crate::record::CallRecord;
+use crate::record::{CallRecord, FinishReason, RunUsage};
 
 pub use self::sandbox::{RunEnd, SandboxMetrics};
 pub use self::tool::ToolMetrics;
@@ -126,6 +128,21 @@ impl Metrics {
             self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
         }
         tool.unwrap_or(&self.unknown).record(record);
+    }
+
+    /// Counts a run of an agent that is over.
+    pub fn record_run(&self, agent: &str, reason: FinishReason, used: &RunUsage) {
+        let families = &self.families;
+        families.agent_runs.with_label_values(&[agent, reason.as_str()]).inc();
+        families
+            .agent_duration
+            .with_label_values(&[agent])
+            .observe(Duration::from_millis(used.duration_ms).as_secs_f64());
+        families.agent_cost.with_label_values(&[agent]).observe(used.cost_usd.to_f64().unwrap_or_default());
+        families.agent_tokens.with_label_values(&[agent, "input"]).inc_by(used.prompt_tokens);
+        families.agent_tokens.with_label_values(&[agent, "output"]).inc_by(used.completion_tokens);
+        families.agent_turns.with_label_values(&[agent]).inc_by(used.turns.into());
+        families.agent_tool_calls.with_label_values(&[agent]).inc_by(used.tool_calls.into());
     }
 
     pub fn configuration_reloaded(&self, accepted: bool) {

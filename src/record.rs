@@ -1,4 +1,5 @@
-//! What is known of a call once it has ended. Metrics, log, trace and audit each write it down.
+//! What is known of a call, or of an agent's run, once it has ended. Metrics, log, trace, audit and store each
+//! write it down.
 
 use std::time::Duration;
 
@@ -58,4 +59,50 @@ pub struct CallRecord<'a> {
     pub policy_version: Option<&'a str>,
     /// The output did not fit its schema, which is only reported for this tool.
     pub output_misfit: bool,
+}
+
+/// Why a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// Answered (A14).
+    Stop,
+    /// The model's `max_tokens` cut the answer.
+    Length,
+    /// The provider held back the answer.
+    Refusal,
+    /// The client runs its own tools now.
+    ToolCalls,
+    /// A bound of the profile, told in a `status` before.
+    Limit,
+    Aborted,
+    /// Told in an `error` before.
+    Error,
+}
+
+impl FinishReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Refusal => "refusal",
+            Self::ToolCalls => "tool_calls",
+            Self::Limit => "limit",
+            Self::Aborted => "aborted",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What a run used, over all its turns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RunUsage {
+    pub turns: u32,
+    pub tool_calls: u32,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// The model's price by the profile; tools are charged on their own.
+    #[serde(with = "rust_decimal::serde::float")]
+    pub cost_usd: rust_decimal::Decimal,
+    pub duration_ms: u64,
 }

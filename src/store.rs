@@ -4,6 +4,7 @@
 
 mod collections;
 mod mcp_servers;
+mod runs;
 mod summaries;
 mod usage;
 
@@ -18,6 +19,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
 use thiserror::Error;
 
+pub use self::runs::AgentRun;
 pub use self::usage::{DailyScope, DailyUsage};
 
 /// Cheap to clone; clones share the connections.
@@ -57,7 +59,7 @@ const CONNECTIONS: u32 = 4;
 
 /// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
 /// a step that was ever released is never changed.
-const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA, mcp_servers::SCHEMA];
+const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA, mcp_servers::SCHEMA, runs::SCHEMA];
 
 impl Store {
     /// Opens the file, made together with its folder where missing, and brings its schema up to date.

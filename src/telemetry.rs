@@ -3,6 +3,7 @@
 //! Every ended call is one line (E87) and, with traces on, one span `tool_execution` (E88). Neither holds
 //! arguments or secrets. With traces off the span does not exist: making it costs a few instructions.
 
+mod agent;
 mod json;
 mod otlp;
 mod sink;
@@ -27,11 +28,12 @@ use tracing_subscriber::registry::LookupSpan;
 use self::json::JsonLog;
 use self::sink::{Sink, SinkWriter};
 use crate::audit::shortened;
-use crate::call::{CallContext, TraceParent};
+use crate::call::{CallContext, TraceParent, Via};
 use crate::config::{LogFormat, TelemetryConfig};
 use crate::error::ErrorCode;
 use crate::record::{CallRecord, Status};
 
+pub use self::agent::{complete_model, complete_run, fail_model, model_span, run_span, turn_span};
 pub use self::trace_context::incoming;
 
 /// Sends the last spans and writes the last log lines when dropped.
@@ -114,10 +116,15 @@ pub fn record(span: &Span, record: &CallRecord<'_>) {
 /// The context that a request sent on behalf of the call carries: the span's the code runs in, or without
 /// traces the caller's own, passed on.
 pub fn outgoing(call: &CallContext) -> Option<TraceParent> {
+    current().or_else(|| call.trace.clone())
+}
+
+/// The context of the span that the code runs in, where there is one.
+pub fn current() -> Option<TraceParent> {
     let current = Span::current().context();
     let span = current.span();
     let context = span.span_context();
-    if context.is_valid() { Some(context.into()) } else { call.trace.clone() }
+    context.is_valid().then(|| context.into())
 }
 
 /// Under which name spans are exported.
@@ -131,6 +138,10 @@ fn complete(span: &Span, record: &CallRecord<'_>) {
     span.set_attribute("tool.success", record.status == Status::Success);
     span.set_attribute("tool.cost_usd", record.cost_usd.to_f64().unwrap_or_default());
     span.set_attribute("call.id", record.call.id.to_string());
+    if record.call.via == Via::Agent {
+        span.set_attribute("gen_ai.operation.name", "execute_tool");
+        span.set_attribute("gen_ai.tool.name", tool_name(record).to_owned());
+    }
     if let Some(error) = record.error {
         span.set_attribute("error.type", error.code().as_str());
         span.set_status(SpanStatus::error(error.code().as_str()));

@@ -6,15 +6,20 @@ use std::sync::Arc;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
+use super::books::Books;
 use super::conversations::Conversations;
+use super::meter::{Account, Meter, Metered};
+use super::selection;
 use super::summary::{self, Done};
+use super::toolbox::ToolboxCall;
 use super::waiting::Waiting;
 use super::{
     Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, llm,
     prompts,
 };
-use crate::call::Caller;
+use crate::call::{BudgetScopes, Caller, TraceParent};
 use crate::config::{AgentConfig, AgentProfile};
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -36,6 +41,8 @@ pub struct Desk {
 
 /// What a run is asked, by whom, and what it belongs to.
 pub struct Errand {
+    /// The profile's name, for the books.
+    pub agent: Arc<str>,
     pub profile: Arc<AgentProfile>,
     pub caller: Arc<Caller>,
     pub toolbox: Arc<dyn Toolbox>,
@@ -46,18 +53,37 @@ pub struct Errand {
     pub session: Option<Arc<str>>,
     /// The thread that the model is reminded of and that is summed up anew (A42).
     pub thread: Option<Arc<str>>,
+    /// The budget scopes that pay for the model.
+    pub scopes: BudgetScopes,
+    pub trace: Option<TraceParent>,
     pub abort: CancellationToken,
 }
 
 impl Errand {
     pub fn new(
+        agent: &str,
         profile: Arc<AgentProfile>,
         caller: Arc<Caller>,
         toolbox: Arc<dyn Toolbox>,
         messages: Vec<Message>,
     ) -> Self {
-        let (client_tools, session, thread, abort) = (Vec::new(), None, None, CancellationToken::new());
-        Self { profile, caller, toolbox, messages, client_tools, session, thread, abort }
+        Self {
+            agent: agent.into(),
+            profile,
+            caller,
+            toolbox,
+            messages,
+            client_tools: Vec::new(),
+            session: None,
+            thread: None,
+            scopes: BudgetScopes::default(),
+            trace: None,
+            abort: CancellationToken::new(),
+        }
+    }
+
+    fn meter(&self, gateway: &Gateway) -> Meter {
+        meter_of(gateway, (&self.caller, &self.scopes))
     }
 }
 
@@ -91,13 +117,17 @@ impl Desk {
         let tools = errand.toolbox.list().await.unwrap_or_default();
         let reminder = self.summary_of(gateway, &errand).await;
         let messages = self.conversation(&errand, &tools, reminder.as_deref());
-        let Errand { profile, caller, toolbox, messages: asked, client_tools, session, thread, abort } = errand;
+        let meter = Arc::new(errand.meter(gateway));
+        let mut books = Books::open(gateway, &errand, Arc::clone(&meter));
+        let Errand { profile, caller, toolbox, messages: asked, client_tools, session, thread, scopes, abort, .. } =
+            errand;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
-        let events = agent.run(RunInput { messages, client_tools, abort });
-        let mut outcome =
-            Some(Outcome { gateway: Arc::clone(gateway), profile, caller, asked, session, thread, old: reminder });
+        let events = agent.run(RunInput { messages, client_tools, abort, meter, span: books.span() });
+        let gateway = Arc::clone(gateway);
+        let mut outcome = Some(Outcome { gateway, profile, caller, scopes, asked, session, thread, old: reminder });
         Ok(events.inspect(move |event| {
             let _taken = &slot;
+            books.note(event);
             if let Event::Finished { reason, messages } = event
                 && let Some(outcome) = outcome.take()
             {
@@ -110,21 +140,40 @@ impl Desk {
     pub async fn sum_up(
         &self,
         gateway: &Gateway,
+        payer: (&Arc<Caller>, &BudgetScopes),
         profile: &AgentProfile,
         question: &str,
         calls: &[Done<'_>],
     ) -> Vec<String> {
-        if calls.is_empty() {
-            return Vec::new();
-        }
-        let items = match open(profile, gateway) {
-            Ok(model) => summary::of_calls(&*model, profile, &self.prompts, question, calls).await,
-            Err(_) => return Vec::new(),
-        };
+        let Some(model) = open(profile, gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
+        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
         items.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tool calls of a reply were not summed up");
             Vec::new()
         })
+    }
+
+    /// The calls that a profile's model would make for a task; `None` where there is no model, or it does not say.
+    pub async fn select(
+        &self,
+        gateway: &Gateway,
+        payer: (&Arc<Caller>, &BudgetScopes),
+        profile: &AgentProfile,
+        task: String,
+        tools: Vec<ToolDescription>,
+    ) -> Option<Vec<ToolboxCall>> {
+        let model = open(profile, gateway).ok()?;
+        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        match selection::select(&model, profile, &self.prompts, task, tools).await {
+            Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
+            Err(error) => {
+                tracing::warn!(%error, "tools are selected by search instead");
+                None
+            }
+        }
     }
 
     /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
@@ -172,11 +221,17 @@ fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, Cal
         .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()))
 }
 
+fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {
+    let budgets = Arc::clone(&gateway.pipeline.budget);
+    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
+}
+
 /// What a run leaves behind when it is over.
 struct Outcome {
     gateway: Arc<Gateway>,
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
+    scopes: BudgetScopes,
     asked: Vec<Message>,
     session: Option<Arc<str>>,
     thread: Option<Arc<str>>,
@@ -238,7 +293,9 @@ impl Outcome {
     ) -> Result<(), CallError> {
         let (desk, key) = (&self.gateway.desk, &self.caller.key);
         let model = open(profile, &self.gateway)?;
-        let summary = summary::of_thread(&*model, profile, &desk.prompts, self.old.as_deref(), exchange).await;
+        let (meter, span) = (meter_of(&self.gateway, (&self.caller, &self.scopes)), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let summary = summary::of_thread(&model, profile, &desk.prompts, self.old.as_deref(), exchange).await;
         let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
         if summary.is_empty() {
             return Ok(());

@@ -5,6 +5,8 @@ use serde_json::{Map, Value};
 
 use super::message::Message;
 
+pub use crate::record::{FinishReason, RunUsage};
+
 /// One step of a run, in the order things happen. As JSON: `{"type": "content", …}`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -59,36 +61,4 @@ pub enum Event {
     },
     /// Tokens and money of the whole run; last.
     Usage(RunUsage),
-}
-
-/// Why a run is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    /// Answered (A14).
-    Stop,
-    /// The model's `max_tokens` cut the answer.
-    Length,
-    /// The provider held back the answer.
-    Refusal,
-    /// The client runs its own tools now.
-    ToolCalls,
-    /// A bound of the profile, told in a `status` before.
-    Limit,
-    Aborted,
-    /// Told in an `error` before.
-    Error,
-}
-
-/// What a run used, over all its turns.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct RunUsage {
-    pub turns: u32,
-    pub tool_calls: u32,
-    pub prompt_tokens: u64,
-    pub completion_tokens: u64,
-    /// The model's price by the profile; tools are charged on their own.
-    #[serde(with = "rust_decimal::serde::float")]
-    pub cost_usd: rust_decimal::Decimal,
-    pub duration_ms: u64,
 }

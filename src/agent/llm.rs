@@ -32,10 +32,15 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
         Provider::Anthropic => Protocol::Anthropic,
         Provider::Openai => Protocol::Openai,
+        Provider::Bedrock => Protocol::Bedrock,
     };
     // A server of one's own often asks for no key; the providers do.
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
-    let key = profile.api_key.clone().or(keyless).ok_or(CannotOpen::NoKey { variable: protocol.key_variable() })?;
+    let key = profile
+        .api_key
+        .clone()
+        .or(keyless)
+        .ok_or(CannotOpen::NoKey { variable: protocol.key_variable(), note: protocol.key_note() })?;
     let base_url = profile.base_url.as_ref().map(Url::as_str);
     Ok(Arc::new(Remote::new(outbound.operator_client(), protocol, profile.model(), base_url, key)?))
 }
@@ -45,8 +50,8 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
 pub enum CannotOpen {
     #[error(transparent)]
     Script(#[from] ReplayError),
-    #[error("the profile has no `api_key`; set it, or {variable}, or use a profile of the provider `replay`")]
-    NoKey { variable: &'static str },
+    #[error("the profile has no `api_key`; set it, or {variable}, or use a profile of the provider `replay`{note}")]
+    NoKey { variable: &'static str, note: &'static str },
     #[error(transparent)]
     Client(#[from] ModelError),
 }
@@ -79,6 +84,8 @@ pub enum Purpose {
     CallSummary,
     /// The summary of a thread (A42).
     ConversationSummary,
+    /// The calls that fit a task (`POST /tools/select`).
+    Selection,
 }
 
 /// A piece of a turn.
@@ -86,7 +93,7 @@ pub enum Purpose {
 pub enum ModelChunk {
     Text(String),
     Thinking(String),
-    /// A thinking block that has ended, in the provider's own form, to be sent back as it is.
+    /// Signed or redacted thinking, in the form of the model's own file, to be sent back as it is.
     ThinkingBlock(Value),
     /// A call, joined from its fragments.
     Call(RequestedCall),
@@ -110,6 +117,18 @@ pub enum StopReason {
     Refusal,
 }
 
+impl StopReason {
+    /// As traces tell it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::ToolCalls => "tool_calls",
+            Self::Length => "length",
+            Self::Refusal => "content_filter",
+        }
+    }
+}
+
 /// Tokens of one turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
@@ -125,7 +144,10 @@ pub enum ModelError {
     Overloaded { retry_after: Option<Duration> },
     #[error("the model did not answer in time")]
     Timeout,
-    /// 429, 5xx, a connection that failed or broke off.
+    /// 429 and 503: it says itself when to come back, or does not.
+    #[error("the model's provider asks to wait: HTTP {status}")]
+    Limited { status: u16, retry_after: Option<Duration> },
+    /// Other 5xx, a connection that failed or broke off.
     #[error("the model's provider failed: {0}")]
     Unavailable(String),
     /// The same request would be refused again: a wrong key, an unknown model, a malformed request.
@@ -133,15 +155,33 @@ pub enum ModelError {
     Refused(String),
     #[error("the model's answer cannot be read: {0}")]
     Garbled(String),
+    /// Not asked at all: a budget does not reach for the turn.
+    #[error("{message}")]
+    OverBudget { code: ErrorCode, message: String },
 }
 
 impl ModelError {
+    /// What an HTTP status of the provider means; 529 is Anthropic's "overloaded" (A65).
+    pub(crate) fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
+        match status {
+            529 => Self::Overloaded { retry_after },
+            429 | 503 => Self::Limited { status, retry_after },
+            500.. => Self::Unavailable(format!("HTTP {status}")),
+            401 | 403 => Self::Refused(format!("HTTP {status}; check the profile's api_key")),
+            404 => Self::Refused("HTTP 404; check the profile's model and base_url".into()),
+            _ => Self::Refused(format!("HTTP {status}")),
+        }
+    }
+
     /// As replies and events carry it, from the closed list of error codes.
     pub fn code(&self) -> &'static str {
         let code = match self {
             Self::Overloaded { .. } => ErrorCode::Overloaded,
             Self::Timeout => ErrorCode::Timeout,
-            Self::Unavailable(_) | Self::Refused(_) | Self::Garbled(_) => ErrorCode::UpstreamError,
+            Self::Limited { .. } | Self::Unavailable(_) | Self::Refused(_) | Self::Garbled(_) => {
+                ErrorCode::UpstreamError
+            }
+            Self::OverBudget { code, .. } => *code,
         };
         code.as_str()
     }
@@ -159,6 +199,8 @@ mod tests {
         for (provider, base_url, key, problem) in [
             (Provider::Anthropic, None, None, Some("ANTHROPIC_API_KEY")),
             (Provider::Openai, None, None, Some("OPENAI_API_KEY")),
+            (Provider::Bedrock, None, None, Some("AWS_BEARER_TOKEN_BEDROCK")),
+            (Provider::Bedrock, None, None, Some("access keys")),
             (Provider::Openai, base(), None, None),
             (Provider::Anthropic, None, Some(Secret::new("k")), None),
             (Provider::Replay, None, None, Some("nowhere.yaml: cannot be read")),

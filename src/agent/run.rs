@@ -10,15 +10,18 @@ use std::pin::pin;
 use async_stream::{stream, try_stream};
 use futures_util::stream::{self, Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, Span};
 
 use super::event::{Event, FinishReason};
 use super::llm::patience::{self, Patience};
 use super::llm::{ModelError, StopReason};
 use super::message::RequestedCall;
+use super::meter::Metered;
 use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
 use crate::call::Arguments;
 use crate::config::AgentProfile;
+use crate::telemetry;
 
 use self::progress::Progress;
 
@@ -45,13 +48,13 @@ struct Asked {
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
-        let RunInput { messages, client_tools, abort } = input;
-        let mut progress = Progress::new(messages, client_tools);
+        let RunInput { messages, client_tools, abort, meter, span } = input;
+        let mut progress = Progress::new(messages, client_tools, meter);
         let profile = &*agent.profile;
         // A bound too far off to be a moment is none.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
-            let mut work = pin!(turns(&agent, &mut progress));
+            let mut work = pin!(turns(&agent, &mut progress, &span));
             loop {
                 let step = tokio::select! {
                     biased;
@@ -72,19 +75,26 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
 }
 
 /// Turns until an [`Ending`], which comes as the error.
-fn turns<'a>(agent: &'a Agent, progress: &'a mut Progress) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
+fn turns<'a>(
+    agent: &'a Agent,
+    progress: &'a mut Progress,
+    run: &'a Span,
+) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
     let profile = &*agent.profile;
+    let meter = progress.meter();
     try_stream! {
         if let Some(event) = progress.offer(agent.toolbox.list().await) {
             yield event;
         }
         loop {
             let request = progress.begin_turn(profile)?;
+            let span = telemetry::turn_span(run);
+            let model = Metered { model: &*agent.model, meter: &meter, profile, span: &span };
             let patience = Patience { timeout: profile.timeout(), retries: profile.retries };
             {
-                let mut pieces = pin!(patience::ask(&*agent.model, request, patience));
+                let mut pieces = pin!(patience::ask(&model, request, patience));
                 while let Some(piece) = pieces.next().await {
-                    if let Some(event) = progress.hear(piece, profile)? {
+                    if let Some(event) = progress.hear(piece)? {
                         yield event;
                     }
                 }
@@ -96,7 +106,7 @@ fn turns<'a>(agent: &'a Agent, progress: &'a mut Progress) -> impl Stream<Item =
                 }
             }
             {
-                let answers = stream::iter(own).map(|asked| answer(&*agent.toolbox, asked));
+                let answers = stream::iter(own).map(|asked| answer(&*agent.toolbox, asked).instrument(span.clone()));
                 let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
                 while let Some((call, answer)) = answers.next().await {
                     yield progress.note(&call, answer, profile);

@@ -15,8 +15,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::llm::{ModelChunk, ModelError, ModelRequest, Replay};
+use super::meter::Account;
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use super::*;
+use crate::budget::Budgets;
+use crate::call::{BudgetScopes, Caller};
+use crate::config::BudgetConfig;
 
 /// What the model says, what the tools answer, and what must come out.
 #[derive(Deserialize)]
@@ -32,6 +36,14 @@ struct Case {
     client_tools: Vec<String>,
     #[serde(default)]
     toolbox_unreachable: bool,
+    /// What the run's model may cost, as `budget` of the configuration.
+    budget: Option<BudgetConfig>,
+    /// The run is aborted from outside after so many seconds.
+    abort_after_seconds: Option<f64>,
+    /// Whoever asked hears so many events and leaves.
+    leaves_after_events: Option<usize>,
+    /// How long the run takes.
+    takes_seconds: Option<u64>,
     events: Vec<Value>,
     /// The last request to the model: role and text of each message after the first.
     last_request: Option<Vec<Value>>,
@@ -142,14 +154,35 @@ fn told(events: &[Event]) -> Vec<Value> {
     told
 }
 
+/// A request whose money is bounded.
+fn paid_by(budget: &BudgetConfig) -> Meter {
+    let budgets = Arc::new(Budgets::new(budget));
+    let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
+    Meter::paid_by(Account { budgets, caller: Arc::new(Caller::new("ann", "acme", Vec::new())), scopes })
+}
+
 async fn check(name: &str, case: Case) {
     let model = Listening::new(name, &case.model);
     let toolbox = ScriptedToolbox { tools: case.tools, unreachable: case.toolbox_unreachable, ..Default::default() };
+    let (running, begun) = (Arc::clone(&toolbox.running), Instant::now());
     let agent =
         Agent { model: Arc::<Listening>::clone(&model), toolbox: Arc::new(toolbox), profile: Arc::new(case.profile) };
     let client_tools = case.client_tools.iter().map(|tool| description(tool)).collect();
-    let input = RunInput { messages: question(), client_tools, ..RunInput::default() };
-    let events: Vec<_> = agent.run(input).collect().await;
+    let meter = Arc::new(case.budget.as_ref().map(paid_by).unwrap_or_default());
+    let input = RunInput { messages: question(), client_tools, meter, ..RunInput::default() };
+    if let Some(seconds) = case.abort_after_seconds {
+        let abort = input.abort.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+            abort.cancel();
+        });
+    }
+    let heard = case.leaves_after_events.unwrap_or(usize::MAX);
+    let events: Vec<_> = agent.run(input).take(heard).collect().await;
+    assert_eq!(running.load(Ordering::SeqCst), 0, "{name}: no call goes on after the run");
+    if let Some(seconds) = case.takes_seconds {
+        assert_eq!(begun.elapsed().as_secs(), seconds, "{name}");
+    }
     let told = told(&events);
     assert_eq!(Value::from(told.clone()), Value::from(case.events), "{name}: {:#}", Value::from(told));
     if let Some(expected) = case.last_request {
@@ -170,7 +203,7 @@ async fn scripted_conversations_come_out_as_written() {
         check(&name, case.unwrap_or_else(|problem| panic!("{name}: {problem}"))).await;
         played += 1;
     }
-    assert!(played >= 12, "only {played} conversations");
+    assert!(played >= 22, "only {played} conversations");
 }
 
 /// An agent that says "Let me see." and calls a tool that never answers.

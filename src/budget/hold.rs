@@ -45,6 +45,13 @@ impl Hold {
         self.before
     }
 
+    /// Turns the hold into a charge of what was really spent, also where that is more: a model is paid for what
+    /// it said, whatever was expected of it.
+    pub fn charge_cost(mut self, cost_usd: Decimal) {
+        let spent = Amount { cost_usd: super::rounded(cost_usd), tokens: 0 };
+        mem::take(&mut self.accounts).settle(self.reserved, spent);
+    }
+
     /// Turns the hold into a charge of the tool's price and the tokens really used,
     /// which are never more than those set aside.
     pub fn charge(mut self, tokens: u64) -> Charge {

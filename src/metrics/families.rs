@@ -91,6 +91,18 @@ families! {
     mcp_server_up: IntGaugeVec = "mcp_server_up" { server },
     /// Times the connection to an MCP server was made or lost, by which of the two.
     mcp_connections: IntCounterVec = "mcp_connections_total" { server, event },
+    /// Runs of agents that are over, by how they ended.
+    agent_runs: IntCounterVec = "agent_runs_total" { agent, reason },
+    /// Seconds that runs of agents took.
+    agent_duration: HistogramVec = "agent_run_duration_seconds" { agent } in CALL_SECONDS,
+    /// What the models of runs cost, in US dollars each; tools are counted on their own.
+    agent_cost: HistogramVec = "agent_run_cost_usd" { agent } in DOLLARS,
+    /// Tokens of the models of runs, by direction: input or output.
+    agent_tokens: IntCounterVec = "agent_tokens_total" { agent, direction },
+    /// Turns of runs.
+    agent_turns: IntCounterVec = "agent_turns_total" { agent },
+    /// Tool calls that agents made.
+    agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
     /// Always 1; its labels say what runs.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

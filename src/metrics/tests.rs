@@ -7,7 +7,7 @@ use rust_decimal::Decimal;
 use super::*;
 use crate::call::{CallContext, Caller, RateState, Via};
 use crate::error::CallError;
-use crate::record::Status;
+use crate::record::{FinishReason, RunUsage, Status};
 
 const ALL_STAGES: [(Stage, Duration); 8] = {
     let mut stages = [(Stage::Find, Duration::from_micros(3)); 8];
@@ -117,8 +117,19 @@ const MOVES: &[Move] = &[
     (|m, _| m.for_sandbox().worker_lost(), "sandbox_workers_lost_total"),
     (|m, _| m.mcp_server("time", true), "mcp_server_up{server=\"time\"}"),
     (|m, _| m.mcp_server("time", false), "mcp_connections_total{event=\"lost\",server=\"time\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_runs_total{agent=\"a\",reason=\"stop\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_run_duration_seconds_count{agent=\"a\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_run_cost_usd_count{agent=\"a\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tokens_total{agent=\"a\",direction=\"input\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_turns_total{agent=\"a\"}"),
+    (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tool_calls_total{agent=\"a\"}"),
     (|_, _| {}, "build_info"),
 ];
+
+/// An agent's run that used one of everything.
+fn run() -> RunUsage {
+    RunUsage { turns: 1, tool_calls: 1, prompt_tokens: 1, completion_tokens: 1, ..RunUsage::default() }
+}
 
 fn refuse(metrics: &Metrics, tool: &ToolMetrics, code: ErrorCode, stage: Stage) {
     let error = CallError::new(code, "no").at_stage(stage);

@@ -84,7 +84,7 @@ pub(super) async fn chat(
 ) -> Result<Response, CallError> {
     let request: ChatRequest = json_body(&gateway, &headers, body).await?;
     let (session_id, errand) = request.into_errand(&origin, &gateway)?;
-    let (profile, question) = (Arc::clone(&errand.profile), errand.messages.clone());
+    let (profile, question, scopes) = (Arc::clone(&errand.profile), errand.messages.clone(), errand.scopes.clone());
     let events: Vec<_> = gateway.desk.begin(&gateway, errand).await?.collect().await;
     let mut reply = ChatReply::of(session_id, events)?;
     let calls: Vec<_> = reply
@@ -93,7 +93,7 @@ pub(super) async fn chat(
         .map(|call| Done { tool: &call.name, success: call.success, text: &call.text })
         .collect();
     if let [Message::User(question)] = &question[..] {
-        reply.summary = gateway.desk.sum_up(&gateway, &profile, question, &calls).await;
+        reply.summary = gateway.desk.sum_up(&gateway, (&origin.caller, &scopes), &profile, question, &calls).await;
     }
     Ok(reply::json(StatusCode::OK, &reply))
 }
@@ -150,7 +150,7 @@ impl ChatRequest {
         let profile = desk::profile(&config.agent, name)?;
         let (id, session) = open_session(self.session_id, origin, gateway)?;
         let toolbox = Arc::new(origin.toolbox(gateway, session));
-        let mut errand = origin.errand(profile, toolbox, vec![Message::User(self.message)]);
+        let mut errand = origin.errand(name, profile, toolbox, vec![Message::User(self.message)]);
         errand.session = Some(Arc::clone(&id));
         Ok((id, errand))
     }

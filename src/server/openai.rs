@@ -86,7 +86,7 @@ pub(super) async fn complete(
     // A thread has its own files and settings, where the caller may have one more session.
     let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
     let toolbox = Arc::new(origin.toolbox(&gateway, session));
-    let errand = Errand { client_tools, ..origin.errand(profile, toolbox, messages) };
+    let errand = Errand { client_tools, ..origin.errand(&name, profile, toolbox, messages) };
     let events = gateway.desk.begin(&gateway, errand).await?;
     if streams {
         Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)

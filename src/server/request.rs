@@ -133,20 +133,32 @@ impl Origin {
 
     /// The tools as an agent may call them for this request: those that are on in the session.
     pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
+        let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
+        let run = toolbox.scopes.request.take();
         InProcess {
-            scopes: self.scopes.clone(),
+            scopes: BudgetScopes { request: self.scopes.request.clone().or(run), ..self.scopes.clone() },
             off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
             session,
             trace: self.trace.clone(),
-            ..InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller))
+            ..toolbox
         }
     }
 
     /// What an agent is asked by this request.
-    pub(super) fn errand(&self, profile: Arc<AgentProfile>, toolbox: Arc<InProcess>, messages: Vec<Message>) -> Errand {
-        let mut errand = Errand::new(profile, Arc::clone(&self.caller), toolbox, messages);
-        errand.thread.clone_from(&self.thread);
-        errand
+    pub(super) fn errand(
+        &self,
+        agent: &str,
+        profile: Arc<AgentProfile>,
+        toolbox: Arc<InProcess>,
+        messages: Vec<Message>,
+    ) -> Errand {
+        let scopes = toolbox.scopes.clone();
+        Errand {
+            thread: self.thread.clone(),
+            scopes,
+            trace: self.trace.clone(),
+            ..Errand::new(agent, profile, Arc::clone(&self.caller), toolbox, messages)
+        }
     }
 
     fn call(

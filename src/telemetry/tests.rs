@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::routing::post;
+use futures_util::StreamExt;
 use opentelemetry::trace::SpanId;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -16,8 +17,12 @@ use tracing::instrument::WithSubscriber;
 use tracing_subscriber::Registry;
 
 use super::*;
+use crate::agent::toolbox::InProcess;
+use crate::agent::{Errand, Message};
 use crate::call::{Caller, Stage, Via};
+use crate::config::{AgentProfile, Config};
 use crate::error::CallError;
+use crate::gateway::Gateway;
 
 /// Keeps what is written to it, to be looked at.
 #[derive(Clone, Default)]
@@ -195,6 +200,7 @@ fn the_line_of_a_call_can_be_switched_off_alone() {
 
 #[test]
 fn without_traces_there_is_no_span_and_the_callers_context_is_passed_on() {
+    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
     let call = call();
     logged("trace", true, || {
         let span = tool_span(&call);
@@ -214,8 +220,12 @@ impl SpanExporter for Exported {
     }
 }
 
+/// Whether anybody wants a span is known for all threads together.
+static TRACING: Mutex<()> = Mutex::new(());
+
 /// What is exported while `work` runs, logs going nowhere.
 fn exported(work: impl FnOnce()) -> Vec<SpanData> {
+    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
     let kept = Exported::default();
     let provider = otlp::batching(kept.clone()).unwrap();
     let logs = Sink::start(io::sink()).unwrap();
@@ -331,4 +341,50 @@ async fn spans_arrive_at_a_collector_before_the_end() {
         assert!(contains(part), "{}", part.escape_ascii());
     }
     assert!(contains(&call.trace.unwrap().trace_id));
+}
+
+#[test]
+fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
+    let directory = tempfile::tempdir().unwrap();
+    let parent = call().trace;
+    let spans = exported(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let config = Config { state_directory: Some(directory.path().to_owned()), ..Config::default() };
+            let gateway = Gateway::start(config).await.unwrap();
+            let caller = Arc::new(Caller::new("ann", "acme", vec![]));
+            let toolbox = Arc::new(InProcess::new(Arc::clone(&gateway), Arc::clone(&caller)));
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
+            let question = vec![Message::User("warm?".into())];
+            let errand = Errand {
+                trace: parent.clone(),
+                ..Errand::new("weather", Arc::new(AgentProfile::replay(script)), caller, toolbox, question)
+            };
+            gateway.desk.begin(&gateway, errand).await.unwrap().for_each(|_| async {}).await;
+            gateway.close().await;
+        });
+    });
+    let named = |name: &str| spans.iter().filter(|span| span.name.starts_with(name)).collect::<Vec<_>>();
+    let ([run], [first, second]) = (&named("invoke_agent weather")[..], &named("turn")[..]) else {
+        panic!("{spans:?}")
+    };
+    let ([asked, again], [tool]) = (&named("chat ")[..], &named("tool_execution")[..]) else { panic!("{spans:?}") };
+    let is_below = |child: &SpanData, parent: &SpanData| child.parent_span_id == parent.span_context.span_id();
+    assert_eq!(run.parent_span_id, SpanId::from_bytes(parent.unwrap().span_id));
+    assert!([first, second].into_iter().all(|turn| is_below(turn, run)), "{spans:?}");
+    assert!(is_below(asked, first) && is_below(tool, first) && is_below(again, second), "{spans:?}");
+    for (span, name, value) in [
+        (run, "gen_ai.operation.name", "invoke_agent".into()),
+        (run, "gen_ai.agent.name", "weather".into()),
+        (run, "gen_ai.provider.name", "replay".into()),
+        (run, "gen_ai.usage.input_tokens", 290_i64.into()),
+        (run, "agent.tool_calls", 1_i64.into()),
+        (asked, "gen_ai.operation.name", "chat".into()),
+        (asked, "gen_ai.request.max_tokens", 2_000_i64.into()),
+        (asked, "gen_ai.usage.output_tokens", 24_i64.into()),
+        (tool, "gen_ai.operation.name", "execute_tool".into()),
+        (tool, "gen_ai.tool.name", "calculator".into()),
+    ] {
+        assert_eq!(attribute(span, name), Some(value), "{name}");
+    }
 }

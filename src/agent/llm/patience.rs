@@ -84,8 +84,9 @@ impl Patience {
         let (retries, asked_for) = match error {
             ModelError::Overloaded { retry_after } => (RETRIES_WHEN_SLOW, *retry_after),
             ModelError::Timeout => (RETRIES_WHEN_SLOW, None),
+            ModelError::Limited { retry_after, .. } => (self.retries, *retry_after),
             ModelError::Unavailable(_) => (self.retries, None),
-            ModelError::Refused(_) | ModelError::Garbled(_) => (0, None),
+            ModelError::Refused(_) | ModelError::Garbled(_) | ModelError::OverBudget { .. } => (0, None),
         };
         let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
         (failures <= retries).then(|| asked_for.unwrap_or(backoff).min(LONGEST_WAIT))
@@ -163,6 +164,16 @@ mod tests {
             let (pieces, left, seconds) = play(vec![vec![Err(last.clone())], vec![end()]]).await;
             assert_eq!((pieces, left, seconds), (vec![Err(last)], 1, 0));
         }
+    }
+
+    /// Fault 2.
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_says_when_to_come_back_is_asked_then() {
+        let limited = || Err(ModelError::Limited { status: 429, retry_after: Some(Duration::from_secs(7)) });
+        let (pieces, left, seconds) = play(vec![vec![limited()], vec![limited()], vec![end()]]).await;
+        assert_eq!((pieces, left, seconds), (vec![end()], 0, 14));
+        let (pieces, left, _) = play(vec![vec![limited()]; 4]).await;
+        assert_eq!((pieces, left), (vec![limited()], 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,6 +26,8 @@ struct Script {
     /// What is said when asked to sum up a reply's tool calls, or a thread.
     call_summary: Option<String>,
     conversation_summary: Option<String>,
+    /// The calls that are chosen when asked which fit a task.
+    selection: Option<Vec<Call>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -40,6 +42,8 @@ struct Turn {
     delay_seconds: f64,
     /// The connection breaks off before the turn's end.
     cut_off: bool,
+    /// Instead of an answer: the provider refuses with this HTTP status.
+    status: Option<u16>,
     /// Instead of what the calls say: the provider ended the turn for another reason.
     stop: Option<StopReason>,
 }
@@ -91,6 +95,11 @@ impl Replay {
     fn turn(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
         let (summary, name) = match request.purpose {
             Purpose::Turn => return self.next(request),
+            Purpose::Selection => {
+                let calls = self.script.selection.clone();
+                let missing = || ModelError::Refused(format!("{} has no selection", self.name));
+                return calls.map(|calls| Turn { calls, ..Turn::default() }).ok_or_else(missing);
+            }
             Purpose::CallSummary => (&self.script.call_summary, "call_summary"),
             Purpose::ConversationSummary => (&self.script.conversation_summary, "conversation_summary"),
         };
@@ -110,7 +119,11 @@ impl Replay {
 
 impl Model for Replay {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        match self.turn(&request) {
+        let refused = |turn: Turn| match turn.status {
+            Some(status) => Err(ModelError::of_status(status, None)),
+            None => Ok(turn),
+        };
+        match self.turn(&request).and_then(refused) {
             Ok(turn) => {
                 let delay = Duration::try_from_secs_f64(turn.delay_seconds).unwrap_or_default();
                 let pieces = stream::iter(pieces(turn).into_iter().map(Ok));

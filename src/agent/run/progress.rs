@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use rust_decimal::Decimal;
 use tokio::time::Instant;
 
 use super::{Asked, Ending};
-use crate::agent::event::{Event, RunUsage};
-use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, ModelUsage, Purpose, StopReason};
+use crate::agent::event::Event;
+use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use crate::agent::meter::Meter;
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable};
 use crate::config::AgentProfile;
 
@@ -30,12 +30,12 @@ pub(super) struct Progress {
     /// Tool and arguments → how often the call failed since it last succeeded.
     failures: HashMap<(String, String), u32>,
     hopeless: Option<String>,
-    usage: RunUsage,
+    meter: Arc<Meter>,
     begun: Instant,
 }
 
 impl Progress {
-    pub(super) fn new(messages: Vec<Message>, client_tools: Vec<ToolDescription>) -> Self {
+    pub(super) fn new(messages: Vec<Message>, client_tools: Vec<ToolDescription>, meter: Arc<Meter>) -> Self {
         Self {
             given: messages.len(),
             conversation: messages,
@@ -46,9 +46,13 @@ impl Progress {
             answers: Vec::new(),
             failures: HashMap::new(),
             hopeless: None,
-            usage: RunUsage::default(),
+            meter,
             begun: Instant::now(),
         }
+    }
+
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
     }
 
     /// Takes over the tools for the whole run; without a gateway it goes on with the client's alone (A68).
@@ -68,15 +72,16 @@ impl Progress {
     /// # Errors
     /// The bound that another turn would break.
     pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<Arc<ModelRequest>, Ending> {
-        if self.usage.turns >= profile.max_turns {
+        let used = self.meter.used();
+        if used.turns >= profile.max_turns {
             let message = format!("The run reached its {} turns without an answer.", profile.max_turns);
             return Err(Ending::Limit { status: "max_turns", message });
         }
-        if self.usage.prompt_tokens.saturating_add(self.usage.completion_tokens) >= profile.run_tokens {
+        if used.prompt_tokens.saturating_add(used.completion_tokens) >= profile.run_tokens {
             let message = format!("The run used up its {} tokens.", profile.run_tokens);
             return Err(Ending::Limit { status: "run_tokens", message });
         }
-        self.usage.turns += 1;
+        self.meter.count(|used| used.turns += 1);
         Ok(Arc::new(ModelRequest {
             purpose: Purpose::Turn,
             messages: self.conversation.clone(),
@@ -90,11 +95,7 @@ impl Progress {
     ///
     /// # Errors
     /// The model's failure.
-    pub(super) fn hear(
-        &mut self,
-        piece: Result<ModelChunk, ModelError>,
-        profile: &AgentProfile,
-    ) -> Result<Option<Event>, Ending> {
+    pub(super) fn hear(&mut self, piece: Result<ModelChunk, ModelError>) -> Result<Option<Event>, Ending> {
         match piece.map_err(Ending::Failed)? {
             ModelChunk::Text(text) => {
                 self.turn.text.push_str(&text);
@@ -103,12 +104,7 @@ impl Progress {
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
             ModelChunk::ThinkingBlock(block) => self.turn.thinking.push(block),
             ModelChunk::Call(call) => self.add_call(call),
-            ModelChunk::End { stop, usage } => {
-                self.stop = stop;
-                self.usage.prompt_tokens = self.usage.prompt_tokens.saturating_add(usage.prompt_tokens);
-                self.usage.completion_tokens = self.usage.completion_tokens.saturating_add(usage.completion_tokens);
-                self.usage.cost_usd = self.usage.cost_usd.saturating_add(price_of(usage, profile));
-            }
+            ModelChunk::End { stop, .. } => self.stop = stop,
         }
         Ok(None)
     }
@@ -127,7 +123,7 @@ impl Progress {
         let (clients, own): (Vec<_>, Vec<_>) =
             self.turn.calls.iter().cloned().partition(|call| self.is_clients(&call.tool));
         let most = profile.max_tool_calls as usize;
-        if own.len() > most.saturating_sub(self.usage.tool_calls as usize) {
+        if own.len() > most.saturating_sub(self.meter.used().tool_calls as usize) {
             let message = format!("The run may make {most} tool calls, and the model asked for more.");
             return Err(Ending::Limit { status: "max_tool_calls", message });
         }
@@ -136,7 +132,7 @@ impl Progress {
 
     /// Keeps the answer for the model, and says what is told of it.
     pub(super) fn note(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
-        self.usage.tool_calls = self.usage.tool_calls.saturating_add(1);
+        self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
         self.count_failure(call, answer.success);
         let ToolAnswer { success, text, error_info, images } = answer;
         let text = match &error_info {
@@ -178,9 +174,10 @@ impl Progress {
         self.turn.calls.retain(|call| answered.contains(&call.id));
         self.keep_turn();
         let messages = self.conversation.split_off(self.given);
-        self.usage.duration_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let took = self.begun.elapsed();
+        self.meter.count(|used| used.duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
         let finished = Event::Finished { reason: ending.reason(), messages };
-        ending.event().into_iter().chain([finished, Event::Usage(self.usage)])
+        ending.event().into_iter().chain([finished, Event::Usage(self.meter.used())])
     }
 
     fn keep_turn(&mut self) {
@@ -194,7 +191,7 @@ impl Progress {
     /// Answers find their calls by id: one that is missing or given twice gets another.
     fn add_call(&mut self, mut call: RequestedCall) {
         if call.id.is_empty() || self.turn.calls.iter().any(|known| known.id == call.id) {
-            call.id = format!("call_{}_{}", self.usage.turns, self.turn.calls.len() + 1);
+            call.id = format!("call_{}_{}", self.meter.used().turns, self.turn.calls.len() + 1);
         }
         self.turn.calls.push(call);
     }
@@ -220,15 +217,6 @@ impl Progress {
     }
 }
 
-fn price_of(usage: ModelUsage, profile: &AgentProfile) -> Decimal {
-    const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
-    let price = |tokens: u64, per_million: Decimal| {
-        Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
-    };
-    let [prompt, completion] = profile.prices_per_million();
-    price(usage.prompt_tokens, prompt).saturating_add(price(usage.completion_tokens, completion))
-}
-
 /// The beginning of a text too long for a model, and a note of what is not there.
 fn cut(mut text: String, most: usize) -> String {
     let whole = text.len();
@@ -249,18 +237,5 @@ mod tests {
         assert_eq!(cut("関所".into(), 6), "関所");
         let short = cut("関所".into(), 5);
         assert!(short.starts_with("関\n[cut: the first 3 of 6 bytes are shown"), "{short}");
-    }
-
-    #[test]
-    fn tokens_cost_what_the_profile_says() {
-        let profile = AgentProfile {
-            price_per_million_prompt_tokens: Some(Decimal::from(3)),
-            price_per_million_completion_tokens: Some(Decimal::from(15)),
-            ..AgentProfile::default()
-        };
-        let usage = ModelUsage { prompt_tokens: 1_000, completion_tokens: 200 };
-        assert_eq!(price_of(usage, &profile), Decimal::new(6, 3));
-        let absurd = ModelUsage { prompt_tokens: u64::MAX, completion_tokens: u64::MAX };
-        assert!(price_of(absurd, &profile) > Decimal::from(1_000_000));
     }
 }

@@ -1,0 +1,292 @@
+//! What a run uses, and who pays for it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_stream::stream;
+use futures_util::stream::{BoxStream, StreamExt};
+use rust_decimal::Decimal;
+use tracing::Span;
+
+use super::event::RunUsage;
+use super::llm::{Model, ModelChunk, ModelError, ModelRequest, ModelUsage};
+use super::message::Message;
+use super::toolbox::ToolDescription;
+use crate::budget::{Budgets, Hold};
+use crate::call::{BudgetScopes, CallContext, Caller, Via};
+use crate::config::AgentProfile;
+use crate::telemetry;
+
+/// Counts what one run uses; shared by the loop and whoever keeps the books, also of a run that is cut off.
+#[derive(Debug, Default)]
+pub struct Meter {
+    used: Mutex<RunUsage>,
+    account: Option<Account>,
+}
+
+/// Who pays for a run's model: money alone is charged, since the budget's tokens count what tools say.
+#[derive(Debug)]
+pub struct Account {
+    pub budgets: Arc<Budgets>,
+    pub caller: Arc<Caller>,
+    pub scopes: BudgetScopes,
+}
+
+/// A model whose turns are counted and paid for, each under a span of its own.
+pub(super) struct Metered<'a> {
+    pub(super) model: &'a dyn Model,
+    pub(super) meter: &'a Meter,
+    pub(super) profile: &'a AgentProfile,
+    /// What the turn belongs to.
+    pub(super) span: &'a Span,
+}
+
+/// One turn's price, set aside before it is asked for. What a turn that is cut off used is not known, and is
+/// estimated: whoever leaves before the end would otherwise never pay.
+struct Bill<'a> {
+    meter: &'a Meter,
+    prices: [Decimal; 2],
+    hold: Option<Hold>,
+    prompt_tokens: u64,
+    said_bytes: usize,
+    settled: bool,
+}
+
+/// A token of a model has some four bytes.
+const BYTES_OF_A_TOKEN: usize = 4;
+
+impl Meter {
+    /// Charges to an account.
+    pub fn paid_by(account: Account) -> Self {
+        Self { used: Mutex::default(), account: Some(account) }
+    }
+
+    /// What was used so far.
+    pub fn used(&self) -> RunUsage {
+        self.lock().clone()
+    }
+
+    pub(super) fn count(&self, change: impl FnOnce(&mut RunUsage)) {
+        change(&mut self.lock());
+    }
+
+    /// # Errors
+    /// The money of a scope does not reach for the turn.
+    fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<Bill<'_>, ModelError> {
+        let prompt_tokens = estimated_prompt(request);
+        let prices = profile.prices_per_million();
+        let most = ModelUsage { prompt_tokens, completion_tokens: request.max_tokens.into() };
+        let hold = match &self.account {
+            Some(account) if prices.iter().any(|price| !price.is_zero()) => {
+                let call = CallContext {
+                    scopes: account.scopes.clone(),
+                    ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
+                };
+                let reserved = account.budgets.reserve_cost(&call, profile.model(), price_of(most, prices));
+                Some(reserved.map_err(|error| ModelError::OverBudget {
+                    code: error.code(),
+                    message: error.message().to_owned(),
+                })?)
+            }
+            _ => None,
+        };
+        Ok(Bill { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunUsage> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Model for Metered<'_> {
+    fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        stream! {
+            let mut bill = match self.meter.open(&request, self.profile) {
+                Ok(bill) => bill,
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            };
+            let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.temperature);
+            let mut pieces = self.model.stream(request);
+            while let Some(piece) = pieces.next().await {
+                trace(&span, &piece);
+                bill.note(&piece);
+                yield piece;
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Bill<'_> {
+    fn note(&mut self, piece: &Result<ModelChunk, ModelError>) {
+        match piece {
+            Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
+            Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
+            Ok(ModelChunk::Call(call)) => self.said_bytes += call.arguments.len(),
+            Ok(ModelChunk::ThinkingBlock(_)) => {}
+            // The provider refused: nothing is owed, and the hold is given back.
+            Err(_) if self.said_bytes == 0 => self.settled = true,
+            Err(_) => {}
+        }
+    }
+
+    fn settle(&mut self, used: ModelUsage) {
+        self.settled = true;
+        let cost = price_of(used, self.prices);
+        if let Some(hold) = self.hold.take() {
+            hold.charge_cost(cost);
+        }
+        self.meter.count(|sum| {
+            sum.prompt_tokens = sum.prompt_tokens.saturating_add(used.prompt_tokens);
+            sum.completion_tokens = sum.completion_tokens.saturating_add(used.completion_tokens);
+            sum.cost_usd = sum.cost_usd.saturating_add(cost);
+        });
+    }
+}
+
+impl Drop for Bill<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            let completion_tokens = tokens_of(self.said_bytes);
+            self.settle(ModelUsage { prompt_tokens: self.prompt_tokens, completion_tokens });
+        }
+    }
+}
+
+fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
+    match piece {
+        Ok(ModelChunk::End { stop, usage }) => {
+            telemetry::complete_model(span, stop.as_str(), usage.prompt_tokens, usage.completion_tokens);
+        }
+        Err(error) => telemetry::fail_model(span, error.code()),
+        Ok(_) => {}
+    }
+}
+
+/// Tokens of a text of so many bytes, roughly.
+pub(super) fn tokens_of(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(BYTES_OF_A_TOKEN)).unwrap_or(u64::MAX)
+}
+
+/// Tokens that a request sends, roughly.
+pub(super) fn estimated_prompt(request: &ModelRequest) -> u64 {
+    let described =
+        |tool: &ToolDescription| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
+    let messages: usize = request.messages.iter().map(Message::bytes).sum();
+    tokens_of(messages.saturating_add(request.tools.iter().map(described).sum()))
+}
+
+fn price_of(usage: ModelUsage, [prompt, completion]: [Decimal; 2]) -> Decimal {
+    const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
+    let price = |tokens: u64, per_million: Decimal| {
+        Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
+    };
+    price(usage.prompt_tokens, prompt).saturating_add(price(usage.completion_tokens, completion))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+    use crate::agent::llm::StopReason;
+    use crate::config::BudgetConfig;
+    use crate::error::ErrorCode;
+
+    /// Says its pieces, then nothing for ever.
+    struct Saying(Vec<Result<ModelChunk, ModelError>>);
+
+    impl Model for Saying {
+        fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+            stream::iter(self.0.clone()).chain(stream::pending()).boxed()
+        }
+    }
+
+    fn end(prompt_tokens: u64, completion_tokens: u64) -> Result<ModelChunk, ModelError> {
+        Ok(ModelChunk::End { stop: StopReason::Stop, usage: ModelUsage { prompt_tokens, completion_tokens } })
+    }
+
+    fn text(text: &str) -> Result<ModelChunk, ModelError> {
+        Ok(ModelChunk::Text(text.into()))
+    }
+
+    /// A dollar for a thousand prompt tokens, two for a thousand of the answer.
+    fn profile() -> AgentProfile {
+        AgentProfile {
+            price_per_million_prompt_tokens: Some(Decimal::from(1_000)),
+            price_per_million_completion_tokens: Some(Decimal::from(2_000)),
+            ..AgentProfile::default()
+        }
+    }
+
+    /// A meter whose request may cost half a dollar.
+    fn meter() -> (Meter, Arc<Budgets>) {
+        let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
+        let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
+        let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
+        (Meter::paid_by(Account { budgets: Arc::clone(&budgets), caller, scopes }), budgets)
+    }
+
+    /// Listens to as many pieces of a turn with 40 bytes of prompt and at most 100 tokens, then leaves.
+    async fn turn(
+        meter: &Meter,
+        pieces: Vec<Result<ModelChunk, ModelError>>,
+        heard: usize,
+    ) -> Vec<Result<ModelChunk, ModelError>> {
+        let (model, profile, span) = (Saying(pieces), profile(), Span::none());
+        let metered = Metered { model: &model, meter, profile: &profile, span: &span };
+        let messages = vec![Message::User("x".repeat(40))];
+        let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
+        metered.stream(Arc::new(request)).take(heard).collect().await
+    }
+
+    fn cost(meter: &Meter) -> String {
+        meter.used().cost_usd.normalize().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_charged_for_what_the_provider_says_and_the_rest_is_given_back() {
+        let (meter, budgets) = meter();
+        turn(&meter, vec![text("hi"), end(12, 3)], 2).await;
+        assert_eq!((cost(&meter).as_str(), meter.used().prompt_tokens), ("0.018", 12));
+        assert!(budgets.held().cost_usd.is_zero());
+    }
+
+    #[tokio::test]
+    async fn whoever_leaves_before_the_end_pays_what_was_said_so_far() {
+        let (meter, budgets) = meter();
+        turn(&meter, vec![text("12345678")], 1).await;
+        assert_eq!(cost(&meter), "0.014", "ten tokens of prompt, two of the answer");
+        assert!(budgets.held().cost_usd.is_zero());
+    }
+
+    #[tokio::test]
+    async fn a_provider_that_refuses_is_paid_nothing() {
+        let (meter, budgets) = meter();
+        turn(&meter, vec![Err(ModelError::Unavailable("HTTP 500".into()))], 1).await;
+        assert_eq!((cost(&meter).as_str(), budgets.held().cost_usd.is_zero()), ("0", true));
+    }
+
+    #[tokio::test]
+    async fn turns_end_where_the_money_of_the_request_does() {
+        let (meter, _) = meter();
+        // Each sets 0.21 aside and uses 0.2: the third does not fit.
+        for _ in 0..2 {
+            assert!(turn(&meter, vec![end(100, 50)], 1).await[0].is_ok());
+        }
+        let refused = turn(&meter, vec![end(100, 50)], 1).await;
+        assert!(
+            matches!(&refused[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, .. })]),
+            "{refused:?}"
+        );
+        assert_eq!(cost(&meter), "0.4");
+    }
+
+    #[test]
+    fn absurd_counts_do_not_overflow() {
+        let absurd = ModelUsage { prompt_tokens: u64::MAX, completion_tokens: u64::MAX };
+        assert!(price_of(absurd, [Decimal::MAX, Decimal::ONE]) > Decimal::from(1_000_000));
+    }
+}

@@ -1,0 +1,160 @@
+//! What runs of agents leave behind, and what they must not: a model server in this process is asked over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use sekisho::store::{AgentRun, Store};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::app::{TestApp, answer, code};
+
+const CANARY: &str = "sk-canary-5d41402abc4b2a76";
+
+/// Serves what OpenAI's API would stream, or an error that repeats the key it was sent.
+async fn model_server(events: Vec<Value>, status: StatusCode) -> (SocketAddr, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let body: String = events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>() + "data: [DONE]\n\n";
+    let respond = move |State(asked): State<Arc<AtomicUsize>>, headers: HeaderMap| async move {
+        asked.fetch_add(1, Ordering::SeqCst);
+        let key = headers["authorization"].to_str().unwrap().to_owned();
+        let body = if status.is_success() { body } else { json!({"error": {"message": key}}).to_string() };
+        (status, [("content-type", "text/event-stream")], body)
+    };
+    let router = Router::new().fallback(respond).with_state(Arc::clone(&asked));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (address, asked)
+}
+
+fn said(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Vec<Value> {
+    vec![
+        json!({"choices": [{"index": 0, "delta": {"content": text}}]}),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+        json!({"choices": [], "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}}),
+    ]
+}
+
+/// One agent, for a dollar a thousand tokens of its answers, and a cent a thousand of what it is sent.
+async fn gateway(model: SocketAddr) -> TestApp {
+    let profile = format!(
+        "{{provider: openai, model: m, base_url: 'http://{model}/v1', api_key: {CANARY}, retries: 0, max_tokens: 100, \
+         price_per_million_prompt_tokens: 10, price_per_million_completion_tokens: 1000}}"
+    );
+    TestApp::with(&format!("agent: {{default_profile: paid, profiles: {{paid: {profile}}}}}")).await
+}
+
+fn asked() -> Value {
+    json!({"model": "paid", "messages": [{"role": "user", "content": "hi"}]})
+}
+
+/// The runs in the store, once there are so many.
+async fn runs(app: &TestApp, expected: usize) -> Vec<AgentRun> {
+    let store = Store::open(&app.directory.path().join("state/sekisho.db")).await.unwrap();
+    for _ in 0..100 {
+        let runs = store.runs_of("public\u{1f}anonymous", 100).await.unwrap();
+        if runs.len() >= expected {
+            store.close().await;
+            return runs;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("fewer than {expected} runs were kept");
+}
+
+#[tokio::test]
+async fn a_run_is_kept_in_the_store_and_counted_in_the_metrics() {
+    let (model, _) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    let app = gateway(model).await;
+    let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked())).await;
+    assert_eq!((status.as_u16(), &reply["usage"]["total_tokens"]), (200, &json!(50)), "{reply}");
+    let run = &runs(&app, 1).await[0];
+    assert_eq!((run.agent.as_str(), run.model.as_str(), run.reason.as_str()), ("paid", "m", "stop"));
+    assert_eq!(
+        (run.used.turns, run.used.prompt_tokens, run.used.cost_usd.normalize().to_string().as_str()),
+        (1, 30, "0.0203")
+    );
+    assert_eq!(app.metric(r#"shannon_agent_runs_total{agent="paid",reason="stop"}"#).await, 1.0);
+    assert_eq!(app.metric(r#"shannon_agent_tokens_total{agent="paid",direction="output"}"#).await, 20.0);
+}
+
+#[tokio::test]
+async fn the_money_of_a_request_ends_its_runs_before_the_model_is_asked() {
+    let (model, asked_times) = model_server(said("hello", 200, 400), StatusCode::OK).await;
+    let app = gateway(model).await;
+    let ask = async || answer(app.post("/v1/chat/completions").header("x-request-id", "r").json(&asked())).await;
+    assert_eq!(ask().await.0, 200);
+    let (status, reply) = ask().await;
+    assert_eq!((status.as_u16(), code(&reply)), (402, "budget_exceeded"), "less is left than a turn may cost: {reply}");
+    assert_eq!(asked_times.load(Ordering::SeqCst), 1);
+    let other = app.post("/v1/chat/completions").json(&asked());
+    assert_eq!(answer(other).await.0, 200, "another request has money of its own");
+}
+
+#[tokio::test]
+async fn a_key_is_nowhere_but_where_it_is_sent() {
+    for status in [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR] {
+        let (model, _) = model_server(said("hello", 3, 2), status).await;
+        let app = gateway(model).await;
+        let mut seen = String::new();
+        for request in [
+            app.post("/v1/chat/completions").json(&asked()),
+            app.post("/api/chat").json(&json!({"message": "hi"})),
+            app.get("/api/chat/stream?message=hi"),
+            app.get("/v1/models"),
+            app.get("/metrics"),
+            app.get("/readyz"),
+        ] {
+            seen += &request.send().await.unwrap().text().await.unwrap();
+        }
+        let expected = if status.is_success() { "hello" } else { "the model's provider" };
+        assert!(seen.contains(expected), "{seen}");
+        let directory = app.stop().await;
+        let mut files = vec![directory.path().join("state")];
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            } else {
+                seen += &String::from_utf8_lossy(&std::fs::read(&path).unwrap());
+            }
+        }
+        assert!(seen.contains("agent_runs") && !seen.contains("canary"), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_run_which_is_kept_as_aborted() {
+    let script = "turns: [{text: [slow], delay_seconds: 60}]";
+    let app = crate::agents::with_scripts(&[("slow", script)]).await;
+    let mut body = asked();
+    body["model"] = "slow".into();
+    let request = app.post("/v1/chat/completions").json(&body).timeout(Duration::from_millis(300));
+    assert!(request.send().await.is_err());
+    let run = &runs(&app, 1).await[0];
+    assert_eq!((run.reason.as_str(), run.used.turns), ("aborted", 1));
+}
+
+#[tokio::test]
+async fn tools_are_selected_by_the_model_of_the_default_agent_where_there_is_one() {
+    let script = "turns: []\nselection: [{id: a, tool: calculator, arguments: '{\"expression\": \"6*7\"}'}]";
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("select.yaml");
+    std::fs::write(&file, script).unwrap();
+    let profile = format!("{{provider: replay, model: {}}}", file.display());
+    let yaml = format!("agent: {{default_profile: chooser, profiles: {{chooser: {profile}}}}}");
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let select = async |task: &str| answer(app.post("/tools/select").json(&json!({"task": task}))).await.1;
+    let chosen = select("calculate six times seven").await;
+    assert_eq!(chosen["provider_used"], "chooser", "{chosen}");
+    assert_eq!(chosen["selected_tools"], json!(["calculator"]));
+    let call = json!({"tool_name": "calculator", "parameters": {"expression": "6*7"}});
+    assert_eq!(chosen["calls"], json!([call]));
+    std::fs::write(app.directory.path().join("select.yaml"), "turns: []").unwrap();
+    assert_eq!(select("calculate six times seven").await["provider_used"], "search", "a model that does not say");
+}
