@@ -34,7 +34,7 @@ impl Message {
 pub struct AssistantTurn {
     pub text: String,
     pub calls: Vec<RequestedCall>,
-    /// Thinking blocks in the provider's own form: it wants them back unchanged.
+    /// Thinking, as the model's file keeps it: the provider wants it back unchanged.
     pub thinking: Vec<Value>,
 }
 

@@ -22,7 +22,7 @@ pub struct AgentConfig {
     #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
     /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md` (A58).
+    /// `reasoning_summary.md`, `conversation_summary.md`, `selection.md` (A58).
     pub prompts_directory: Option<PathBuf>,
     pub memory: MemoryConfig,
 }
@@ -92,6 +92,8 @@ pub enum Provider {
     Anthropic,
     /// OpenAI Chat Completions, and whatever speaks it.
     Openai,
+    /// Amazon Bedrock's Converse, with an API key; `base_url` names the region.
+    Bedrock,
     /// A scripted conversation from a file.
     Replay,
 }
@@ -142,16 +144,17 @@ impl Provider {
         match self {
             Self::Anthropic => "anthropic",
             Self::Openai => "openai",
+            Self::Bedrock => "bedrock",
             Self::Replay => "replay",
         }
     }
 
-    /// Empty for `replay`: there is no script that everybody has.
+    /// Empty where there is none that everybody has.
     fn default_model(self) -> &'static str {
         match self {
             Self::Anthropic => "claude-sonnet-4-5",
             Self::Openai => "gpt-4o-mini",
-            Self::Replay => "",
+            Self::Bedrock | Self::Replay => "",
         }
     }
 
@@ -160,7 +163,7 @@ impl Provider {
         match self {
             Self::Anthropic => [Decimal::from(3), Decimal::from(15)],
             Self::Openai => [Decimal::new(15, 2), Decimal::new(60, 2)],
-            Self::Replay => [Decimal::ZERO; 2],
+            Self::Bedrock | Self::Replay => [Decimal::ZERO; 2],
         }
     }
 }
@@ -183,14 +186,14 @@ impl AgentProfile {
     pub fn temperature(&self) -> Option<f64> {
         self.temperature.unwrap_or(Some(match self.provider() {
             Provider::Openai => 0.7,
-            Provider::Anthropic | Provider::Replay => 0.2,
+            Provider::Anthropic | Provider::Bedrock | Provider::Replay => 0.2,
         }))
     }
 
     pub fn max_tokens(&self) -> u32 {
         self.max_tokens.unwrap_or(match self.provider() {
             Provider::Openai => 1_000,
-            Provider::Anthropic | Provider::Replay => 2_000,
+            Provider::Anthropic | Provider::Bedrock | Provider::Replay => 2_000,
         })
     }
 
@@ -214,7 +217,7 @@ impl AgentProfile {
 
     fn check(&self, at: &str, findings: &mut Findings) {
         if self.provider.is_none() {
-            findings.add(format!("{at}.provider"), "is missing", "name anthropic, openai or replay");
+            findings.add(format!("{at}.provider"), "is missing", "name anthropic, openai, bedrock or replay");
         }
         if self.model().trim().is_empty() {
             findings.add(format!("{at}.model"), "is empty", "name the provider's model, or a script's file");
@@ -259,6 +262,7 @@ impl AgentConfig {
                     environment.apply("ANTHROPIC_API_KEY", &key, &mut profile.api_key);
                 }
                 Provider::Openai => environment.apply("OPENAI_API_KEY", &key, &mut profile.api_key),
+                Provider::Bedrock => environment.apply("AWS_BEARER_TOKEN_BEDROCK", &key, &mut profile.api_key),
                 Provider::Replay => {}
             }
         }

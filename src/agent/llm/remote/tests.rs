@@ -2,14 +2,18 @@
 
 use std::convert::Infallible;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures_util::stream;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::agent::llm::StopReason;
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use crate::agent::toolbox::{ToolDescription, ToolImage};
 use crate::outbound::test_server;
 
 const KEY: &str = "sk-do-not-tell";
@@ -23,6 +27,7 @@ async fn serving(status: u16, body: &str, piece: usize) -> (String, Arc<Mutex<Ve
         let pieces: Vec<_> =
             body.as_bytes().chunks(piece).map(Bytes::copy_from_slice).map(Ok::<_, Infallible>).collect();
         let response = Response::builder().status(status).header("content-type", "text/event-stream");
+        let response = response.header("retry-after", "7");
         response.body(Body::from_stream(stream::iter(pieces))).unwrap()
     };
     let address = test_server::serve(Router::new().fallback(answer)).await;
@@ -139,6 +144,88 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
 }
 
 #[tokio::test]
+async fn thinking_is_joined_and_sent_back_as_it_was_signed_or_redacted() {
+    let thought = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
+    let redacted = json!({"type": "redacted_thinking", "data": "c2VjcmV0"});
+    let body = anthropic(&[
+        json!({"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}),
+        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
+        thought(json!({"type": "thinking_delta", "thinking": "Adding "})),
+        thought(json!({"type": "thinking_delta", "thinking": "is easy."})),
+        thought(json!({"type": "signature_delta", "signature": "c2ln"})),
+        thought(json!({"type": "signature_delta", "signature": "bmVk"})),
+        json!({"type": "content_block_stop", "index": 0}),
+        json!({"type": "content_block_start", "index": 1, "content_block": redacted}),
+        json!({"type": "content_block_stop", "index": 1}),
+        json!({"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": ""}}),
+        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "3"}}),
+        json!({"type": "content_block_stop", "index": 2}),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 6}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let (url, asked) = serving(200, &body, 9).await;
+    let pieces: Vec<_> = ask(Protocol::Anthropic, &url, question()).await.into_iter().map(Result::unwrap).collect();
+    let told: String =
+        pieces.iter().map(|piece| if let ModelChunk::Thinking(text) = piece { text.as_str() } else { "" }).collect();
+    assert_eq!(told, "Adding is easy.");
+    let thinking = pieces.into_iter().filter_map(|piece| match piece {
+        ModelChunk::ThinkingBlock(block) => Some(block),
+        _ => None,
+    });
+    let turn = AssistantTurn { text: "3".into(), thinking: thinking.collect(), ..AssistantTurn::default() };
+    let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
+    ask(Protocol::Anthropic, &url, messages).await;
+    let asked = asked.lock().unwrap();
+    let signed = json!({"type": "thinking", "thinking": "Adding is easy.", "signature": "c2lnbmVk"});
+    let text = json!({"type": "text", "text": "3"});
+    assert_eq!(asked[1]["messages"][1]["content"], json!([signed, redacted, text]), "{}", asked[1]);
+}
+
+#[tokio::test]
+async fn images_of_tools_are_shown_to_the_model() {
+    let image = ToolImage { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
+    for (protocol, body) in two_calls() {
+        let (url, asked) = serving(200, &body, 4_096).await;
+        let calls = ["a", "b"].map(|id| RequestedCall { id: id.into(), tool: "plot".into(), arguments: "{}".into() });
+        let turn = AssistantTurn { calls: calls.into(), ..AssistantTurn::default() };
+        let answer = |id: &str, images: Vec<ToolImage>| {
+            Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
+        };
+        let answers = vec![Message::Assistant(turn), answer("a", vec![image.clone()]), answer("b", Vec::new())];
+        ask(protocol, &url, [question(), answers].concat()).await;
+        let sent = asked.lock().unwrap()[0]["messages"].clone();
+        let last = sent.as_array().unwrap().last().unwrap();
+        assert_eq!(last["role"], "user", "{sent}");
+        let expected = match protocol {
+            Protocol::Openai => json!([
+                {"type": "text", "text": "Images that `plot` gave (call a):"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            ]),
+            _ => json!([
+                {"type": "tool_result", "content": "a", "tool_use_id": "a"},
+                {"type": "tool_result", "content": "b", "tool_use_id": "b"},
+                {"type": "text", "text": "Images that `plot` gave (call a):"},
+                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+            ]),
+        };
+        assert_eq!(last["content"], expected, "{protocol:?}: {sent}");
+    }
+}
+
+/// A server that never says what was used is not free.
+#[tokio::test]
+async fn what_was_used_is_estimated_where_the_server_does_not_say() {
+    let silent = openai(&[
+        delta(&json!({"content": "12345678"})),
+        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
+    ]);
+    let (url, _) = serving(200, &silent, 4_096).await;
+    let pieces = ask(Protocol::Openai, &url, question()).await;
+    let Some(Ok(ModelChunk::End { usage, .. })) = pieces.last() else { panic!("{pieces:?}") };
+    assert!(usage.prompt_tokens > 5 && usage.completion_tokens == 2, "{usage:?}");
+}
+
+#[tokio::test]
 async fn an_answer_cut_off_has_no_end() {
     for (protocol, body) in two_calls() {
         let (url, _) = serving(200, &body[..body.len() / 2], 64).await;
@@ -157,7 +244,8 @@ async fn failures_are_told_apart_and_tell_no_key() {
         for (status, code, hint) in [
             (529, "overloaded", "overloaded"),
             (500, "upstream_error", "HTTP 500"),
-            (429, "upstream_error", "HTTP 429"),
+            (429, "upstream_error", "asks to wait: HTTP 429"),
+            (503, "upstream_error", "asks to wait: HTTP 503"),
             (401, "upstream_error", "check the profile's api_key"),
             (404, "upstream_error", "check the profile's model"),
         ] {
@@ -166,6 +254,9 @@ async fn failures_are_told_apart_and_tell_no_key() {
             let [Err(error)] = &pieces[..] else { panic!("{protocol:?} {status}: {pieces:?}") };
             assert_eq!(error.code(), code, "{status}");
             assert!(error.to_string().contains(hint) && !format!("{error:?}{error}").contains(KEY), "{error}");
+            if let ModelError::Overloaded { retry_after } | ModelError::Limited { retry_after, .. } = error {
+                assert_eq!(*retry_after, Some(Duration::from_secs(7)), "{status}");
+            }
         }
         for garbage in ["data: {no json}\n\n", "event: content_block_start\ndata: {{{\n\n"] {
             let (url, _) = serving(200, garbage, 4_096).await;
