@@ -15,6 +15,7 @@ pub struct Prompts {
     without_tools: String,
     reasoning_summary: String,
     conversation_summary: String,
+    selection: String,
 }
 
 /// A prompt of the operator's folder that cannot be used.
@@ -44,13 +45,14 @@ impl Default for Prompts {
             without_tools: include_str!("prompts/without_tools.md").into(),
             reasoning_summary: include_str!("prompts/reasoning_summary.md").into(),
             conversation_summary: include_str!("prompts/conversation_summary.md").into(),
+            selection: include_str!("prompts/selection.md").into(),
         }
     }
 }
 
 impl Prompts {
     /// The prompts, those replaced that `folder` has a file for: `with_tools.md`, `without_tools.md`,
-    /// `reasoning_summary.md`, `conversation_summary.md`.
+    /// `reasoning_summary.md`, `conversation_summary.md`, `selection.md`.
     ///
     /// # Errors
     /// The folder is not there, or a file in it is no text that can be read.
@@ -63,6 +65,7 @@ impl Prompts {
             ("without_tools.md", &mut prompts.without_tools),
             ("reasoning_summary.md", &mut prompts.reasoning_summary),
             ("conversation_summary.md", &mut prompts.conversation_summary),
+            ("selection.md", &mut prompts.selection),
         ] {
             let file = folder.join(name);
             match std::fs::read_to_string(&file) {
@@ -84,6 +87,11 @@ impl Prompts {
     /// How the tool calls of a reply are to be summed up (A73).
     pub fn reasoning_summary(&self) -> &str {
         &self.reasoning_summary
+    }
+
+    /// How tools are to be chosen for a task.
+    pub fn selection(&self) -> &str {
+        &self.selection
     }
 
     /// How a thread's summary is to be made.

@@ -13,10 +13,14 @@ use utoipa::ToSchema;
 use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{Origin, json_body};
+use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::call::Arguments;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::registry::Snapshot;
+use crate::registry::{Snapshot, Tool};
+
+/// Tools that a model chooses from: those that a search finds first.
+const MOST_CANDIDATES: usize = 30;
 
 /// Longest task, in bytes: a description, not a document.
 const LONGEST_TASK: usize = 16 << 10;
@@ -41,10 +45,11 @@ pub(super) struct SelectRequest {
 pub(super) struct Selection<'a> {
     /// Names, the best first.
     selected_tools: Vec<&'a str>,
-    /// Calls ready to be made; a search knows none.
+    /// Calls ready to be made, by the model; a search knows none.
     calls: Vec<SelectedCall>,
-    /// Who chose: `search` (BM25 over names, descriptions and parameters).
-    provider_used: &'static str,
+    /// Who chose: the default agent's profile, or `search` (BM25 over names, descriptions and parameters) where
+    /// it has no model that answers.
+    provider_used: &'a str,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -58,7 +63,7 @@ struct SelectedCall {
 #[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn select(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     headers: HeaderMap,
     body: Body,
@@ -66,8 +71,40 @@ pub(super) async fn select(
     let request: SelectRequest = json_body(&gateway, &headers, body).await?;
     request.check()?;
     let snapshot = gateway.pipeline.registry.snapshot();
-    let selected_tools = request.search(&snapshot);
-    Ok(reply::json(StatusCode::OK, &Selection { selected_tools, calls: Vec::new(), provider_used: "search" }))
+    let config = gateway.config();
+    let agent = &config.agent;
+    let candidates = request.search(&snapshot, MOST_CANDIDATES);
+    let calls = match agent.profiles.get(&agent.default_profile) {
+        Some(profile) => {
+            let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
+            let payer = (&origin.caller, &origin.scopes);
+            gateway.desk.select(&gateway, payer, profile, request.in_words(), described).await
+        }
+        None => None,
+    };
+    let Some(calls) = calls else {
+        let selected_tools = candidates.iter().take(request.max_tools).map(|tool| tool.name()).collect();
+        let selection = Selection { selected_tools, calls: Vec::new(), provider_used: "search" };
+        return Ok(reply::json(StatusCode::OK, &selection));
+    };
+    Ok(reply::json(StatusCode::OK, &chosen(&calls, request.max_tools, &agent.default_profile)))
+}
+
+/// The first calls, as far as they name no more tools than asked for.
+fn chosen<'a>(calls: &'a [ToolboxCall], max_tools: usize, provider_used: &'a str) -> Selection<'a> {
+    let mut selected_tools: Vec<&str> = Vec::new();
+    let mut within = Vec::new();
+    for call in calls {
+        let is_new = !selected_tools.contains(&call.tool.as_str());
+        if is_new && selected_tools.len() == max_tools {
+            continue;
+        }
+        if is_new {
+            selected_tools.push(&call.tool);
+        }
+        within.push(SelectedCall { tool_name: call.tool.clone(), parameters: call.arguments.clone() });
+    }
+    Selection { selected_tools, calls: within, provider_used }
 }
 
 impl SelectRequest {
@@ -84,13 +121,22 @@ impl SelectRequest {
         Err(CallError::new(ErrorCode::InvalidRequest, problem))
     }
 
-    fn search<'a>(&self, snapshot: &'a Snapshot) -> Vec<&'a str> {
+    /// The tools that fit, the best first.
+    fn search<'a>(&self, snapshot: &'a Snapshot, most: usize) -> Vec<&'a Arc<Tool>> {
         let known = self.context.iter().flatten().filter_map(|(_, value)| value.as_str());
         let query = [self.task.as_str()].into_iter().chain(known).collect::<Vec<_>>().join(" ");
         // All of them: dangerous ones are left out before the best are counted.
         let found = snapshot.search(&query, snapshot.tools().len()).into_iter().map(|(tool, _)| tool);
         let fitting = found.filter(|tool| !(self.exclude_dangerous && tool.metadata.dangerous));
-        fitting.take(self.max_tools).map(|tool| tool.name()).collect()
+        fitting.take(most.max(self.max_tools)).collect()
+    }
+
+    /// For a model.
+    fn in_words(&self) -> String {
+        match &self.context {
+            Some(context) => format!("{}\n\nWhat else is known: {}", self.task, Value::Object(context.clone())),
+            None => self.task.clone(),
+        }
     }
 }
 
