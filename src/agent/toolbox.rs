@@ -1,13 +1,18 @@
 //! The one thing an agent knows of tools: what there is, and how to call it.
 
+mod images;
 mod in_process;
+mod over_http;
 
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::call::Arguments;
+use crate::registry::Tool;
 
 pub use self::in_process::InProcess;
+pub use self::over_http::OverHttp;
 
 /// Tools as an agent sees them.
 pub trait Toolbox: Send + Sync {
@@ -19,11 +24,21 @@ pub trait Toolbox: Send + Sync {
 }
 
 /// What a model is told of a tool.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ToolDescription {
     pub name: String,
     pub description: String,
     pub parameters: Value,
+}
+
+impl From<&Tool> for ToolDescription {
+    fn from(tool: &Tool) -> Self {
+        Self {
+            name: tool.name().to_owned(),
+            description: tool.metadata.description.clone(),
+            parameters: tool.input.document().clone(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

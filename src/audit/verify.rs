@@ -24,7 +24,11 @@ pub struct Verified {
 pub enum AuditFault {
     #[error("{path} cannot be used: {problem}", path = path.display())]
     Unusable { path: PathBuf, problem: io::Error },
-    #[error("{path} is written by another process; one trail has one writer", path = path.display())]
+    #[error(
+        "{path} is written by another process; one trail has one writer. Ask that one with --server, or name \
+         another folder in SEKISHO_STATE_DIRECTORY",
+        path = path.display()
+    )]
     InUse { path: PathBuf },
     #[error("the audit thread cannot be started: {0}")]
     Thread(io::Error),

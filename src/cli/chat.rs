@@ -1,26 +1,40 @@
-//! `sekisho chat`: an agent of this process, asked from the terminal.
+//! `sekisho chat`: an agent of this process, asked from the terminal; its tools are this process's own, or
+//! those of the gateway at `--server`.
 
-use std::io::{self, IsTerminal, Read, Write};
+mod dialogue;
+mod screen;
+
+use std::io::{self, IsTerminal, Read};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use futures_util::StreamExt;
+use uuid::Uuid;
 
+use self::screen::Screen;
 use super::call::Identity;
-use super::{Common, Exit, present, with_config};
-use crate::agent::toolbox::InProcess;
+use super::client::Unanswered;
+use super::{Common, Exit, client, present, with_config};
+use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{Errand, Event, FinishReason, Message, desk};
-use crate::config::AgentProfile;
+use crate::call::{BudgetScopes, Caller};
+use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
 use crate::error::CallError;
 use crate::gateway::Gateway;
+use crate::sandbox::private;
+use crate::session::Session;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
-    /// What is to be done; read from standard input where it is left out.
+    /// What is to be done. Without it: a conversation on a terminal, or all of standard input.
     prompt: Option<String>,
     /// The agent's profile, or `replay:FILE` for a scripted conversation.
     #[arg(long, value_name = "PROFILE")]
     model: Option<String>,
+    /// The session the tool calls belong to: its files are found again. Without it a new one.
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
     #[command(flatten)]
     identity: Identity,
 }
@@ -28,11 +42,20 @@ pub(super) struct ChatCommand {
 /// What names a script instead of a profile.
 const REPLAY: &str = "replay:";
 
+/// Everything that the turns of a conversation share.
+struct Chat {
+    gateway: Arc<Gateway>,
+    agent: String,
+    profile: Arc<AgentProfile>,
+    caller: Arc<Caller>,
+    session: Arc<Session>,
+    /// The gateway whose tools are used, when it is not this process's.
+    remote: Option<OverHttp>,
+    screen: Screen,
+    history: Vec<Message>,
+}
+
 pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
-    if common.server.is_some() {
-        present::problem("`chat` works in this process; ask a server at its /v1/chat/completions");
-        return Exit::Refused;
-    }
     let prompt = match prompt(command.prompt.as_deref()) {
         Ok(prompt) => prompt,
         Err(problem) => {
@@ -40,94 +63,145 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
             return Exit::Refused;
         }
     };
+    let remote = match common.server.as_ref().map(client::toolbox).transpose() {
+        Ok(remote) => remote,
+        Err(unanswered) => return Unanswered::report(unanswered),
+    };
     with_config(common, |config| {
-        super::serve::with_gateway(config, async |gateway| match ask(common, &gateway, command, prompt).await {
-            Ok(exit) => exit,
-            Err(error) => {
+        let (config, state) = match state_of(config, remote.is_some()) {
+            Ok(settled) => settled,
+            Err(problem) => {
+                present::problem(&format!("no folder can be made for this conversation: {problem}"));
+                return Exit::Misconfigured;
+            }
+        };
+        let exit = super::serve::with_gateway(config, async |gateway| {
+            let chat = Chat::begin(common.json, gateway, command, remote);
+            let ended = match (chat, prompt) {
+                (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
+                (Ok(chat), None) => Ok(dialogue::hold(chat).await),
+                (Err(error), _) => Err(error),
+            };
+            ended.unwrap_or_else(|error| {
                 present::problem(&error.to_string());
                 Exit::Refused
-            }
-        })
+            })
+        });
+        drop(state);
+        exit
     })
 }
 
-fn prompt(given: Option<&str>) -> Result<String, String> {
+/// A folder that is there while the conversation lasts.
+struct Passing(PathBuf);
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        let _stays = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The calls of a conversation with another gateway's tools are that one's to audit and to keep the books of,
+/// and it may be the one that writes to this machine's state folder: the conversation has its own.
+fn state_of(mut config: Config, is_remote: bool) -> io::Result<(Config, Option<Passing>)> {
+    if !is_remote {
+        return Ok((config, None));
+    }
+    let folder = Passing(std::env::temp_dir().join(format!("sekisho-chat-{}", Uuid::new_v4())));
+    private::make_folder(&folder.0)?;
+    config.state_directory = Some(folder.0.clone());
+    config.audit.file = None;
+    // Its own tools would only take time to find.
+    (config.mcp, config.openapi) = (McpConfig::default(), OpenApiConfig::default());
+    Ok((config, Some(folder)))
+}
+
+/// `None` for a conversation.
+fn prompt(given: Option<&str>) -> Result<Option<String>, String> {
     let text = match given {
         Some(text) => text.to_owned(),
-        None if io::stdin().is_terminal() => return Err("say what is to be done: sekisho chat 'PROMPT'".into()),
+        None if io::stdin().is_terminal() => return Ok(None),
         None => {
             let mut text = String::new();
             io::stdin().read_to_string(&mut text).map_err(|error| format!("standard input cannot be read: {error}"))?;
             text
         }
     };
-    if text.trim().is_empty() { Err("the prompt is empty; say what is to be done".into()) } else { Ok(text) }
+    if text.trim().is_empty() { Err("the prompt is empty; say what is to be done".into()) } else { Ok(Some(text)) }
 }
 
-async fn ask(
-    common: &Common,
-    gateway: &Arc<Gateway>,
-    command: &ChatCommand,
-    prompt: String,
-) -> Result<Exit, CallError> {
-    let config = gateway.config();
-    let name = command.model.as_deref().unwrap_or(&config.agent.default_profile);
-    let profile = match name.strip_prefix(REPLAY) {
-        Some(file) => Arc::new(AgentProfile::replay(file)),
-        None => desk::profile(&config.agent, name)?,
-    };
-    let caller = command.identity.caller();
-    let toolbox = Arc::new(InProcess::new(Arc::clone(gateway), Arc::clone(&caller)));
-    let errand = Errand::new(profile, caller, toolbox, vec![Message::User(prompt)]);
-    let abort = errand.abort.clone();
-    let mut events = Box::pin(gateway.desk.begin(gateway, errand).await?);
-    let mut exit = Exit::Done;
-    loop {
-        let event = tokio::select! {
-            event = events.next() => event,
-            // Heard again, it ends the program as ever: the run is being ended already.
-            Ok(()) = tokio::signal::ctrl_c(), if !abort.is_cancelled() => {
-                abort.cancel();
-                continue;
+fn exit_of(reason: FinishReason) -> Exit {
+    if reason == FinishReason::Stop { Exit::Done } else { Exit::Failed }
+}
+
+impl Chat {
+    /// # Errors
+    /// No such profile, or no such session.
+    fn begin(
+        json: bool,
+        gateway: Arc<Gateway>,
+        command: &ChatCommand,
+        remote: Option<OverHttp>,
+    ) -> Result<Self, CallError> {
+        let (agent, profile) = profile_of(&gateway.config(), command.model.as_deref())?;
+        let caller = command.identity.caller();
+        let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let session = gateway.sessions.open(&caller, &session)?;
+        let (screen, history) = (Screen::new(json), Vec::new());
+        Ok(Self { gateway, agent, profile, caller, session, remote, screen, history })
+    }
+
+    /// One message and everything that comes of it. Ctrl-C stops it.
+    ///
+    /// # Errors
+    /// The run cannot begin.
+    async fn ask(&mut self, prompt: String) -> Result<FinishReason, CallError> {
+        let message = Message::User(prompt);
+        let mut messages = self.history.clone();
+        messages.push(message.clone());
+        let scopes = BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() };
+        let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
+        let errand = Errand { scopes, ..Errand::new(&self.agent, profile, caller, toolbox, messages) };
+        let abort = errand.abort.clone();
+        let mut events = Box::pin(self.gateway.desk.begin(&self.gateway, errand).await?);
+        self.screen.wait("thinking");
+        let mut ended = FinishReason::Aborted;
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                Ok(()) = tokio::signal::ctrl_c(), if !abort.is_cancelled() => {
+                    abort.cancel();
+                    continue;
+                }
+            };
+            let Some(event) = event else { return Ok(ended) };
+            if let Event::Finished { reason, messages } = &event {
+                ended = *reason;
+                if !messages.is_empty() {
+                    self.history.extend([message.clone()].into_iter().chain(messages.iter().cloned()));
+                }
             }
-        };
-        let Some(event) = event else { return Ok(exit) };
-        if matches!(&event, Event::Finished { reason, .. } if *reason != FinishReason::Stop) {
-            exit = Exit::Failed;
+            self.screen.show(event);
         }
-        if common.json {
-            present::json_line(&event);
-        } else {
-            show(event);
+    }
+
+    /// Made for one run, whose calls are one request.
+    fn toolbox(&self, scopes: &BudgetScopes) -> Arc<dyn Toolbox> {
+        match &self.remote {
+            Some(remote) => Arc::new(remote.for_request(scopes.request.as_deref(), &self.session.id)),
+            None => Arc::new(InProcess {
+                scopes: scopes.clone(),
+                session: Some(Arc::clone(&self.session)),
+                ..InProcess::new(Arc::clone(&self.gateway), Arc::clone(&self.caller))
+            }),
         }
     }
 }
 
-/// The answer on standard output, what was done for it on standard error.
-fn show(event: Event) {
-    match event {
-        Event::Content { text } => {
-            let mut out = io::stdout();
-            let _gone = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-        }
-        Event::ToolInput { tool_name, arguments, .. } => {
-            present::note(&format!("→ {tool_name} {}", serde_json::Value::Object(arguments)));
-        }
-        Event::ToolResult { tool_name, result, .. } => {
-            present::note(&format!("← {tool_name}: {}", present::folded(&result)));
-        }
-        Event::ToolError { tool_name, error, .. } => {
-            present::note(&format!("✗ {tool_name}: {}", present::folded(&error)));
-        }
-        Event::Error { message, .. } | Event::Status { message, .. } => present::note(&message),
-        Event::Finished { .. } => present::line(""),
-        Event::Usage(usage) => present::note(&format!(
-            "{} turns, {} tool calls, {} tokens, ${}",
-            usage.turns,
-            usage.tool_calls,
-            usage.prompt_tokens.saturating_add(usage.completion_tokens),
-            usage.cost_usd
-        )),
-        Event::Thinking { .. } | Event::ClientToolCall { .. } => {}
-    }
+fn profile_of(config: &Config, name: Option<&str>) -> Result<(String, Arc<AgentProfile>), CallError> {
+    let name = name.unwrap_or(&config.agent.default_profile);
+    Ok(match name.strip_prefix(REPLAY) {
+        Some(file) => ("replay".to_owned(), Arc::new(AgentProfile::replay(file))),
+        None => (name.to_owned(), desk::profile(&config.agent, name)?),
+    })
 }

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 use url::Url;
 
 use super::{Exit, present};
+use crate::agent::toolbox::OverHttp;
 use crate::call::Deadline;
 use crate::config::OutboundConfig;
 use crate::outbound::{Outbound, OutboundRequest, Trust};
@@ -49,22 +50,41 @@ impl Unanswered {
     }
 }
 
+/// The gateway's tools, for an agent of this process.
+///
+/// # Errors
+/// A key that cannot be sent.
+pub(super) fn toolbox(server: &Url) -> Result<OverHttp, Unanswered> {
+    Ok(OverHttp::new(server.clone(), headers(server)?, outbound(server)?))
+}
+
+fn headers(server: &Url) -> Result<HeaderMap, Unanswered> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Ok(key) = std::env::var("SEKISHO_API_KEY") {
+        let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+            .map_err(|_| unusable(server, "SEKISHO_API_KEY holds characters that no key has"))?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+fn outbound(server: &Url) -> Result<Outbound, Unanswered> {
+    Outbound::new(&OutboundConfig::default()).map_err(|problem| unusable(server, &problem.to_string()))
+}
+
+fn unusable(server: &Url, problem: &str) -> Unanswered {
+    Unanswered::Unreachable(format!("{server} cannot be asked: {problem}"))
+}
+
 impl Remote {
     pub(super) fn new(server: &Url) -> Result<Self, Unanswered> {
-        let unusable = |problem: String| Unanswered::Unreachable(format!("{server} cannot be asked: {problem}"));
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Ok(key) = std::env::var("SEKISHO_API_KEY") {
-            let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-                .map_err(|_| unusable("SEKISHO_API_KEY holds characters that no key has".into()))?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
         Ok(Self {
             server: server.clone(),
-            headers,
-            outbound: Outbound::new(&OutboundConfig::default()).map_err(|problem| unusable(problem.to_string()))?,
-            runtime: Runtime::new().map_err(|problem| unusable(problem.to_string()))?,
+            headers: headers(server)?,
+            outbound: outbound(server)?,
+            runtime: Runtime::new().map_err(|problem| unusable(server, &problem.to_string()))?,
         })
     }
 
@@ -116,7 +136,7 @@ impl Remote {
     }
 
     fn unreachable(&self, problem: &str) -> Unanswered {
-        Unanswered::Unreachable(format!("{} cannot be asked: {problem}", self.server))
+        unusable(&self.server, problem)
     }
 }
 

@@ -1,4 +1,5 @@
 //! What a person sees on the terminal, and what a script does.
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
@@ -38,6 +39,12 @@ pub(super) fn folded(text: &str) -> String {
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let short = beginning(&flat, LINE);
     if short.len() < flat.len() { format!("{short}…") } else { flat }
+}
+
+/// A text from outside without what steers a terminal: escape sequences move, hide and overwrite.
+pub(super) fn harmless(text: &str) -> Cow<'_, str> {
+    let steers = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
+    if text.contains(steers) { text.replace(steers, "").into() } else { text.into() }
 }
 
 /// A line of the answer. A reader that has gone (`| head`) is no reason to panic.

@@ -45,7 +45,7 @@ fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
     assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
     assert!(answer.trim_end().ends_with("which is 70.7 °F.") && !answer.contains("calculator"), "{answer}");
     assert!(
-        text(&asked).contains("→ calculator") && text(&asked).contains("2 turns, 1 tool calls"),
+        text(&asked).contains("→ calculator") && text(&asked).contains("2 turns, 1 tool call,"),
         "{}",
         text(&asked)
     );

@@ -5,13 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use uuid::Uuid;
 
-use super::{ToolAnswer, ToolDescription, ToolImage, Toolbox, ToolboxCall, ToolboxUnreachable};
+use super::images::find_images;
+use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
 use crate::gateway::Gateway;
 use crate::pipeline::{ErrorInfo, Reply};
 use crate::session::Session;
+use crate::telemetry;
 
 /// Every call goes through the pipeline, as the caller's own.
 pub struct InProcess {
@@ -25,15 +27,13 @@ pub struct InProcess {
     pub off: BTreeSet<String>,
 }
 
-/// More images of one answer are left out: each costs a model about a thousand tokens.
-const MOST_IMAGES: usize = 8;
-
 impl InProcess {
     pub fn new(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Self {
         Self {
             gateway,
             caller,
-            scopes: BudgetScopes::default(),
+            // A toolbox is made for one run, whose calls are one request (E60, E61).
+            scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() },
             session: None,
             claimed_user: None,
             trace: None,
@@ -46,7 +46,7 @@ impl InProcess {
             scopes: self.scopes.clone(),
             session: self.session.clone(),
             claimed_user: self.claimed_user.clone(),
-            trace: self.trace.clone(),
+            trace: telemetry::current().or_else(|| self.trace.clone()),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Agent)
         }
     }
@@ -56,12 +56,7 @@ impl Toolbox for InProcess {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
         let snapshot = self.gateway.pipeline.registry.snapshot();
         let on = snapshot.tools().iter().filter(|tool| !self.off.contains(tool.name()));
-        let tools = on.map(|tool| ToolDescription {
-            name: tool.name().to_owned(),
-            description: tool.metadata.description.clone(),
-            parameters: tool.input.document().clone(),
-        });
-        let tools = Ok(tools.collect());
+        let tools = Ok(on.map(|tool| ToolDescription::from(&**tool)).collect());
         Box::pin(async { tools })
     }
 
@@ -81,10 +76,7 @@ impl From<&Reply> for ToolAnswer {
     fn from(reply: &Reply) -> Self {
         match &reply.outcome {
             Ok(answer) => {
-                let mut images = Vec::new();
-                find_images(&answer.output, &mut images);
-                let text =
-                    images.iter().fold(answer.text.clone(), |text, image| text.replace(&image.base64, "[image]"));
+                let (images, text) = find_images(&answer.output, answer.text.clone());
                 Self { success: true, text, error_info: None, images }
             }
             Err(error) => Self {
@@ -105,35 +97,6 @@ impl fmt::Debug for InProcess {
             .field("off", &self.off)
             .finish_non_exhaustive()
     }
-}
-
-/// Data URLs (RFC 2397) and image blocks of the Model Context Protocol, in the order they stand in the output.
-fn find_images(value: &Value, found: &mut Vec<ToolImage>) {
-    match value {
-        _ if found.len() >= MOST_IMAGES => {}
-        Value::String(text) => found.extend(data_url(text)),
-        Value::Array(items) => items.iter().for_each(|item| find_images(item, found)),
-        Value::Object(members) => match image_block(value) {
-            Some(image) => found.push(image),
-            None => members.values().for_each(|member| find_images(member, found)),
-        },
-        _ => {}
-    }
-}
-
-fn data_url(text: &str) -> Option<ToolImage> {
-    let (media_type, base64) = text.strip_prefix("data:")?.split_once(";base64,")?;
-    image(media_type, base64)
-}
-
-fn image_block(block: &Value) -> Option<ToolImage> {
-    let text = |key: &str| block.get(key).and_then(Value::as_str);
-    image(text("mimeType").filter(|_| text("type") == Some("image"))?, text("data")?)
-}
-
-fn image(media_type: &str, base64: &str) -> Option<ToolImage> {
-    let is_seen = matches!(media_type, "image/png" | "image/jpeg") && !base64.is_empty();
-    is_seen.then(|| ToolImage { media_type: media_type.to_owned(), base64: base64.to_owned() })
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use futures_util::StreamExt;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
@@ -59,24 +59,4 @@ async fn refusals_carry_their_typed_error_and_tools_that_are_off_are_not_there()
     assert!(!names(&toolbox).await.contains(&"calculator".to_owned()));
     let off = toolbox.call(call("calculator", json!({"expression": "1 + 1"}))).await;
     assert!(!off.success && off.text.contains("switched off"), "{off:?}");
-}
-
-#[test]
-fn images_are_found_as_data_urls_and_as_blocks() {
-    let mut found = Vec::new();
-    let output = json!({
-        "chart": "data:image/png;base64,AAAA",
-        "content": [
-            {"type": "text", "text": "see"},
-            {"type": "image", "mimeType": "image/jpeg", "data": "BBBB"},
-            {"type": "image", "mimeType": "image/svg+xml", "data": "CCCC"},
-        ],
-        "page": "data:text/html;base64,DDDD",
-    });
-    find_images(&output, &mut found);
-    let found: Vec<_> = found.iter().map(|image| (image.media_type.as_str(), image.base64.as_str())).collect();
-    assert_eq!(found, [("image/png", "AAAA"), ("image/jpeg", "BBBB")]);
-    let mut many = Vec::new();
-    find_images(&json!(vec!["data:image/png;base64,AAAA"; 20]), &mut many);
-    assert_eq!(many.len(), MOST_IMAGES);
 }

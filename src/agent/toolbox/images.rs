@@ -1,0 +1,95 @@
+//! Images in what tools give back, for models that can see.
+
+use serde_json::Value;
+
+use super::ToolImage;
+
+/// More images of one answer are left out: each costs a model about a thousand tokens.
+const MOST_IMAGES: usize = 8;
+
+/// So many bytes of an image tell it from any other text: the signature and the size stand at its beginning.
+const TELLING_BYTES: usize = 48;
+
+/// The images of an output, and its text without their bytes.
+pub(super) fn find_images(output: &Value, text: String) -> (Vec<ToolImage>, String) {
+    let mut images = Vec::new();
+    collect(output, &mut images);
+    let text = images.iter().fold(text, |text, image| without_bytes(text, &image.base64));
+    (images, text)
+}
+
+/// The text without an image's bytes, of which it may hold a beginning only, where it was cut.
+fn without_bytes(mut text: String, base64: &str) -> String {
+    let beginning = base64.get(..TELLING_BYTES).unwrap_or(base64);
+    if let Some(at) = text.find(beginning) {
+        let same = text.bytes().skip(at).zip(base64.bytes()).take_while(|(one, other)| one == other).count();
+        text.replace_range(at..at + same, "[image]");
+    }
+    text
+}
+
+/// Data URLs (RFC 2397), image blocks of the Model Context Protocol and figures of `python_executor`, in the order
+/// they stand in the output.
+fn collect(value: &Value, found: &mut Vec<ToolImage>) {
+    match value {
+        _ if found.len() >= MOST_IMAGES => {}
+        Value::String(text) => found.extend(data_url(text)),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
+        Value::Object(members) => match image_block(value) {
+            Some(image) => found.push(image),
+            None => members.values().for_each(|member| collect(member, found)),
+        },
+        _ => {}
+    }
+}
+
+fn data_url(text: &str) -> Option<ToolImage> {
+    let (media_type, base64) = text.strip_prefix("data:")?.split_once(";base64,")?;
+    image(media_type, base64)
+}
+
+fn image_block(block: &Value) -> Option<ToolImage> {
+    let text = |key: &str| block.get(key).and_then(Value::as_str);
+    let figure = || text("media_type").zip(text("content_base64"));
+    let (media_type, base64) =
+        text("mimeType").filter(|_| text("type") == Some("image")).zip(text("data")).or_else(figure)?;
+    image(media_type, base64)
+}
+
+fn image(media_type: &str, base64: &str) -> Option<ToolImage> {
+    let is_seen = matches!(media_type, "image/png" | "image/jpeg") && !base64.is_empty() && base64.is_ascii();
+    is_seen.then(|| ToolImage { media_type: media_type.to_owned(), base64: base64.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn images_are_found_as_data_urls_and_as_blocks() {
+        let output = json!({
+            "chart": "data:image/png;base64,AAAA",
+            "content": [
+                {"type": "text", "text": "see"},
+                {"type": "image", "mimeType": "image/jpeg", "data": "BBBB"},
+                {"type": "image", "mimeType": "image/svg+xml", "data": "CCCC"},
+            ],
+            "page": "data:text/html;base64,DDDD",
+            "images": [{"media_type": "image/png", "content_base64": "EEEE"}],
+        });
+        let (found, text) = find_images(&output, "AAAA and DDDD".into());
+        assert_eq!(text, "[image] and DDDD");
+        let found: Vec<_> = found.iter().map(|image| (image.media_type.as_str(), image.base64.as_str())).collect();
+        assert_eq!(found, [("image/png", "AAAA"), ("image/jpeg", "BBBB"), ("image/png", "EEEE")]);
+        let long = "iVBORw0KGgo=".repeat(20);
+        let (_, cut) = find_images(
+            &json!({"chart": format!("data:image/png;base64,{long}")}),
+            format!("see {}… [cut]", &long[..100]),
+        );
+        assert_eq!(cut, "see [image]… [cut]");
+        let (many, _) = find_images(&json!(vec!["data:image/png;base64,AAAA"; 20]), String::new());
+        assert_eq!(many.len(), MOST_IMAGES);
+    }
+}

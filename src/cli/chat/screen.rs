@@ -1,0 +1,131 @@
+//! What is seen of a run: the answer on standard output, what was done for it on standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rust_decimal::Decimal;
+use serde_json::Value;
+
+use crate::agent::{Event, RunUsage};
+use crate::cli::present;
+
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Screen {
+    /// Events as lines of JSON instead.
+    json: bool,
+    /// Whoever writes must not write to the terminal what steers it.
+    terminal: bool,
+    spinner: Option<ProgressBar>,
+    /// The answer stands in an unfinished line.
+    midline: bool,
+    spent_usd: Decimal,
+}
+
+impl Screen {
+    pub(super) fn new(json: bool) -> Self {
+        let terminal = io::stdout().is_terminal();
+        Self { json, terminal, spinner: None, midline: false, spent_usd: Decimal::ZERO }
+    }
+
+    /// A word of ours to a person.
+    pub(super) fn hint(&self, text: &str) {
+        if !self.json {
+            present::note(text);
+        }
+    }
+
+    /// Shows on a terminal that something goes on.
+    pub(super) fn wait(&mut self, doing: &str) {
+        if self.json || !io::stderr().is_terminal() {
+            return;
+        }
+        let spinner = self.spinner.get_or_insert_with(|| {
+            let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+            let spinner =
+                ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+            spinner.enable_steady_tick(TICK);
+            spinner
+        });
+        spinner.set_message(present::folded(doing));
+    }
+
+    pub(super) fn show(&mut self, event: Event) {
+        if self.json {
+            return present::json_line(&event);
+        }
+        match event {
+            Event::Content { text } => self.say(&text),
+            Event::ToolInput { tool_name, arguments, .. } => {
+                let arguments = present::folded(&Value::Object(arguments).to_string());
+                self.note(&format!("→ {tool_name} {arguments}"));
+                self.wait(&tool_name);
+            }
+            Event::ToolResult { tool_name, result, .. } => {
+                self.note(&format!("← {tool_name}: {}", present::folded(&result)));
+                self.wait("thinking");
+            }
+            Event::ToolError { tool_name, error, .. } => {
+                self.note(&format!("✗ {tool_name}: {}", present::folded(&error)));
+                self.wait("thinking");
+            }
+            Event::Error { message, .. } | Event::Status { message, .. } => self.note(&message),
+            Event::Finished { .. } => self.end_line(),
+            Event::Usage(usage) => self.count(&usage),
+            Event::Thinking { .. } | Event::ClientToolCall { .. } => {}
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        self.stop_waiting();
+        let text = if self.terminal { present::harmless(text) } else { text.into() };
+        let mut out = io::stdout();
+        let _gone = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        self.midline = text.chars().next_back().map_or(self.midline, |last| last != '\n');
+    }
+
+    fn note(&mut self, text: &str) {
+        self.end_line();
+        present::note(&present::harmless(text));
+    }
+
+    fn end_line(&mut self) {
+        self.stop_waiting();
+        if self.midline {
+            present::line("");
+            self.midline = false;
+        }
+    }
+
+    fn count(&mut self, usage: &RunUsage) {
+        self.spent_usd = self.spent_usd.saturating_add(usage.cost_usd);
+        let tokens = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        let so_far = if self.spent_usd == usage.cost_usd {
+            String::new()
+        } else {
+            format!(", ${} so far", self.spent_usd.normalize())
+        };
+        let (turns, calls) = (counted(usage.turns, "turn"), counted(usage.tool_calls, "tool call"));
+        self.note(&format!("{turns}, {calls}, {tokens} tokens, ${}{so_far}", usage.cost_usd.normalize()));
+    }
+
+    fn stop_waiting(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+    }
+}
+
+fn counted(count: u32, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        self.stop_waiting();
+    }
+}

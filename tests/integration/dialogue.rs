@@ -1,0 +1,180 @@
+//! `sekisho chat` as a person sees it: on a terminal, which the program `script` plays.
+
+use std::io::{Read, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cli::{Serving, sekisho, text};
+
+const SCRIPT: &str = r#"
+turns:
+  - text: ["Let me see."]
+    calls: [{id: a, tool: calculator, arguments: '{"expression": "6*7"}'}]
+    usage: {prompt_tokens: 100, completion_tokens: 10}
+  - text: ["It is \u001b[31m42."]
+  - text: ["As I said: 42."]
+  - text: ["never told"]
+    delay_seconds: 60
+"#;
+
+/// A program on a terminal of its own; killed when dropped.
+struct Terminal {
+    child: Child,
+    keys: ChildStdin,
+    output: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl Terminal {
+    fn start(directory: &TempDir, arguments: &str) -> Self {
+        // In place of the shell: it would take a ctrl-C for its own.
+        let line = format!("stty cols 120 rows 40; exec {} {arguments}", env!("CARGO_BIN_EXE_sekisho"));
+        let mut child = Command::new("script")
+            .args(["-qefc", &line, "/dev/null"])
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap())
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm")
+            .env("SEKISHO_STATE_DIRECTORY", directory.path().join("state"))
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (keys, mut out) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, output) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            while let Ok(read @ 1..) = out.read(&mut bytes) {
+                if sender.send(bytes[..read].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        Self { child, keys, output, seen: String::new() }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    /// Waits until the screen has shown something since it was last looked at.
+    fn expect(&mut self, wanted: &str) {
+        let until = Instant::now() + Duration::from_secs(30);
+        while !self.seen.contains(wanted) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) => self.seen += &String::from_utf8_lossy(&bytes),
+                Err(_) => panic!("{wanted:?} was not shown: {}", self.seen),
+            }
+        }
+        let after = self.seen.find(wanted).unwrap() + wanted.len();
+        self.seen.drain(..after);
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        let until = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it goes on: {}", self.seen);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+fn scripted() -> TempDir {
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("s.yaml"), SCRIPT).unwrap();
+    directory
+}
+
+#[test]
+fn a_conversation_goes_on_until_quit() {
+    let directory = scripted();
+    let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");
+    terminal.expect("›");
+    terminal.press("how much is 6 * 7?\r");
+    terminal.expect("→ calculator {\"expression\":\"6*7\"}");
+    terminal.expect("← calculator: 42");
+    // What a model says does not steer the terminal.
+    terminal.expect("It is [31m42.");
+    terminal.expect("2 turns, 1 tool call, 110 tokens");
+    terminal.expect("›");
+    terminal.press("sure?\r");
+    terminal.expect("As I said: 42.");
+    terminal.expect("›");
+    terminal.press("/tools\r");
+    terminal.expect("json_query");
+    terminal.expect("›");
+    terminal.press("/clear\r");
+    terminal.expect("begins anew");
+    terminal.expect("›");
+    terminal.press("and now?\r");
+    terminal.expect("Let me see.");
+    terminal.expect("›");
+    terminal.press("quit\r");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn ctrl_c_stops_a_turn_and_twice_leaves() {
+    let directory = scripted();
+    let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");
+    for question in ["one\r", "two\r"] {
+        terminal.expect("›");
+        terminal.press(question);
+        terminal.expect("tokens, $");
+    }
+    terminal.expect("›");
+    terminal.press("three\r");
+    terminal.expect("three");
+    std::thread::sleep(Duration::from_millis(500));
+    terminal.press("\u{3}");
+    terminal.expect("stopped from outside");
+    terminal.expect("›");
+    terminal.press("\u{3}");
+    assert_eq!(terminal.ended(), Some(0));
+}
+
+#[test]
+fn the_tools_may_be_those_of_another_gateway() {
+    let (served, directory) = (TempDir::new().unwrap(), scripted());
+    let serving = Serving::start(&served);
+    let arguments = ["--json", "--server", &serving.url, "chat", "--model", "replay:s.yaml", "6 * 7?"];
+    let asked = sekisho(&directory).args(arguments).output().unwrap();
+    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
+    let told = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let result = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let result = result.filter(|event| event["type"] == "tool_result").map(|event| event["result"].clone());
+    assert_eq!(result.collect::<Vec<_>>(), ["42"]);
+    // Lines reach the file within some milliseconds.
+    let until = Instant::now() + Duration::from_secs(10);
+    let audit = || std::fs::read_to_string(served.path().join("state/audit.jsonl")).unwrap();
+    while !audit().contains("\"calculator\"") {
+        assert!(Instant::now() < until, "the call did not pass the other gateway's checkpoint: {}", audit());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_gateway_out_of_reach_leaves_the_agent_without_tools() {
+    let directory = scripted();
+    let arguments = ["--json", "--server", "http://127.0.0.1:9", "chat", "--model", "replay:s.yaml", "6 * 7?"];
+    let asked = sekisho(&directory).args(arguments).output().unwrap();
+    let told = String::from_utf8_lossy(&asked.stdout).into_owned();
+    assert!(told.contains("without_tools") && told.contains("127.0.0.1:9"), "{}", text(&asked));
+}
