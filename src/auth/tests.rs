@@ -104,6 +104,15 @@ async fn callers_without_credentials_are_let_in_as_configured() {
 }
 
 #[tokio::test]
+async fn a_key_is_not_looked_at_where_none_is_configured_and_nobody_needs_one() {
+    let any_key = [("authorization", "Bearer none")];
+    let caller = sign_in(&AuthConfig::default(), true, &any_key).await.unwrap();
+    assert!(caller.anonymous && caller.roles.is_empty(), "{caller:?}");
+    let error = sign_in(&AuthConfig::default(), false, &any_key).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Unauthenticated);
+}
+
+#[tokio::test]
 async fn what_is_missing_says_how_to_sign_in() {
     let error = sign_in(&AuthConfig::default(), false, &[]).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unauthenticated);

@@ -1,0 +1,156 @@
+//! Clients and model servers that are not ours speak with the agents. Ignored unless asked for: `scripts/test`
+//! installs what they need and names the folder in the variable CLIENTS.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::agents::with_scripts;
+use crate::app::{TestApp, answer, code};
+
+const CLICKER: &str = r#"
+turns:
+  - calls: [{id: theirs, tool: click, arguments: '{}'}]
+  - text: ["Clicked."]
+"#;
+
+fn clients() -> PathBuf {
+    std::env::var("CLIENTS").expect("CLIENTS names the folder with node_modules and python").into()
+}
+
+/// Runs a client of `tests/clients` against a gateway, for a minute at most.
+async fn client(program: &str, script: &str) {
+    let app = with_scripts(&[("clicker", CLICKER)]).await;
+    let mut command = Command::new("timeout");
+    command.args(["60", program, &format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR"))]);
+    command.env("BASE_URL", format!("{}/v1", app.url)).env("CLIENTS", clients());
+    succeeds(command).await;
+}
+
+/// What a program wrote; it must end well.
+async fn succeeds(mut command: Command) -> String {
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", told(&output.stdout), told(&output.stderr));
+    told(&output.stdout)
+}
+
+fn python() -> String {
+    clients().join("python/bin/python").to_string_lossy().into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the package openai for Python, in the folder named by the variable CLIENTS"]
+async fn clients_openai_for_python() {
+    client(&python(), "openai_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the package openai for Node, in the folder named by the variable CLIENTS"]
+async fn clients_openai_for_javascript() {
+    client("node", "openai_client.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs langchain-openai, in the folder named by the variable CLIENTS"]
+async fn clients_langchain() {
+    client(&python(), "langchain_client.py").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs llm, in the folder named by the variable CLIENTS"]
+async fn clients_llm_on_the_command_line() {
+    let app = with_scripts(&[]).await;
+    let home = tempfile::TempDir::new().unwrap();
+    let models = format!("- model_id: weather\n  model_name: weather\n  api_base: {}/v1\n", app.url);
+    std::fs::write(home.path().join("extra-openai-models.yaml"), models).unwrap();
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(clients().join("python/bin/llm")).args(["-m", "weather", "Is 21.5 °C warm?"]);
+    command.env("LLM_USER_PATH", home.path()).env("OPENAI_API_KEY", "none");
+    let told = succeeds(command).await;
+    assert!(told.trim_end().ends_with("70.7 °F."), "{told}");
+}
+
+/// The model server, ended when dropped.
+struct ModelServer {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for ModelServer {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+    }
+}
+
+impl ModelServer {
+    async fn start(directory: &std::path::Path) -> Self {
+        let fixtures = directory.join("fixtures.json");
+        let failure = |message: &str, kind: &str, status: u16| json!({"match": {"userMessage": message}, "response": {"error": {"message": kind, "type": kind}, "status": status}});
+        let calls = json!([{"id": "call_1", "name": "calculator", "arguments": "{\"expression\": \"6*7\"}"}]);
+        let told = json!({"content": "This answer is never told to its very end."});
+        let fixtures_json = json!({"fixtures": [
+            {"match": {"toolCallId": "call_1"}, "response": {"content": "It is 42."}, "chunkSize": 4, "latency": 20},
+            {"match": {"userMessage": "six times seven"}, "response": {"toolCalls": calls}, "chunkSize": 3},
+            failure("overloaded", "overloaded_error", 529),
+            failure("broken", "server_error", 500),
+            failure("limited", "rate_limit_error", 429),
+            {"match": {"userMessage": "malformed"}, "response": told, "chaos": {"malformedRate": 1}},
+            {"match": {"userMessage": "hang up"}, "response": told, "chaos": {"disconnectRate": 1}},
+            {"match": {"userMessage": "in the middle"}, "response": told, "chunkSize": 5, "latency": 100, "disconnectAfterMs": 350},
+        ]});
+        std::fs::write(&fixtures, fixtures_json.to_string()).unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut node = Command::new("node");
+        node.arg(clients().join("node_modules/@copilotkit/aimock/dist/cli.js"));
+        node.args(["-p", &port.to_string(), "-f"]).arg(&fixtures).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Self { child: node.spawn().unwrap(), port };
+        for _ in 0..200 {
+            if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+                return server;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("the model server does not listen");
+    }
+}
+
+/// The protocols as another's server speaks them, with their faults.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs @copilotkit/aimock, in the folder named by the variable CLIENTS"]
+async fn clients_of_model_servers() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let server = ModelServer::start(directory.path()).await;
+    let profile = |provider: &str, path: &str| {
+        format!(
+            "{{provider: {provider}, model: m, base_url: 'http://127.0.0.1:{}{path}', api_key: k, retries: 0}}",
+            server.port
+        )
+    };
+    let yaml = format!(
+        "agent:\n  profiles:\n    openai: {}\n    anthropic: {}\n    bedrock: {}\n",
+        profile("openai", "/v1"),
+        profile("anthropic", "/v1"),
+        profile("bedrock", ""),
+    );
+    let app = TestApp::with(&yaml).await;
+    let ask = async |model: &str, message: &str| {
+        answer(app.post("/api/chat").json(&json!({"model": model, "message": message}))).await
+    };
+    for model in ["openai", "anthropic", "bedrock"] {
+        let (status, reply) = ask(model, "What is six times seven?").await;
+        assert_eq!((status.as_u16(), &reply["reply"]), (200, &json!("It is 42.")), "{model}: {reply}");
+        assert_eq!(reply["tool_calls"][0]["text"], "42", "{model}: {reply}");
+        for failing in ["broken", "limited", "malformed", "hang up", "in the middle"] {
+            let (status, reply) = ask(model, failing).await;
+            assert_eq!((status.as_u16(), code(&reply)), (502, "upstream_error"), "{model}, {failing}: {reply}");
+            let told = reply["output"].as_str().unwrap_or_default();
+            assert_eq!(told.starts_with("This"), failing == "in the middle", "{model}, {failing}: {reply}");
+        }
+    }
+    let (status, reply) = ask("anthropic", "overloaded").await;
+    assert_eq!((status.as_u16(), code(&reply)), (503, "overloaded"), "{reply}");
+}
