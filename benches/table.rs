@@ -8,6 +8,8 @@
     reason = "a measurement stops at the first surprise"
 )]
 
+mod agents;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+use self::agents::Models;
 
 const CONFIG: &str = "config/bench.yaml";
 const LOAD_ROUNDS: usize = 5;
@@ -45,6 +49,7 @@ fn main() {
     }
     row("the profile for 4.5 KB of Python chosen", &format!("{:.1} µs", micros("profile chosen")), "microseconds");
     http_rows(&programs);
+    agent_rows(&programs);
     row(
         "start to first answer",
         &format!("{:.0} ms", median((0..STARTS).map(|_| start_millis(&programs)))),
@@ -89,7 +94,7 @@ fn peak_megabytes(child: &Child) -> Option<f64> {
 
 fn http_rows(programs: &Path) {
     let state = TempDir::new().unwrap();
-    let sekisho = Sekisho::start(programs, state.path());
+    let sekisho = Sekisho::start(programs, state.path(), Path::new(CONFIG));
     std::thread::sleep(Duration::from_secs(1));
     row("resident memory, idle", &format!("{:.1} MB", sekisho.resident_megabytes()), "≤ 60 MB");
     let echo_port = "18090";
@@ -109,6 +114,28 @@ fn http_rows(programs: &Path) {
     row("POST /tools/calculator/execute", &format!("{:.0}/s", median(ours)), "");
     row("  of the bare echo's", &format!("{:.0} %", 100.0 * median(ratios)), "≥ 70 %");
     row("resident memory, after the load", &format!("{:.1} MB", sekisho.resident_megabytes()), "");
+}
+
+fn agent_rows(programs: &Path) {
+    let state = TempDir::new().unwrap();
+    let models = Models::serve();
+    let config = state.path().join("agents.yaml");
+    std::fs::write(&config, std::fs::read_to_string(CONFIG).unwrap() + &models.agents()).unwrap();
+    let sekisho = Sekisho::start(programs, state.path(), &config);
+    let mut firsts = models.first_pieces(&sekisho.url);
+    firsts.sort_by(f64::total_cmp);
+    let percentile = |hundredths: usize| firsts[firsts.len() * hundredths / 100];
+    row(
+        "an agent's first piece, from the model to the client",
+        &format!("{:.2} ms, p99 {:.2}", percentile(50), percentile(99)),
+        "≤ 5 ms",
+    );
+    let crowd = models.crowd(&sekisho.url);
+    let peak = peak_megabytes(&sekisho.child.0).unwrap();
+    row("500 agents' streams at once: heard to the end", &crowd.whole.to_string(), "500");
+    row("  memory at its peak", &format!("{peak:.0} MB"), "≤ 200 MB");
+    let wait = crowd.longest_wait.as_secs_f64() * 1_000.0;
+    row("  longest wait for a piece, sent every 100 ms", &format!("{wait:.0} ms"), "no stall");
 }
 
 fn row(what: &str, measured: &str, goal: &str) {
@@ -139,7 +166,7 @@ fn requests_a_second(url: &str) -> f64 {
 fn start_millis(programs: &Path) -> f64 {
     let state = TempDir::new().unwrap();
     let started = Instant::now();
-    let sekisho = Sekisho::start(programs, state.path());
+    let sekisho = Sekisho::start(programs, state.path(), Path::new(CONFIG));
     wait_for(&sekisho.url);
     started.elapsed().as_secs_f64() * 1_000.0
 }
@@ -178,9 +205,10 @@ struct Sekisho {
 }
 
 impl Sekisho {
-    fn start(programs: &Path, state: &Path) -> Self {
+    fn start(programs: &Path, state: &Path, config: &Path) -> Self {
         let mut child = Command::new(programs.join("sekisho"))
-            .args(["serve", "--config", CONFIG, "--listen", "127.0.0.1:0"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--config"])
+            .arg(config)
             .env("SEKISHO_STATE_DIRECTORY", state)
             .stderr(Stdio::piped())
             .spawn()

@@ -1,0 +1,155 @@
+//! Streams of agents through the real server. The model server stands in this process beside the clients, so
+//! that one clock tells when a piece was said and when it was heard.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::post;
+use futures_util::{Stream, StreamExt};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// Streams at once.
+const STREAMS: usize = 500;
+/// Pieces of each, so far apart.
+const PIECES: usize = 100;
+const APART: Duration = Duration::from_millis(100);
+/// How often the first piece is timed.
+const FIRSTS: usize = 300;
+
+/// What was measured at once.
+pub(crate) struct Crowd {
+    /// The longest wait between two pieces of any stream.
+    pub(crate) longest_wait: Duration,
+    /// Clients that heard everything.
+    pub(crate) whole: usize,
+}
+
+/// A model server and those who ask for its streams.
+pub(crate) struct Models {
+    runtime: Runtime,
+    address: std::net::SocketAddr,
+    said: Said,
+}
+
+/// When the first piece of the latest answer was said.
+type Said = Arc<Mutex<Option<Instant>>>;
+
+impl Models {
+    pub(crate) fn serve() -> Self {
+        let (runtime, said) = (Runtime::new().unwrap(), Said::default());
+        let router = Router::new()
+            .route("/prompt/chat/completions", post(async |State(said): State<Said>| sent(once(said))))
+            .route("/steady/chat/completions", post(async || sent(steadily())))
+            .with_state(Arc::clone(&said));
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(async move { axum::serve(listener, router).await });
+        Self { runtime, address, said }
+    }
+
+    /// The agents to be added to a configuration.
+    pub(crate) fn agents(&self) -> String {
+        let agent = |name: &str| {
+            format!(
+                "    {name}: {{provider: openai, model: m, base_url: 'http://{}/{name}', api_key: k}}\n",
+                self.address
+            )
+        };
+        format!("agent:\n  profiles:\n{}{}", agent("prompt"), agent("steady"))
+    }
+
+    /// Milliseconds from the model's first piece to the client's, one run after another.
+    pub(crate) fn first_pieces(&self, url: &str) -> Vec<f64> {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let time_one = async || {
+            let mut heard = pieces(&client, url, "prompt").await;
+            heard.next().await.expect("no piece came");
+            let heard_at = Instant::now();
+            let said_at = self.said.lock().unwrap().take().unwrap();
+            while heard.next().await.is_some() {}
+            heard_at.duration_since(said_at).as_secs_f64() * 1_000.0
+        };
+        self.runtime.block_on(async {
+            let mut times = Vec::new();
+            for _ in 0..FIRSTS {
+                times.push(time_one().await);
+            }
+            times
+        })
+    }
+
+    /// All streams at once.
+    pub(crate) fn crowd(&self, url: &str) -> Crowd {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let listen = |client: reqwest::Client, url: String| async move {
+            let mut heard = pieces(&client, &url, "steady").await;
+            let (mut count, mut longest, mut last) = (0, Duration::ZERO, None::<Instant>);
+            while heard.next().await.is_some() {
+                let now = Instant::now();
+                longest = longest.max(last.map_or(Duration::ZERO, |last| now - last));
+                (count, last) = (count + 1, Some(now));
+            }
+            (count, longest)
+        };
+        self.runtime.block_on(async {
+            let clients: Vec<_> = (0..STREAMS).map(|_| tokio::spawn(listen(client.clone(), url.to_owned()))).collect();
+            let mut crowd = Crowd { longest_wait: Duration::ZERO, whole: 0 };
+            for heard in clients {
+                let (count, longest) = heard.await.unwrap();
+                crowd.longest_wait = crowd.longest_wait.max(longest);
+                crowd.whole += usize::from(count == PIECES);
+            }
+            crowd
+        })
+    }
+}
+
+/// One item for each piece of text that the client hears.
+async fn pieces(client: &reqwest::Client, url: &str, agent: &str) -> impl Stream<Item = ()> + Unpin + use<> {
+    let body = json!({"model": agent, "stream": true, "messages": [{"role": "user", "content": "go"}]});
+    let request = client.post(format!("{url}/v1/chat/completions")).header("content-type", "application/json");
+    let response = request.body(body.to_string()).send().await.unwrap();
+    assert!(response.status().is_success(), "{}", response.status());
+    let chunks = response.bytes_stream().map(|chunk| String::from_utf8(chunk.unwrap().to_vec()).unwrap());
+    chunks.flat_map(|text| futures_util::stream::iter(vec![(); text.matches(r#""content":"word "#).count()]))
+}
+
+fn sent(text: impl Stream<Item = String> + Send + 'static) -> Response {
+    let body = Body::from_stream(text.map(|text| Ok::<_, std::convert::Infallible>(Bytes::from(text))));
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+fn once(said: Said) -> impl Stream<Item = String> {
+    async_stream::stream! {
+        *said.lock().unwrap() = Some(Instant::now());
+        yield word();
+        yield end();
+    }
+}
+
+fn steadily() -> impl Stream<Item = String> {
+    async_stream::stream! {
+        let mut ticks = tokio::time::interval(APART);
+        for _ in 0..PIECES {
+            ticks.tick().await;
+            yield word();
+        }
+        yield end();
+    }
+}
+
+fn word() -> String {
+    format!("data: {}\n\n", json!({"choices": [{"index": 0, "delta": {"content": "word "}}]}))
+}
+
+fn end() -> String {
+    let last = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 100, "total_tokens": 110}});
+    format!("data: {last}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
+}
