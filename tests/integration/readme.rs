@@ -61,6 +61,9 @@ fn every_command_shown_runs() {
         shell(&directory, "curl --version").status.success(),
         "curl is missing. Install it with: sudo apt-get install curl"
     );
+    // They are to be typed where the repository is.
+    std::fs::create_dir(directory.path().join("config")).unwrap();
+    std::os::unix::fs::symlink(format!("{ROOT}/config/examples"), directory.path().join("config/examples")).unwrap();
     let serving = Serving::start(&served);
     let address = serving.url.strip_prefix("http://").unwrap();
     let mut run = 0;
