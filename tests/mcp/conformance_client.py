@@ -3,7 +3,7 @@
 conformance_client.py SEKISHO URL: connects sekisho to the server, and uses through it whatever the server offers.
 The suite names the scenario in MCP_CONFORMANCE_SCENARIO, and what is to be done in MCP_CONFORMANCE_CONTEXT.
 """
-import contextlib, json, os, pathlib, sys, tempfile
+import contextlib, json, os, pathlib, re, sys, tempfile, urllib.request
 
 from gateway import Gateway
 
@@ -27,6 +27,20 @@ def answer(question):
     return {"action": "accept", "content": content}
 
 
+def fetched(url):
+    with urllib.request.urlopen(url) as response:
+        return json.load(response)
+
+
+def credentials(url):
+    """How the server is configured where the scenario gives a client's credentials."""
+    origin, path = re.match(r"(https?://[^/]+)(.*)", url).groups()
+    issuer = fetched(f"{origin}/.well-known/oauth-protected-resource{path}")["authorization_servers"][0]
+    token_url = fetched(f"{issuer.rstrip('/')}/.well-known/oauth-authorization-server")["token_endpoint"]
+    client = {"client_id": CONTEXT["client_id"], "client_secret": CONTEXT["client_secret"]}
+    return json.dumps({"mcp": {"servers": {"far": {"url": url, "oauth": {"token_url": token_url, **client}}}}})[1:-1]
+
+
 def theirs(gateway):
     """The names of the server's tools."""
     tools = gateway.json("GET", "/tools/list?detail=full")
@@ -34,6 +48,8 @@ def theirs(gateway):
 
 
 def call(gateway, name, given):
+    # Left out or null is the same to the protocol, and not to a schema that knows no null.
+    given = {name: value for name, value in given.items() if value is not None}
     if not SCENARIO.startswith(("sep-2322", "elicitation")):
         print(name, json.dumps(gateway.call(name, given))[:200])
         return
@@ -48,8 +64,11 @@ def call(gateway, name, given):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        servers = {"far": {"url": sys.argv[2]}}
-        gateway = Gateway(sys.argv[1], pathlib.Path(folder), servers, options=["--mcp-prefix", "never"])
+        servers, yaml = {"far": {"url": sys.argv[2]}}, ""
+        if "client_secret" in CONTEXT:
+            servers, yaml = {}, credentials(sys.argv[2])
+        options = ["--mcp-prefix", "never"]
+        gateway = Gateway(sys.argv[1], pathlib.Path(folder), servers, options=options, yaml=yaml)
         try:
             log = pathlib.Path(gateway.log.name)
             gateway.until(lambda: "connected" in log.read_text() or "mcp:far" in gateway.ready(), 20, "it was tried")

@@ -7,7 +7,7 @@ KEY = "key-of-the-tests"
 class Gateway:
     """A running sekisho with the servers of an `mcpServers` file, which needs no YAML."""
 
-    def __init__(self, sekisho, folder, servers, path="", options=()):
+    def __init__(self, sekisho, folder, servers, path="", options=(), yaml=""):
         file = folder / "mcp.json"
         file.write_text(json.dumps({"mcpServers": servers}))
         # Only for a free port, a key with the role that destructive tools ask for, and servers on this machine.
@@ -16,6 +16,7 @@ class Gateway:
             'server: {listen: "127.0.0.1:0"}\n'
             f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator]}}]}}\n"
             'outbound: {allow_networks: ["127.0.0.0/8", "::1/128"], mcp_allowed_domains: ["127.0.0.1", localhost]}\n'
+            f"{yaml}\n"
         )
         env = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "SEKISHO_STATE_DIRECTORY": str(folder / "state")}
         self.log = open(folder / "log", "w+")
