@@ -13,6 +13,7 @@ mod client;
 mod face;
 mod http;
 mod protected_resource;
+mod replay;
 mod result;
 mod search;
 mod sessions;

@@ -2,7 +2,11 @@
 //! protocol's own JSON Schemas (`tests/fixtures/mcp/`).
 
 mod client;
+mod replicas;
+mod stdio;
+mod streams;
 mod tools;
+mod upstream;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};

@@ -105,7 +105,7 @@ pub(super) fn page<T: Serialize>(
 }
 
 /// Bytes of an item as JSON, and of what parts it from the next.
-fn size(item: &impl Serialize) -> usize {
+pub(super) fn size(item: &impl Serialize) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -3,26 +3,36 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::common::server_side_http::{ServerSseMessage, SessionId};
 use rmcp::transport::streamable_http_server::session::SessionManager;
-use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
+use rmcp::transport::streamable_http_server::session::local::{
+    LocalSessionManager, LocalSessionManagerError, SessionConfig,
+};
 use thiserror::Error;
 
+use super::replay::Events;
 use crate::config::McpFaceConfig;
 
 /// All sessions of the process.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    local: LocalSessionManager,
-    /// Session → key of its caller.
-    owners: Mutex<HashMap<SessionId, Arc<str>>>,
+    by_id: Mutex<HashMap<SessionId, Session>>,
+    config: SessionConfig,
     most: usize,
     most_of_a_caller: usize,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// Key of its caller.
+    owner: Arc<str>,
+    /// rmcp keeps events for all sessions of a manager together. With one each, no event id opens another's stream.
+    alone: Arc<LocalSessionManager>,
 }
 
 /// The sessions as one caller sees them: another's are not there.
@@ -30,6 +40,8 @@ pub(super) struct Sessions {
 pub(super) struct OwnSessions {
     all: Arc<Sessions>,
     caller: Arc<str>,
+    /// The session that this request belongs to, once it was looked up.
+    own: OnceLock<(SessionId, Arc<LocalSessionManager>)>,
     /// A session was asked for and there was no room.
     full: AtomicBool,
 }
@@ -46,23 +58,27 @@ pub(super) enum SessionError {
 
 impl Sessions {
     pub(super) fn new(config: &McpFaceConfig) -> Self {
-        let mut local = LocalSessionManager::default();
-        local.session_config.keep_alive = Some(Duration::from_secs(config.session_idle_seconds));
+        let mut session = SessionConfig::default();
+        session.keep_alive = Some(Duration::from_secs(config.session_idle_seconds));
         Self {
-            local,
-            owners: Mutex::default(),
+            by_id: Mutex::default(),
+            config: session,
             most: config.max_sessions,
             most_of_a_caller: config.max_sessions_per_caller,
         }
     }
 
     pub(super) fn of(self: &Arc<Self>, caller: Arc<str>) -> OwnSessions {
-        OwnSessions { all: Arc::clone(self), caller, full: AtomicBool::new(false) }
+        OwnSessions { all: Arc::clone(self), caller, own: OnceLock::new(), full: AtomicBool::new(false) }
     }
 
-    fn has_room(&self, caller: &str) -> bool {
-        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.len() < self.most && owners.values().filter(|owner| ***owner == *caller).count() < self.most_of_a_caller
+    fn by_id(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_room(&self, sessions: &HashMap<SessionId, Session>, caller: &str) -> bool {
+        let of_caller = sessions.values().filter(|session| *session.owner == *caller).count();
+        sessions.len() < self.most && of_caller < self.most_of_a_caller
     }
 }
 
@@ -74,12 +90,35 @@ impl OwnSessions {
 
     /// Whether the caller began this session and it has not ended.
     pub(super) fn own(&self, id: &str) -> bool {
-        let owners = self.all.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.get(id).is_some_and(|owner| *owner == self.caller)
+        self.get(id).is_ok()
     }
 
-    fn check(&self, id: &SessionId) -> Result<(), SessionError> {
-        if self.own(id) { Ok(()) } else { Err(SessionError::Unknown) }
+    fn get(&self, id: &str) -> Result<&LocalSessionManager, SessionError> {
+        if self.own.get().is_none()
+            && let Some((id, session)) = self.all.by_id().get_key_value(id)
+            && session.owner == self.caller
+        {
+            // A request has one id: nobody else sets another.
+            _ = self.own.set((id.clone(), Arc::clone(&session.alone)));
+        }
+        match self.own.get() {
+            Some((own, session)) if **own == *id => Ok(session),
+            _ => Err(SessionError::Unknown),
+        }
+    }
+
+    fn add(&self, id: SessionId, alone: Arc<LocalSessionManager>) -> Result<(), SessionError> {
+        let mut sessions = self.all.by_id();
+        if !self.all.has_room(&sessions, &self.caller) {
+            return Err(self.no_room());
+        }
+        sessions.insert(id, Session { owner: Arc::clone(&self.caller), alone });
+        Ok(())
+    }
+
+    fn no_room(&self) -> SessionError {
+        self.full.store(true, Ordering::Relaxed);
+        SessionError::Full
     }
 }
 
@@ -88,13 +127,15 @@ impl SessionManager for OwnSessions {
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
-        if !self.all.has_room(&self.caller) {
-            self.full.store(true, Ordering::Relaxed);
-            return Err(SessionError::Full);
+        if !self.all.has_room(&self.all.by_id(), &self.caller) {
+            return Err(self.no_room());
         }
-        let (id, transport) = self.all.local.create_session().await?;
-        let mut owners = self.all.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        owners.insert(id.clone(), Arc::clone(&self.caller));
+        let mut alone = LocalSessionManager::default().with_event_store(Arc::new(Events::default()));
+        alone.session_config = self.all.config.clone();
+        let alone = Arc::new(alone);
+        let (id, transport) = alone.create_session().await?;
+        // Another may have taken the room meanwhile; the transport's worker then ends when it is dropped.
+        self.add(id.clone(), alone)?;
         Ok((id, transport))
     }
 
@@ -103,18 +144,20 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, SessionError> {
-        self.check(id)?;
-        Ok(self.all.local.initialize_session(id, message).await?)
+        Ok(self.get(id)?.initialize_session(id, message).await?)
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
-        Ok(self.own(id) && self.all.local.has_session(id).await?)
+        match self.get(id) {
+            Ok(session) => Ok(session.has_session(id).await?),
+            Err(_) => Ok(false),
+        }
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), SessionError> {
-        self.check(id)?;
-        self.all.owners.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-        Ok(self.all.local.close_session(id).await?)
+        let session = self.get(id)?;
+        self.all.by_id().remove(id);
+        Ok(session.close_session(id).await?)
     }
 
     async fn create_stream(
@@ -122,21 +165,18 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.check(id)?;
-        Ok(self.all.local.create_stream(id, message).await?)
+        Ok(self.get(id)?.create_stream(id, message).await?)
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
-        self.check(id)?;
-        Ok(self.all.local.accept_message(id, message).await?)
+        Ok(self.get(id)?.accept_message(id, message).await?)
     }
 
     async fn create_standalone_stream(
         &self,
         id: &SessionId,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.check(id)?;
-        Ok(self.all.local.create_standalone_stream(id).await?)
+        Ok(self.get(id)?.create_standalone_stream(id).await?)
     }
 
     async fn resume(
@@ -144,7 +184,6 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        self.check(id)?;
-        Ok(self.all.local.resume(id, last_event_id).await?)
+        Ok(self.get(id)?.resume(id, last_event_id).await?)
     }
 }

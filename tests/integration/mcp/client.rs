@@ -119,6 +119,35 @@ impl McpClient {
         (response.status(), messages(response).await.pop().unwrap_or_default())
     }
 
+    pub(super) async fn send_bytes(&self, body: Vec<u8>) -> (StatusCode, Value) {
+        let response = self.request("tools/list", None, &[]).body(body).send().await.unwrap();
+        (response.status(), messages(response).await.pop().unwrap_or_default())
+    }
+
+    /// The same client, asking elsewhere.
+    pub(super) fn at(mut self, url: &str) -> Self {
+        self.url = format!("{url}/mcp");
+        self
+    }
+
+    /// Sends a request, and breaks the connection at the first event.
+    pub(super) async fn first_event_id(&self, method: &str, params: Value) -> String {
+        let mut response = self.post(method, params, &[]).send().await.unwrap();
+        let chunk = response.chunk().await.unwrap().expect("an event");
+        let event = std::str::from_utf8(&chunk).unwrap();
+        let id = event.lines().find_map(|line| line.strip_prefix("id:"));
+        id.unwrap_or_else(|| panic!("an event with an id: {event:?}")).trim().to_owned()
+    }
+
+    /// All messages that came after an event, to the end of its stream.
+    pub(super) async fn resume(&self, last_event: &str) -> Vec<Value> {
+        let request = self.http.get(&self.url).header("accept", "text/event-stream");
+        let request = self.headed(request, &[("last-event-id", last_event), ("mcp-protocol-version", self.revision)]);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        tokio::time::timeout(Duration::from_secs(10), messages(response)).await.expect("the stream ends")
+    }
+
     pub(super) async fn notify(&self, method: &str, params: Value) {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         let response = self.request(method, None, &[]).json(&message).send().await.unwrap();
@@ -253,7 +282,7 @@ fn data(event: &str) -> Option<Value> {
 }
 
 /// Holds a message against the protocol's own schema.
-fn check(revision: &str, definition: &str, message: &Value) {
+pub(super) fn check(revision: &str, definition: &str, message: &Value) {
     static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
     let key = format!("{revision}/{definition}");
     let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
