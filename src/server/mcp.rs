@@ -12,6 +12,7 @@ mod catalogue;
 mod client;
 mod face;
 mod http;
+mod message;
 mod protected_resource;
 mod replay;
 mod result;

@@ -7,25 +7,23 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures_util::StreamExt;
-use http_body_util::Full;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::{Value, json};
 use tower::Service;
 
 use super::face::{Face, Visitor};
 use super::sessions::OwnSessions;
-use super::{McpFace, protected_resource};
+use super::{McpFace, message, protected_resource};
 use crate::config::{McpToolListing, ServerConfig};
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::json;
-use crate::server::reply;
 use crate::server::request::{Origin, read};
 
 /// Header of the protocol that names a session.
@@ -72,7 +70,7 @@ async fn admit(
     }
     let visitor = Arc::new(visitor);
     parts.extensions.insert(Arc::clone(&visitor));
-    let is_stream = parts.method == Method::GET;
+    let method = parts.method.clone();
     let sessions = Arc::new(sessions);
     let mut service = StreamableHttpService::new(
         {
@@ -89,8 +87,12 @@ async fn admit(
             CallError::new(ErrorCode::Overloaded, "there are too many MCP sessions; end one, or come back later");
         return Err(error.into_response());
     }
-    let answer = answer.map(Body::new);
-    Ok(if is_stream { until_draining(answer, face) } else { answer })
+    let mut answer = typed(answer).await;
+    if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
+        // The session has ended: there is nothing to wait for, and the Python SDK says that ending it failed.
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+    }
+    Ok(if method == Method::GET { until_draining(answer, face) } else { answer })
 }
 
 fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
@@ -105,13 +107,12 @@ fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
     config.with_allowed_origins(own_pages.chain(server.mcp.allowed_origins.iter().cloned())).enforce_origin_validation()
 }
 
-/// A body that is acceptable JSON, or none.
+/// A body that is one message, or none.
 async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<Bytes, Response> {
     let within = Duration::from_secs(server.read_timeout_seconds);
     let bytes = read(body, server.max_body_bytes, within).await.map_err(IntoResponse::into_response)?;
     if parts.method == Method::POST {
-        // Whoever reads the first of two keys must not see another request than who reads the last.
-        json::parse(&bytes).map_err(|problem| parse_error(&format!("the body is not acceptable JSON: {problem}")))?;
+        message::check(&bytes).map_err(IntoResponse::into_response)?;
     }
     Ok(bytes)
 }
@@ -147,11 +148,29 @@ fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
     response
 }
 
-/// What cannot be parsed has no id to answer to; the protocol's schema leaves it out there.
-fn parse_error(problem: &str) -> Response {
-    let body: Value = json!({"jsonrpc": "2.0", "error": {"code": -32700, "message": problem}});
-    let mut response = reply::json(StatusCode::BAD_REQUEST, &body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+/// The protocol's library refuses in plain text what it does not read; here each refusal is typed.
+async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
+    let is_typed =
+        answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let status = answer.status();
+    if is_typed || !(status.is_client_error() || status.is_server_error()) {
+        return answer.map(Body::new);
+    }
+    let (parts, body) = answer.into_parts();
+    let Ok(text) = body.collect().await;
+    let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();
+    let code = match status {
+        StatusCode::NOT_FOUND => ErrorCode::UnknownSession,
+        StatusCode::FORBIDDEN => ErrorCode::Denied,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ErrorCode::UnsupportedMediaType,
+        status if status.is_server_error() => ErrorCode::Internal,
+        _ => ErrorCode::InvalidRequest,
+    };
+    let mut response = CallError::new(code, text).into_response();
+    *response.status_mut() = status;
+    if let Some(allowed) = parts.headers.get(ALLOW) {
+        response.headers_mut().insert(ALLOW, allowed.clone());
+    }
     response
 }
 

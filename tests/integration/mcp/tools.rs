@@ -1,4 +1,4 @@
-//! A tool that speaks with its client while it runs.
+//! Tools that speak with their client: one while it runs, one through a header beside its arguments.
 
 use std::sync::Arc;
 
@@ -7,11 +7,13 @@ use sekisho::error::CallError;
 use sekisho::peer::{Progress, Question, QuestionMethod, Questions};
 use sekisho::registry::Metadata;
 use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) struct ConversingTools;
 
 struct AskName;
+
+struct OfRegion;
 
 impl Source for ConversingTools {
     fn name(&self) -> &str {
@@ -19,14 +21,19 @@ impl Source for ConversingTools {
     }
 
     fn tools(&self) -> Offer {
-        let metadata = Metadata { name: "ask_name".into(), source: "test".into(), ..Metadata::default() };
-        let tool = ToolDefinition {
-            metadata,
-            parameters: json!({"type": "object"}),
+        let tool = |name: &str, parameters: Value, executor: Arc<dyn Executor>| ToolDefinition {
+            metadata: Metadata { name: name.into(), source: "test".into(), ..Metadata::default() },
+            parameters,
             output_schema: None,
-            executor: Arc::new(AskName),
+            executor,
         };
-        Offer { tools: vec![tool], unavailable: Vec::new() }
+        let region = json!({"type": "string", "x-mcp-header": "Region"});
+        let with_region = json!({"type": "object", "properties": {"region": region}, "required": ["region"]});
+        let tools = vec![
+            tool("ask_name", json!({"type": "object"}), Arc::new(AskName)),
+            tool("of_region", with_region, Arc::new(OfRegion)),
+        ];
+        Offer { tools, unavailable: Vec::new() }
     }
 }
 
@@ -45,5 +52,11 @@ impl Executor for AskName {
             let name = answers["name"].pointer("/content/name").and_then(|name| name.as_str()).unwrap_or("nobody");
             Ok(json!(format!("Hello, {name}!")).into())
         })
+    }
+}
+
+impl Executor for OfRegion {
+    fn execute<'a>(&'a self, _: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(async move { Ok(arguments["region"].clone().into()) })
     }
 }

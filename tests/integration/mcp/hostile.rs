@@ -1,0 +1,141 @@
+//! Requests that are no requests, and too many of them.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::client::{self, McpClient};
+use super::{NEWER, OLDER};
+use crate::app::TestApp;
+
+#[tokio::test]
+async fn what_is_no_message_of_the_protocol_is_refused_in_its_words() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}"#;
+    for body in [
+        "null",
+        "true",
+        "7",
+        r#""text""#,
+        "[]",
+        "{}",
+        &format!("[{call}]"),
+        &format!("[{call},{call}]"),
+        r#"{"jsonrpc":"1.0","id":1,"method":"tools/list"}"#,
+        r#"{"id":1,"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","id":{},"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","id":[1],"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":7}"#,
+        r#"{"jsonrpc":"2.0","id":1}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":[]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":7}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":[]}}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"no/such/method","params":{}}"#,
+    ] {
+        let (status, reply) = client.send_raw(body.to_owned(), &[]).await;
+        assert!(status.is_client_error(), "{body}: {status} {reply}");
+        let code = reply["error"]["code"].as_i64().unwrap_or_else(|| panic!("{body}: {status} {reply}"));
+        assert!([-32_700, -32_600, -32_601, -32_602, -32_020].contains(&code), "{body}: {reply}");
+        client.check("JSONRPCMessage", &reply);
+    }
+    client.result("tools/list", json!({}), "ListToolsResult").await;
+}
+
+#[tokio::test]
+async fn bodies_that_are_not_json_are_refused_and_none_stops_the_service() {
+    let app = TestApp::start().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/json");
+    let mut refused = 0;
+    for file in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let name = file.file_name().into_string().unwrap();
+        if !name.starts_with("n_") {
+            continue;
+        }
+        let (status, reply) = client.send_bytes(std::fs::read(file.path()).unwrap()).await;
+        assert_eq!((status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32700)), "{name}: {reply}");
+        refused += 1;
+    }
+    assert!(refused > 100, "{refused} files");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    assert_eq!(client.send_raw(deep, &[]).await.0, StatusCode::BAD_REQUEST);
+    client.result("tools/list", json!({}), "ListToolsResult").await;
+}
+
+#[tokio::test]
+async fn sizes_types_methods_and_sessions_are_refused_by_their_status() {
+    let app = TestApp::with("server: {max_body_bytes: 10000}").await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let large = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"x": "x".repeat(20_000)}});
+    assert_eq!(client.send_raw(large.to_string(), &[]).await.0, StatusCode::PAYLOAD_TOO_LARGE);
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}).to_string();
+    for (header, value, expected) in [
+        ("content-type", "text/plain", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        ("content-type", "application/x-www-form-urlencoded", StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        ("accept", "text/html", StatusCode::NOT_ACCEPTABLE),
+        ("host", "evil.example", StatusCode::BAD_REQUEST),
+        ("mcp-protocol-version", "1999-01-01", StatusCode::BAD_REQUEST),
+    ] {
+        let (status, reply) = client.send_raw(list.clone(), &[(header, value)]).await;
+        assert_eq!(status, expected, "{header}: {value}: {reply}");
+        let said = reply.get("error_info").or_else(|| reply.get("error"));
+        assert!(said.is_some_and(|said| said["message"].is_string()), "{header}: {value}: {reply}");
+    }
+    for method in [reqwest::Method::PUT, reqwest::Method::PATCH] {
+        let answered = app.client.request(method, format!("{}/mcp", app.url)).send().await.unwrap();
+        assert_eq!(answered.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let mut older = McpClient::connect(&app, OLDER).await;
+    for session in ["00000000-0000-0000-0000-000000000000", "x"] {
+        older.session = Some(session.to_owned());
+        assert_eq!(older.send("tools/list", json!({})).await.0, StatusCode::NOT_FOUND, "{session}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_sessions_is_bounded_and_idle_ones_make_room() {
+    let app = TestApp::with("server: {mcp: {max_sessions: 5, session_idle_seconds: 1}}").await;
+    let begin = async || {
+        let client = McpClient::new(&app, OLDER, None);
+        client.send("initialize", client::initialize(OLDER)).await.0
+    };
+    let begun: Vec<StatusCode> = futures_util::future::join_all((0..50).map(|_| begin())).await;
+    let count = |status| begun.iter().filter(|begun| **begun == status).count();
+    assert_eq!((count(StatusCode::OK), count(StatusCode::SERVICE_UNAVAILABLE)), (5, 45), "{begun:?}");
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if begin().await == StatusCode::OK {
+            return;
+        }
+    }
+    panic!("the sessions did not end");
+}
+
+#[tokio::test]
+async fn a_parameters_header_is_held_against_the_arguments_before_the_tool_is_looked_at() {
+    let app = TestApp::with_tools_of(
+        tempfile::TempDir::new().unwrap(),
+        "tools: {overrides: {of_region: {rate_limit: 1}}}",
+        vec![Box::new(super::tools::ConversingTools)],
+    )
+    .await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let call = |region: &str| json!({"name": "of_region", "arguments": {"region": region}});
+    let base64 = "=?base64?QmVybg==?=";
+    for headers in [&[][..], &[("mcp-param-region", "Basel")], &[("mcp-param-region", "=?base64?Qm%?=")]] {
+        let (status, reply) = client.send_with("tools/call", call("Bern"), headers).await;
+        assert_eq!(
+            (status, &reply["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!(-32020)),
+            "{headers:?}: {reply}"
+        );
+    }
+    // Nothing of that counted against the one call a minute.
+    let (status, reply) = client.send_with("tools/call", call("Bern"), &[("mcp-param-region", base64)]).await;
+    assert_eq!((status, &reply["result"]["isError"]), (StatusCode::OK, &json!(false)), "{reply}");
+    let (_, reply) = client.send_with("tools/call", call("Bern"), &[("mcp-param-region", "Bern")]).await;
+    assert_eq!(reply["result"]["structuredContent"]["error_info"]["code"], "rate_limited", "{reply}");
+    assert_ne!(reply["result"]["content"], Value::Null);
+}
