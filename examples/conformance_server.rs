@@ -21,7 +21,7 @@ use rmcp::model::{
     ReadResourceRequestParams, ReadResourceResponse, RequestStateCodec, ServerCapabilities, ServerConfig,
     ServerRequest, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, UnsubscribeRequestParams,
 };
-use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::service::{NotificationContext, RequestContext, ServiceError, SubscriptionContext};
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde::de::DeserializeOwned;
@@ -115,6 +115,14 @@ impl Fixture {
                 }
                 json!([text("done")])
             }
+            // To an older client the question itself is put, and not only its capabilities looked at.
+            "test_missing_capability" if is_older(context) => {
+                let question = json!({"answer": sampling("Is anybody there?", 10)});
+                return match self.ask(question, Map::new(), None, None, context).await? {
+                    Asked::Wait(result) => Ok(result.into()),
+                    Asked::Answers(_) => Ok(CallToolResult::success(typed(json!([text("asked")]))).into()),
+                };
+            }
             "test_missing_capability" => {
                 let declared =
                     context.client_capabilities().is_some_and(|capabilities| capabilities.sampling.is_some());
@@ -124,6 +132,14 @@ impl Fixture {
                 }
                 json!([text("the client declares sampling")])
             }
+            // No scenario: what clients take back.
+            "test_slow" => {
+                tokio::select! {
+                    () = context.ct.cancelled() => println!("test_slow was taken back"),
+                    () = tokio::time::sleep(Duration::from_secs(60)) => {}
+                }
+                json!([text("slept")])
+            }
             "test_trigger_tool_change" => {
                 self.tools_changed.send_modify(|extra| *extra = !*extra);
                 json!([text("the tools changed")])
@@ -132,7 +148,7 @@ impl Fixture {
                 self.prompts_changed.send_modify(|extra| *extra = !*extra);
                 json!([text("the prompts changed")])
             }
-            "json_schema_2020_12_tool" => json!([text(&json!(arguments).to_string())]),
+            "json_schema_2020_12_tool" | "test_custom_headers" => json!([text(&json!(arguments).to_string())]),
             name => return self.ask_and_tell(name, &arguments, &request, context).await,
         };
         Ok(CallToolResult::success(typed(content)).into())
@@ -235,39 +251,51 @@ impl Fixture {
             self.codec.open(state).map_err(altered)?;
         }
         let questions: Map<String, Value> = typed(questions);
-        if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
-            if let Some(key) = questions.keys().find(|key| given.get(*key).is_some_and(|answer| !answer.is_object())) {
-                return Err(ErrorData::invalid_params(format!("the answer to {key} is no object"), None));
-            }
-            if questions.keys().all(|key| given.contains_key(key)) {
-                given.retain(|key, _| questions.contains_key(key));
-                return Ok(Asked::Answers(given));
-            }
-            let state = new_state.map(|state| self.codec.seal(state.as_bytes()));
-            return Ok(Asked::Wait(InputRequiredResult::new(Some(typed::<InputRequests>(json!(questions))), state)));
+        if is_older(context) {
+            return ask_older(questions, context).await.map(Asked::Answers);
         }
-        let mut answers = Map::new();
-        for (key, question) in questions {
-            let request = match question["method"].as_str() {
-                Some("elicitation/create") => ServerRequest::ElicitRequest(typed(question)),
-                Some("sampling/createMessage") => ServerRequest::CreateMessageRequest(typed(question)),
-                _ => ServerRequest::ListRootsRequest(typed(question)),
-            };
-            let answer = context
-                .peer
-                .send_request(request)
-                .await
-                .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-            let answer = match answer {
-                ClientResult::CreateMessageResult(result) => json!(result),
-                ClientResult::ListRootsResult(result) => json!(result),
-                ClientResult::ElicitResult(result) => json!(result),
-                other => json!(other),
-            };
-            answers.insert(key, answer);
+        if let Some(key) = questions.keys().find(|key| given.get(*key).is_some_and(|answer| !answer.is_object())) {
+            return Err(ErrorData::invalid_params(format!("the answer to {key} is no object"), None));
         }
-        Ok(Asked::Answers(answers))
+        if questions.keys().all(|key| given.contains_key(key)) {
+            given.retain(|key, _| questions.contains_key(key));
+            return Ok(Asked::Answers(given));
+        }
+        let state = new_state.map(|state| self.codec.seal(state.as_bytes()));
+        Ok(Asked::Wait(InputRequiredResult::new(Some(typed::<InputRequests>(json!(questions))), state)))
     }
+}
+
+/// Puts all questions side by side. Those the client refuses have no answer, but one must have.
+async fn ask_older(
+    questions: Map<String, Value>,
+    context: &RequestContext<RoleServer>,
+) -> Result<Map<String, Value>, ErrorData> {
+    let asking = questions.into_iter().map(async |(key, mut question)| {
+        question["params"]["_meta"] = json!({"sekisho/key": key});
+        let request = match question["method"].as_str() {
+            Some("elicitation/create") => ServerRequest::ElicitRequest(typed(question)),
+            Some("sampling/createMessage") => ServerRequest::CreateMessageRequest(typed(question)),
+            _ => ServerRequest::ListRootsRequest(typed(question)),
+        };
+        let answer = match context.peer.send_request(request).await? {
+            ClientResult::CreateMessageResult(result) => json!(result),
+            ClientResult::ListRootsResult(result) => json!(result),
+            ClientResult::ElicitResult(result) => json!(result),
+            other => json!(other),
+        };
+        Ok::<_, ServiceError>((key, answer))
+    });
+    let (answers, refusals): (Vec<_>, Vec<_>) =
+        futures_util::future::join_all(asking).await.into_iter().partition(Result::is_ok);
+    match refusals.into_iter().find_map(Result::err) {
+        Some(refusal) if answers.is_empty() => Err(ErrorData::internal_error(refusal.to_string(), None)),
+        _ => Ok(answers.into_iter().flatten().collect()),
+    }
+}
+
+fn is_older(context: &RequestContext<RoleServer>) -> bool {
+    context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28)
 }
 
 impl ServerHandler for Fixture {
@@ -473,6 +501,7 @@ fn tools() -> Vec<Value> {
         "test_logging_tool",
         "test_tool_with_progress",
         "test_missing_capability",
+        "test_slow",
         "test_streaming_elicitation",
         "test_elicitation_sep1034_defaults",
         "test_elicitation_sep1330_enums",
@@ -492,6 +521,10 @@ fn tools() -> Vec<Value> {
     let others = [
         tool("test_sampling", "Asks the client's model.", &json!({"prompt": string})),
         tool("test_elicitation", "Asks the user.", &json!({"message": string})),
+        json!({"name": "test_custom_headers", "description": "Its region is told in a header too", "inputSchema": {
+            "type": "object", "required": ["region"],
+            "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+        }}),
         json!({"name": "json_schema_2020_12_tool", "description": "Tool with JSON Schema 2020-12 features", "inputSchema": {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "type": "object",
@@ -599,8 +632,7 @@ fn told(answers: &Map<String, Value>) -> String {
 }
 
 async fn log(context: &RequestContext<RoleServer>, message: &str) {
-    let is_newer = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
-    if is_newer && context.meta.log_level().is_none() {
+    if !is_older(context) && context.meta.log_level().is_none() {
         return;
     }
     let told = LoggingMessageNotificationParam::new(rmcp::model::LoggingLevel::Info, json!(message));

@@ -19,6 +19,7 @@ mod result;
 mod search;
 mod sessions;
 mod stdio;
+mod visitor;
 mod waiting;
 mod watching;
 
@@ -33,12 +34,11 @@ use crate::gateway::Gateway;
 
 pub(super) use self::http::routes;
 
-pub use self::face::{Face, Visitor};
 pub use self::stdio::serve_stdio;
 
 /// What all MCP clients of a process share.
 #[derive(Debug)]
-pub struct McpFace {
+pub(super) struct McpFace {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
@@ -49,7 +49,7 @@ pub struct McpFace {
 
 impl McpFace {
     /// `draining` is cancelled when no more requests are taken.
-    pub fn new(gateway: &Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
+    fn new(gateway: &Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
         let config = gateway.config().server.mcp.clone();
         Arc::new(Self {
             gateway: Arc::clone(gateway),

@@ -296,7 +296,7 @@ async fn clients_hear_that_the_tools_have_changed() {
         config.server = app.gateway.config().server.clone();
         app.gateway.reload(config).await;
         let told = news.next_of("notifications/tools/list_changed").await;
-        client.check("JSONRPCNotification", &told);
+        client.check_message(&told);
     }
 }
 

@@ -71,6 +71,7 @@ impl Running {
                 Some(news) = self.hearing.news.recv() => tell(context, news).await,
                 Some(asked) = self.hearing.asked.recv() => {
                     if answers_in_further_requests {
+                        let asked = self.hearing.with_others(asked).await;
                         match waiting.park(caller, binding, self, asked) {
                             Ok(result) => return Ok(Outcome::InputRequired(result)),
                             Err(running) => self = running,

@@ -20,6 +20,9 @@ const NEWS_KEPT: usize = 64;
 /// Questions of one call that may wait at once, asked side by side by one upstream.
 const QUESTIONS_KEPT: usize = 8;
 
+/// How long a question waits for others that are asked side by side with it.
+const ASKED_TOGETHER: Duration = Duration::from_millis(20);
+
 /// What a running call holds of its client.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -122,6 +125,19 @@ impl Client {
             answers.extend(answered.await.map_err(|_dropped| Unanswered::Gone)??);
         }
         Ok(answers)
+    }
+}
+
+impl Hearing {
+    /// What is asked with `first`: a server of an older revision puts each question for itself, and a client of the
+    /// newer one is asked all of them at once.
+    pub(super) async fn with_others(&mut self, first: Asked) -> Vec<Asked> {
+        let until = Instant::now() + ASKED_TOGETHER;
+        let mut all = vec![first];
+        while let Ok(Some(asked)) = tokio::time::timeout_at(until, self.asked.recv()).await {
+            all.push(asked);
+        }
+        all
     }
 }
 

@@ -1,30 +1,33 @@
 //! What an MCP client may ask, and where it is answered.
 
+mod prompts;
+mod resources;
+mod tools;
+
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, Implementation, InputResponses, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, Prompt,
-    ReadResourceRequestParams, ReadResourceResponse, Resource, ResourceTemplate, ServerCapabilities, ServerConfig,
-    SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter, Tool as McpTool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData, GetPromptRequestParams,
+    GetPromptResponse, Implementation, InputResponses, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    Tool as McpTool, UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::McpFace;
 use super::calling::{Outcome, Running, is_sessionless};
-use super::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
 use super::client::{Client, Hearing};
+use super::visitor::Visitor;
 use super::waiting::{Binding, Resumed};
 use super::watching::Subscriptions;
-use super::{McpFace, result, search};
-use crate::call::{Arguments, BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::call::{Arguments, CallContext};
 use crate::error::ErrorCode;
 use crate::peer::LogLevel;
 use crate::pipeline::ErrorInfo;
@@ -32,7 +35,7 @@ use crate::sources::mcp::ServerFault;
 
 /// One client, for the time of a session or of a request.
 #[derive(Debug)]
-pub struct Face {
+pub(super) struct Face {
     shared: Arc<McpFace>,
     visitor: Arc<Visitor>,
     /// What `logging/setLevel` asked for.
@@ -43,36 +46,17 @@ pub struct Face {
     _end: DropGuard,
 }
 
-/// Who asks, and what their calls belong to.
-#[derive(Debug)]
-pub struct Visitor {
-    pub caller: Arc<Caller>,
-    pub scopes: BudgetScopes,
-    /// The MCP session, which is also the session of the calls in it.
-    pub session: Option<String>,
-    pub trace: Option<TraceParent>,
-    /// Show three tools that find and call all others, instead of all of them.
-    pub search: bool,
-}
-
-impl Visitor {
-    /// Somebody with nothing but an identity.
-    pub fn new(caller: Arc<Caller>) -> Self {
-        Self { caller, scopes: BudgetScopes::default(), session: None, trace: None, search: false }
-    }
-
-    fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
-        CallContext {
-            scopes: self.scopes.clone(),
-            trace: self.trace.clone(),
-            peer: Some(client),
-            ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
-        }
-    }
+/// What identifies a request across its retries, and what a retry brings.
+struct Request {
+    method: &'static str,
+    name: String,
+    arguments: Arguments,
+    given: Option<InputResponses>,
+    state: Option<String>,
 }
 
 impl Face {
-    pub fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>) -> Self {
+    pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>) -> Self {
         let ended = CancellationToken::new();
         Self {
             shared,
@@ -83,6 +67,10 @@ impl Face {
             ended: ended.clone(),
             _end: ended.drop_guard(),
         }
+    }
+
+    pub(super) fn shared(&self) -> &McpFace {
+        &self.shared
     }
 
     /// Within a session each request has its own headers.
@@ -135,15 +123,6 @@ impl Face {
     }
 }
 
-/// What identifies a request across its retries, and what a retry brings.
-struct Request {
-    method: &'static str,
-    name: String,
-    arguments: Arguments,
-    given: Option<InputResponses>,
-    state: Option<String>,
-}
-
 impl ServerHandler for Face {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
@@ -175,24 +154,7 @@ impl ServerHandler for Face {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let visitor = self.visitor(&context);
-        let cursor = cursor(request.as_ref());
-        let Page { items, next } = if visitor.search {
-            page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
-        } else {
-            let catalogue = self.shared.catalogues.present(&self.shared.gateway);
-            let tools = catalogue.of(&visitor.caller);
-            // Whole tools are cloned for one page only.
-            let Page { items, next } = page(tools, |tool| &tool.name, cursor)?;
-            Page { items: items.into_iter().cloned().collect(), next }
-        };
-        let items = match is_sessionless(&context) {
-            true => items,
-            false => items.into_iter().map(for_older_clients).collect(),
-        };
-        let mut result = ListToolsResult::with_all_items(items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        self.tools(request.as_ref(), &context)
     }
 
     async fn call_tool(
@@ -200,56 +162,7 @@ impl ServerHandler for Face {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let arguments = request.arguments.unwrap_or_default();
-        let visitor = self.visitor(&context);
-        let (name, arguments) = match visitor.search.then(|| search::answer(&request.name, &arguments, self, &visitor))
-        {
-            Some(search::Answer::Result(result)) => return result.map(Into::into),
-            Some(search::Answer::Call(name, arguments)) => (name, arguments),
-            Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
-        };
-        let gateway = Arc::clone(&self.shared.gateway);
-        let tool = gateway.pipeline.registry.snapshot().get(&name).cloned();
-        let offered = tool.as_ref().is_some_and(|tool| tool.is_offered_to(&visitor.caller));
-        // Files and interpreters of a client are there for as long as its session is.
-        let session =
-            visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
-        let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
-            Ok(session) => session,
-            Err(error) => return Ok(result::of_error(&error).into()),
-        };
-        let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
-        let is_older = !is_sessionless(&context);
-        let request = Request {
-            method: "tools/call",
-            name,
-            arguments: arguments.clone(),
-            given: request.input_responses,
-            state: request.request_state,
-        };
-        let outcome = self.run(&context, request, |call, client| {
-            async move {
-                let call = CallContext { session, ..call };
-                let name = call.tool.clone();
-                let answered = gateway.pipeline.call(call, arguments).await;
-                if !offered {
-                    // Whatever the checks said: to this caller the tool does not exist.
-                    let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
-                    return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
-                }
-                if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
-                    return Err(missing);
-                }
-                let mut result = result::of_reply(&answered.reply, has_output_schema)?;
-                if is_older {
-                    // Only objects are structured content there.
-                    result.structured_content = result.structured_content.filter(Value::is_object);
-                }
-                Ok(Outcome::Tool(result))
-            }
-            .boxed()
-        });
-        outcome.await?.of_tool()
+        self.call(request, &context).await
     }
 
     async fn list_resources(
@@ -257,12 +170,7 @@ impl ServerHandler for Face {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = self.shared.gateway.mcp_servers().resources(&self.visitor(&context).caller);
-        let page = page(typed(resources), |resource: &Resource| &resource.uri, cursor(request.as_ref()))?;
-        let mut result = ListResourcesResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        self.resources(request.as_ref(), &context)
     }
 
     async fn list_resource_templates(
@@ -270,13 +178,7 @@ impl ServerHandler for Face {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = self.shared.gateway.mcp_servers().resource_templates(&self.visitor(&context).caller);
-        let page =
-            page(typed(templates), |template: &ResourceTemplate| &template.uri_template, cursor(request.as_ref()))?;
-        let mut result = ListResourceTemplatesResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        self.resource_templates(request.as_ref(), &context)
     }
 
     async fn read_resource(
@@ -284,24 +186,7 @@ impl ServerHandler for Face {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let gateway = Arc::clone(&self.shared.gateway);
-        let uri = request.uri.clone();
-        let request = Request {
-            method: "resources/read",
-            name: request.uri,
-            arguments: Map::new(),
-            given: request.input_responses,
-            state: request.request_state,
-        };
-        let outcome = self.run(&context, request, |call, _client| {
-            async move {
-                let read = gateway.mcp_servers().read_resource(&call, &uri).await;
-                let read = read.map_err(|fault| resource_fault(fault, &uri))?;
-                result_of(read).map(Outcome::Resource)
-            }
-            .boxed()
-        });
-        outcome.await?.of_resource()
+        self.read(request, &context).await
     }
 
     async fn list_prompts(
@@ -309,12 +194,7 @@ impl ServerHandler for Face {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = self.shared.gateway.mcp_servers().prompts(&self.visitor(&context).caller);
-        let page = page(typed(prompts), |prompt: &Prompt| &prompt.name, cursor(request.as_ref()))?;
-        let mut result = ListPromptsResult::with_all_items(page.items);
-        (result.next_cursor, result.ttl_ms, result.cache_scope) =
-            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
-        Ok(result)
+        self.prompts(request.as_ref(), &context)
     }
 
     async fn get_prompt(
@@ -322,23 +202,7 @@ impl ServerHandler for Face {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        let gateway = Arc::clone(&self.shared.gateway);
-        let (name, arguments) = (request.name.clone(), request.arguments.unwrap_or_default());
-        let request = Request {
-            method: "prompts/get",
-            name: request.name,
-            arguments: arguments.clone(),
-            given: request.input_responses,
-            state: request.request_state,
-        };
-        let outcome = self.run(&context, request, |call, _client| {
-            async move {
-                let prompt = gateway.mcp_servers().get_prompt(&call, &name, &arguments).await;
-                result_of(prompt.map_err(fault)?).map(Outcome::Prompt)
-            }
-            .boxed()
-        });
-        outcome.await?.of_prompt()
+        self.prompt(request, &context).await
     }
 
     async fn complete(
@@ -346,14 +210,7 @@ impl ServerHandler for Face {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let Value::Object(mut params) = json!(request) else { return Ok(CompleteResult::default()) };
-        params.remove("_meta");
-        let call = self.aside(&context);
-        let completing = self.shared.gateway.mcp_servers();
-        tokio::select! {
-            () = context.ct.cancelled() => Err(ErrorData::invalid_request("the request was cancelled", None)),
-            completed = completing.complete(&call, &params) => result_of(completed.map_err(fault)?),
-        }
+        self.completion(&request, &context).await
     }
 
     async fn set_level(
@@ -361,7 +218,9 @@ impl ServerHandler for Face {
         request: SetLevelRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = result_of(json!(request.level))?;
+        let level = serde_json::from_value(json!(request.level))
+            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
         Ok(())
     }
 
@@ -399,12 +258,6 @@ impl ServerHandler for Face {
     }
 }
 
-impl Face {
-    pub(super) fn shared(&self) -> &McpFace {
-        &self.shared
-    }
-}
-
 fn cursor(request: Option<&PaginatedRequestParams>) -> Option<&str> {
     request?.cursor.as_deref()
 }
@@ -416,19 +269,14 @@ fn typed<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
     })
 }
 
-fn result_of<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
+/// A server's result for a client of any revision: rmcp leaves out for older ones what they do not know.
+fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
+    if let Some(fields) = value.as_object_mut() {
+        fields.entry("resultType").or_insert_with(|| json!("complete"));
+    }
     serde_json::from_value(value).map_err(|error| {
         ErrorData::internal_error(format!("the server's result is not as the protocol says: {error}"), None)
     })
-}
-
-fn resource_fault(unread: ServerFault, uri: &str) -> ErrorData {
-    match unread {
-        ServerFault::Unknown(what) => {
-            ErrorData::resource_not_found(format!("there is no {what}"), Some(json!({"uri": uri})))
-        }
-        other => fault(other),
-    }
 }
 
 pub(super) fn fault(fault: ServerFault) -> ErrorData {

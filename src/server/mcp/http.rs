@@ -18,8 +18,9 @@ use http_body_util::{BodyExt, Full};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tower::Service;
 
-use super::face::{Face, Visitor};
+use super::face::Face;
 use super::sessions::OwnSessions;
+use super::visitor::Visitor;
 use super::{McpFace, message, protected_resource};
 use crate::config::{McpToolListing, ServerConfig};
 use crate::error::{CallError, ErrorCode};

@@ -5,8 +5,9 @@ use std::sync::LazyLock;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool as McpTool};
 use serde_json::{Value, json};
 
-use super::face::{Face, Visitor};
+use super::face::Face;
 use super::result;
+use super::visitor::Visitor;
 use crate::call::Arguments;
 
 const SEARCH: &str = "search_tools";

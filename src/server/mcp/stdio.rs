@@ -6,7 +6,8 @@ use rmcp::service::{ServerInitializeError, serve_server};
 use rmcp::transport::async_rw::AsyncRwTransport;
 
 use super::McpFace;
-use super::face::{Face, Visitor};
+use super::face::Face;
+use super::visitor::Visitor;
 use crate::call::Caller;
 use crate::gateway::Gateway;
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use rmcp::model::{ErrorCode, ErrorData, InputRequests, InputRequiredResult, RequestStateCodec, SealOptions};
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::calling::Running;
@@ -35,7 +36,16 @@ pub(super) struct Binding(Vec<u8>);
 struct Waiting {
     caller: Arc<str>,
     running: Running,
-    asked: Asked,
+    questions: Questions,
+    askers: Vec<Asker>,
+}
+
+/// Who waits for which of the answers.
+#[derive(Debug)]
+struct Asker {
+    /// As the client is asked → as they were asked.
+    keys: Vec<(String, String)>,
+    answer: oneshot::Sender<Result<Answers, Unanswered>>,
 }
 
 /// What a further request with a `requestState` comes to.
@@ -60,20 +70,24 @@ impl WaitingCalls {
         Self { codec: RequestStateCodec::new_unchecked(rand::random::<[u8; 32]>().to_vec()), calls: Arc::default() }
     }
 
-    /// Lets a call wait for the answers to what it asked, for as long as it may wait itself.
+    /// Lets a call wait for the answers to all it asked, for as long as it may wait itself.
+    ///
+    /// # Errors
+    /// The call again, which has been told why there is no answer.
     pub(super) fn park(
         &self,
         caller: &Caller,
         binding: &Binding,
         running: Running,
-        asked: Asked,
+        asked: Vec<Asked>,
     ) -> Result<InputRequiredResult, Running> {
         let id = rand::random();
-        let result = match self.ask(id, &asked.questions, binding) {
+        let (questions, askers) = together(asked);
+        let result = match self.ask(id, &questions, binding) {
             Ok(result) => result,
             Err(error) => {
                 let message = format!("the gateway cannot pass this question on: {error}");
-                _ = asked.answer.send(Err(Unanswered::Refused { code: ErrorCode::INVALID_PARAMS.0, message }));
+                refuse(askers, &Unanswered::Refused { code: ErrorCode::INVALID_PARAMS.0, message });
                 return Err(running);
             }
         };
@@ -81,11 +95,11 @@ impl WaitingCalls {
         let of_caller = calls.values().filter(|waiting| waiting.caller == caller.key).count();
         if calls.len() >= MOST_WAITING || of_caller >= MOST_WAITING_OF_A_CALLER {
             drop(calls);
-            _ = asked.answer.send(Err(Unanswered::TooMany));
+            refuse(askers, &Unanswered::TooMany);
             return Err(running);
         }
         let until = Instant::now() + ANSWER_WITHIN;
-        let waiting = Waiting { caller: Arc::clone(&caller.key), running: running.in_background(), asked };
+        let waiting = Waiting { caller: Arc::clone(&caller.key), running: running.in_background(), questions, askers };
         calls.insert(id, waiting);
         forget_later(Arc::downgrade(&self.calls), id, until);
         Ok(result)
@@ -104,7 +118,7 @@ impl WaitingCalls {
         let id = u128::from_le_bytes(<[u8; 16]>::try_from(opened).map_err(|_wrong_length| not_ours())?);
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = calls.get(&id).ok_or_else(not_ours)?;
-        let questions = &waiting.asked.questions;
+        let questions = &waiting.questions;
         let misfit = questions.iter().find(|(key, asked)| given.get(*key).is_some_and(|it| !fits(asked.method, it)));
         if let Some((key, question)) = misfit {
             let message = format!("inputResponses.{key} is not an answer to {}", json!(question.method));
@@ -114,11 +128,13 @@ impl WaitingCalls {
             return self.ask(id, questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
         }
         // It is there: the lock has been held since.
-        let Some(Waiting { running, asked, .. }) = calls.remove(&id) else { return Err(not_ours()) };
+        let Some(Waiting { running, askers, .. }) = calls.remove(&id) else { return Err(not_ours()) };
         drop(calls);
-        given.retain(|key, _| asked.questions.contains_key(key));
-        // A call that no longer waits ends in its own words.
-        _ = asked.answer.send(Ok(given));
+        for Asker { keys, answer } in askers {
+            let answers = keys.into_iter().filter_map(|(key, own)| Some((own, given.remove(&key)?)));
+            // A call that no longer waits ends in its own words.
+            _ = answer.send(Ok(answers.collect()));
+        }
         Ok(Resumed::Running(running))
     }
 
@@ -138,6 +154,30 @@ impl WaitingCalls {
     }
 }
 
+/// All the questions, each under a key of its own: older servers give theirs none, and ask several side by side.
+fn together(asked: Vec<Asked>) -> (Questions, Vec<Asker>) {
+    let mut all = Questions::new();
+    let mut askers = Vec::with_capacity(asked.len());
+    for Asked { questions, answer } in asked {
+        let mut keys = Vec::with_capacity(questions.len());
+        for (own, question) in questions {
+            let numbered = (2..).map(|number| format!("{own}_{number}"));
+            let free = std::iter::once(own.clone()).chain(numbered).find(|key| !all.contains_key(key));
+            let key = free.unwrap_or_else(|| own.clone());
+            all.insert(key.clone(), question);
+            keys.push((key, own));
+        }
+        askers.push(Asker { keys, answer });
+    }
+    (all, askers)
+}
+
+fn refuse(askers: Vec<Asker>, why: &Unanswered) {
+    for asker in askers {
+        _ = asker.answer.send(Err(why.clone()));
+    }
+}
+
 /// Dropping a waiting call cancels it.
 fn forget_later(calls: Weak<Mutex<HashMap<u128, Waiting>>>, id: u128, until: Instant) {
     tokio::spawn(async move {
@@ -154,4 +194,34 @@ fn not_ours() -> ErrorData {
     let message = "no call waits under this requestState: it was altered, is older than two minutes, belongs to another \
                    caller or request, or was made by another replica of this gateway; send the request again without it";
     ErrorData::invalid_params(message, Some(json!({"reason": "unknown_request_state"})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::{Question, QuestionMethod};
+
+    #[tokio::test]
+    async fn questions_asked_side_by_side_get_keys_of_their_own_and_their_own_answers() {
+        let asked = |key: &str, method| {
+            let (answer, answered) = oneshot::channel();
+            let questions = Questions::from([(key.to_owned(), Question { method, params: json!({}) })]);
+            (Asked { questions, answer }, answered)
+        };
+        let (first, _) = asked("question", QuestionMethod::Elicitation);
+        let (second, _) = asked("question", QuestionMethod::Sampling);
+        let (third, _) = asked("roots", QuestionMethod::Roots);
+        let (questions, askers) = together(vec![first, second, third]);
+        let methods: Vec<_> = questions.iter().map(|(key, question)| (key.as_str(), question.method)).collect();
+        assert_eq!(
+            methods,
+            [
+                ("question", QuestionMethod::Elicitation),
+                ("question_2", QuestionMethod::Sampling),
+                ("roots", QuestionMethod::Roots),
+            ]
+        );
+        let keys: Vec<_> = askers.iter().flat_map(|asker| &asker.keys).map(|(key, own)| (&**key, &**own)).collect();
+        assert_eq!(keys, [("question", "question"), ("question_2", "question"), ("roots", "roots")]);
+    }
 }

@@ -19,6 +19,10 @@ use crate::peer::{ClientPeer, LogMessage, Progress, Question, Questions, Unanswe
 /// Questions of one server that may wait for their answers at once.
 const MOST_QUESTIONS: usize = 32;
 
+/// `_meta` of a question of an older revision: the key it wants to be asked under where the client speaks the newer
+/// one. The older protocol has no such keys.
+const KEY_META: &str = "sekisho/key";
+
 /// Hears one connection.
 #[derive(Debug)]
 pub(super) struct Handler {
@@ -64,13 +68,13 @@ impl Handler {
             let why = "it cannot be told which client is meant, or that client cannot be asked";
             refused(ErrorCode::INVALID_REQUEST, why.to_owned())
         })?;
-        const KEY: &str = "question";
+        let key = context.meta.get(KEY_META).and_then(Value::as_str).unwrap_or("question");
         let answers = tokio::select! {
-            answers = peer.ask(Questions::from([(KEY.to_owned(), question)])) => answers,
+            answers = peer.ask(Questions::from([(key.to_owned(), question)])) => answers,
             () = context.ct.cancelled() => return Err(refused(ErrorCode::INTERNAL_ERROR, "taken back".to_owned())),
         };
         match answers {
-            Ok(mut answers) => match answers.remove(KEY) {
+            Ok(mut answers) => match answers.remove(key) {
                 Some(answer) => Ok(ClientResult::CustomResult(CustomResult(answer))),
                 None => Err(refused(ErrorCode::INTERNAL_ERROR, "the client gave no answer".to_owned())),
             },

@@ -109,7 +109,7 @@ impl McpClient {
         let status = response.status();
         let reply = messages(response).await.pop().unwrap_or_default();
         if reply["jsonrpc"] == "2.0" {
-            self.check("JSONRPCMessage", &reply);
+            self.check_message(&reply);
         }
         (status, reply)
     }
@@ -164,7 +164,7 @@ impl McpClient {
         let mut news = News { response, buffer: String::new() };
         let mut seen = Vec::new();
         while let Some(message) = news.next().await {
-            self.check("JSONRPCMessage", &message);
+            self.check_message(&message);
             let is_end = message.get("result").is_some() || message.get("error").is_some();
             if let (Some(id), Some(_)) = (message.get("id"), message.get("method")) {
                 let answered = json!({"jsonrpc": "2.0", "id": id, "result": answer(&message)});
@@ -196,6 +196,16 @@ impl McpClient {
 
     pub(super) fn check(&self, definition: &str, message: &Value) {
         check(self.revision, definition, message);
+    }
+
+    /// As a message, and as what the server may say by itself.
+    pub(super) fn check_message(&self, message: &Value) {
+        self.check("JSONRPCMessage", message);
+        match (message.get("method"), message.get("id")) {
+            (Some(_), Some(_)) => self.check("ServerRequest", message),
+            (Some(_), None) => self.check("ServerNotification", message),
+            _ => {}
+        }
     }
 
     fn post(&self, method: &str, mut params: Value, changed: &[(&str, &str)]) -> RequestBuilder {

@@ -1,0 +1,101 @@
+//! Tools: listed from the catalogue, called through the pipeline.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use rmcp::RoleServer;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
+};
+use rmcp::service::RequestContext;
+use serde_json::Value;
+
+use super::{Face, Request, cursor};
+use crate::call::CallContext;
+use crate::server::mcp::calling::{Outcome, is_sessionless};
+use crate::server::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
+use crate::server::mcp::{result, search};
+
+impl Face {
+    pub(super) fn tools(
+        &self,
+        request: Option<&PaginatedRequestParams>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let visitor = self.visitor(context);
+        let cursor = cursor(request);
+        let Page { items, next } = if visitor.search {
+            page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
+        } else {
+            let catalogue = self.shared.catalogues.present(&self.shared.gateway);
+            let tools = catalogue.of(&visitor.caller);
+            // Whole tools are cloned for one page only.
+            let Page { items, next } = page(tools, |tool| &tool.name, cursor)?;
+            Page { items: items.into_iter().cloned().collect(), next }
+        };
+        let items = match is_sessionless(context) {
+            true => items,
+            false => items.into_iter().map(for_older_clients).collect(),
+        };
+        let mut result = ListToolsResult::with_all_items(items);
+        (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
+        Ok(result)
+    }
+
+    pub(super) async fn call(
+        &self,
+        request: CallToolRequestParams,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let visitor = self.visitor(context);
+        let (name, arguments) = match visitor.search.then(|| search::answer(&request.name, &arguments, self, &visitor))
+        {
+            Some(search::Answer::Result(result)) => return result.map(Into::into),
+            Some(search::Answer::Call(name, arguments)) => (name, arguments),
+            Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
+        };
+        let gateway = Arc::clone(&self.shared.gateway);
+        let tool = gateway.pipeline.registry.snapshot().get(&name).cloned();
+        let offered = tool.as_ref().is_some_and(|tool| tool.is_offered_to(&visitor.caller));
+        // Files and interpreters of a client are there for as long as its session is.
+        let session =
+            visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
+        let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
+            Ok(session) => session,
+            Err(error) => return Ok(result::of_error(&error).into()),
+        };
+        let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
+        let is_older = !is_sessionless(context);
+        let request = Request {
+            method: "tools/call",
+            name,
+            arguments: arguments.clone(),
+            given: request.input_responses,
+            state: request.request_state,
+        };
+        let outcome = self.run(context, request, |call, client| {
+            async move {
+                let call = CallContext { session, ..call };
+                let name = call.tool.clone();
+                let answered = gateway.pipeline.call(call, arguments).await;
+                if !offered {
+                    // Whatever the checks said: to this caller the tool does not exist.
+                    let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
+                    return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
+                }
+                if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
+                    return Err(missing);
+                }
+                let mut result = result::of_reply(&answered.reply, has_output_schema)?;
+                if is_older {
+                    // Only objects are structured content there.
+                    result.structured_content = result.structured_content.filter(Value::is_object);
+                }
+                Ok(Outcome::Tool(result))
+            }
+            .boxed()
+        });
+        outcome.await?.of_tool()
+    }
+}
