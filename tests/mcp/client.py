@@ -1,4 +1,5 @@
-"""Lists and calls tools through the official Python SDK, over HTTP in both forms and over standard input and output.
+"""Uses sekisho through the official Python SDK, over HTTP in both forms and over standard input and output: lists,
+calls, hears progress, and takes a call back.
 
     client.py URL SEKISHO CONFIG
 """
@@ -16,6 +17,7 @@ OFFERED = {"figma__": 47, "github__": 1223, "stripe__": 417, "twilio__": 197}
 async def listed(client) -> list[str]:
     names, cursor = [], None
     while True:
+        # The client refuses a whole page if one inputSchema lacks its type.
         page = await client.list_tools(cursor=cursor)
         names += [tool.name for tool in page.tools]
         cursor = page.next_cursor
@@ -31,7 +33,30 @@ async def use(server, mode: str) -> list[str]:
         assert called.content[0].text == "42", called
         refused = await client.call_tool("calculator", {})
         assert refused.is_error and "expression" in refused.content[0].text, refused
-        print(f"{mode}: {len(names)} tools")
+
+        heard = []
+
+        async def hear(progress, total, message):
+            heard.append(progress)
+
+        done = await client.call_tool("fixture__test_tool_with_progress", {}, progress_callback=hear)
+        assert not done.is_error and heard == [0, 50, 100], (mode, heard)
+
+        read = await client.read_resource("fixture+test://static-text")
+        assert "static text" in read.contents[0].text, read
+        prompt = await client.get_prompt("fixture__test_simple_prompt")
+        assert prompt.messages, prompt
+
+        slow = asyncio.create_task(client.call_tool("fixture__test_slow", {}))
+        await asyncio.sleep(0.5)
+        slow.cancel()
+        try:
+            await slow
+        except asyncio.CancelledError:
+            pass
+        again = await client.call_tool("calculator", {"expression": "1+1"})
+        assert again.content[0].text == "2", again
+        print(f"{mode}, {client.protocol_version}: {len(names)} tools")
         return names
 
 
