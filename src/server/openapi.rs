@@ -78,6 +78,11 @@ impl ValidateRequest {
 
 impl Validation {
     fn of(api: Api) -> Self {
+        let lost = api.report.lost.into_iter().map(|note| format!("{}: {}", note.operation, note.reason));
+        let mut errors: Vec<_> = lost.collect();
+        if api.servers.is_empty() && api.operations.iter().any(|operation| operation.servers.is_empty()) {
+            errors.push(CollectionFault::NoServer.to_string());
+        }
         let operations: Vec<_> = api
             .operations
             .into_iter()
@@ -93,7 +98,7 @@ impl Validation {
             operations_count: operations.len(),
             operations,
             base_url: api.servers.first().map(|server| server.url.to_string()),
-            errors: api.report.lost.into_iter().map(|note| format!("{}: {}", note.operation, note.reason)).collect(),
+            errors,
         }
     }
 }

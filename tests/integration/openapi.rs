@@ -131,6 +131,10 @@ async fn a_document_is_validated_by_its_address_or_its_text() {
     assert_eq!((&found["valid"], &found["errors"]), (&json!(true), &json!([])), "{found}");
     assert!(found["operations_count"].as_u64().unwrap() > 10, "{found}");
 
+    let (_, found) = validate(json!({"spec_inline": "{openapi: 3.1.0, info: {}, paths: {/a: {get: {}}}}"})).await;
+    assert_eq!((&found["valid"], &found["base_url"]), (&json!(true), &json!(null)), "{found}");
+    assert!(found["errors"][0].as_str().unwrap().contains("set `base_url`"), "{found}");
+
     for text in ["{", "swagger: '1.2'", "just text", ""] {
         let (status, found) = validate(json!({"spec_inline": text})).await;
         assert_eq!((status, &found["valid"]), (StatusCode::OK, &json!(false)), "{text}: {found}");
