@@ -83,8 +83,8 @@ pub(super) fn values_of(value: &Value, members: &Map<String, Value>) -> Option<V
 pub(super) fn types(value: &Value) -> Option<Value> {
     const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "string", "integer"];
     match value {
-        Value::String(name) if name == "file" => Some("string".into()),
-        Value::String(name) => TYPES.contains(&name.as_str()).then(|| value.clone()),
+        Value::String(name) if TYPES.contains(&name.as_str()) => Some(value.clone()),
+        Value::String(name) => meant(name).map(Into::into),
         Value::Array(names) => {
             let mut known: Vec<Value> = Vec::new();
             for name in names {
@@ -96,6 +96,19 @@ pub(super) fn types(value: &Value) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+/// What authors mean by types that no version of OpenAPI has. (`file` is one of 2.0.)
+fn meant(name: &str) -> Option<&'static str> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "int" | "int32" | "int64" | "long" | "integer" => "integer",
+        "float" | "double" | "decimal" | "number" => "number",
+        "bool" | "boolean" => "boolean",
+        "file" | "str" | "text" | "date" | "datetime" | "date-time" | "uuid" | "string" => "string",
+        "list" | "array" => "array",
+        "dict" | "map" | "object" => "object",
+        _ => return None,
+    })
 }
 
 pub(super) fn names_in(value: &Value) -> Option<Value> {

@@ -32,6 +32,8 @@ fn schemas_of_each_version_become_2020_12() {
         (V3_0, json!({"type": "string", "enum": [1, true]}), json!({"type": "string", "enum": ["1", "true"]})),
         (V3_0, json!({"example": 1, "xml": {}, "x-y": 1, "required": true}), json!({"examples": [1]})),
         (Swagger2, json!({"type": "file"}), json!({"type": "string"})),
+        (Swagger2, json!({"type": "int"}), json!({"type": "integer"})),
+        (V3_0, json!({"type": "String"}), json!({"type": "string"})),
         (V3_0, json!({"items": [{"type": "string"}]}), json!({"prefixItems": [{"type": "string"}]})),
     ] {
         let (lowered, _, notes) = lowered(version, Direction::Request, &json!({"schema": schema}));
