@@ -144,7 +144,12 @@ impl Import {
         let is_known = |host: &&str| *host != STAND_IN_HOST;
         let mut hosts: Vec<_> = servers.iter().filter_map(Url::host_str).filter(is_known).collect();
         hosts.dedup();
-        let key = if self.address().is_some() { "spec_url" } else { "spec_file" };
+        // The service may be started in another folder.
+        let file = std::path::absolute(&self.document).unwrap_or_else(|_| PathBuf::from(&self.document));
+        let (key, place) = match self.address() {
+            Some(address) => ("spec_url", address.to_string()),
+            None => ("spec_file", file.display().to_string()),
+        };
         let base_url = match &self.base_url {
             Some(url) => format!("\n      base_url: {url}"),
             None if servers.iter().any(|url| url.host_str() == Some(STAND_IN_HOST)) => {
@@ -153,10 +158,9 @@ impl Import {
             None => String::new(),
         };
         format!(
-            "outbound:\n  openapi_allowed_domains: [{}]\nopenapi:\n  collections:\n    {}:\n      {key}: {:?}{base_url}",
+            "outbound:\n  openapi_allowed_domains: [{}]\nopenapi:\n  collections:\n    {}:\n      {key}: {place:?}{base_url}",
             hosts.join(", "),
-            self.name,
-            self.document
+            self.name
         )
     }
 }
