@@ -7,17 +7,17 @@ use tempfile::TempDir;
 use super::*;
 use crate::child_server::ChildServer;
 
-/// Operations of one document that are tried.
-const TRIED: usize = 150;
+/// Prism reads GitHub's document in ten seconds of processor time.
+const LONGEST_START: Duration = Duration::from_secs(100);
 
-/// Prism reads GitHub's document in seconds, Figma's circles in half a minute, and does not finish on Stripe's.
-const LONGEST_START: Duration = Duration::from_secs(150);
+/// Whose schemas lead in circles: of Stripe's Prism never finishes reading, and of Figma's never answering.
+const BEYOND_PRISM: [&str; 2] = ["stripe-2022-04-12.spec3.json.gz", "figma.yaml"];
 
 #[tokio::test]
 #[ignore = "needs @stoplight/prism-cli, named by the variable PRISM"]
 async fn prism_accepts_what_the_service_sends() {
     let program = std::env::var("PRISM").expect("PRISM names the program");
-    for (name, operations) in DOCUMENTS.into_iter().filter(|(name, _)| !name.starts_with("stripe")) {
+    for (name, operations) in DOCUMENTS.into_iter().filter(|(name, _)| !BEYOND_PRISM.contains(name)) {
         let text = fixture(name);
         let directory = TempDir::new().unwrap();
         let file = directory.path().join(name.trim_end_matches(".gz"));
