@@ -10,10 +10,10 @@ const MOST_IMAGES: usize = 8;
 /// So many bytes of an image tell it from any other text: the signature and the size stand at its beginning.
 const TELLING_BYTES: usize = 48;
 
-/// The images of an output, and its text without their bytes.
-pub(super) fn find_images(output: &Value, text: String) -> (Vec<ToolImage>, String) {
+/// The images of what a tool gave, and its text without their bytes.
+pub(super) fn find_images<'a>(given: impl IntoIterator<Item = &'a Value>, text: String) -> (Vec<ToolImage>, String) {
     let mut images = Vec::new();
-    collect(output, &mut images);
+    given.into_iter().for_each(|value| collect(value, &mut images));
     let text = images.iter().fold(text, |text, image| without_bytes(text, &image.base64));
     (images, text)
 }
@@ -33,14 +33,19 @@ fn without_bytes(mut text: String, base64: &str) -> String {
 fn collect(value: &Value, found: &mut Vec<ToolImage>) {
     match value {
         _ if found.len() >= MOST_IMAGES => {}
-        Value::String(text) => found.extend(data_url(text)),
+        Value::String(text) => add(data_url(text), found),
         Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
         Value::Object(members) => match image_block(value) {
-            Some(image) => found.push(image),
+            Some(image) => add(Some(image), found),
             None => members.values().for_each(|member| collect(member, found)),
         },
         _ => {}
     }
+}
+
+/// An output and its form for MCP clients show the same image twice.
+fn add(image: Option<ToolImage>, found: &mut Vec<ToolImage>) {
+    found.extend(image.filter(|image| !found.contains(image)));
 }
 
 fn data_url(text: &str) -> Option<ToolImage> {
@@ -79,17 +84,18 @@ mod tests {
             "page": "data:text/html;base64,DDDD",
             "images": [{"media_type": "image/png", "content_base64": "EEEE"}],
         });
-        let (found, text) = find_images(&output, "AAAA and DDDD".into());
+        let (found, text) = find_images([&output, &output], "AAAA and DDDD".into());
         assert_eq!(text, "[image] and DDDD");
         let found: Vec<_> = found.iter().map(|image| (image.media_type.as_str(), image.base64.as_str())).collect();
         assert_eq!(found, [("image/png", "AAAA"), ("image/jpeg", "BBBB"), ("image/png", "EEEE")]);
         let long = "iVBORw0KGgo=".repeat(20);
         let (_, cut) = find_images(
-            &json!({"chart": format!("data:image/png;base64,{long}")}),
+            [&json!({"chart": format!("data:image/png;base64,{long}")})],
             format!("see {}… [cut]", &long[..100]),
         );
         assert_eq!(cut, "see [image]… [cut]");
-        let (many, _) = find_images(&json!(vec!["data:image/png;base64,AAAA"; 20]), String::new());
+        let urls: Vec<_> = (0..20).map(|number| format!("data:image/png;base64,AAA{number}")).collect();
+        let (many, _) = find_images([&json!(urls)], String::new());
         assert_eq!(many.len(), MOST_IMAGES);
     }
 }

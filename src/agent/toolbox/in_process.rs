@@ -76,7 +76,8 @@ impl From<&Reply> for ToolAnswer {
     fn from(reply: &Reply) -> Self {
         match &reply.outcome {
             Ok(answer) => {
-                let (images, text) = find_images(&answer.output, answer.text.clone());
+                let blocks = answer.mcp.iter().flat_map(|told| &told.content);
+                let (images, text) = find_images(blocks.chain([&answer.output]), answer.text.clone());
                 Self { success: true, text, error_info: None, images }
             }
             Err(error) => Self {

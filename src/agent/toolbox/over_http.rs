@@ -130,7 +130,7 @@ impl Reply {
             let text = self.error.unwrap_or_else(|| "the tool failed without saying why".into());
             return ToolAnswer { success: false, text, error_info: self.error_info, images: Vec::new() };
         }
-        let (images, text) = find_images(&self.output, self.text);
+        let (images, text) = find_images([&self.output], self.text);
         ToolAnswer { success: true, text, error_info: None, images }
     }
 }
