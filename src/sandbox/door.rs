@@ -1,7 +1,11 @@
 //! `host.call`: the one way out of a guest beside WASI. Frames are JSON objects, one each way; through it
 //! the program comes in, and its result and pictures go out, so that nothing printed can pass for them.
 //!
+//! A command, which cannot import it, has the same door [in files](in_files).
+//!
 //! The program can send frames of its own: what it then forges is its own answer and nobody else's.
+
+pub(super) mod in_files;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -99,27 +103,30 @@ impl Door {
         if frame.v != 1 {
             return Ok(refusal(&frame.id, "protocol", "only version 1 is spoken here"));
         }
-        let value = match frame.operation {
-            Operation::Job => json!({"code": self.code, "result_bytes": self.result_bytes}),
+        match frame.operation {
+            Operation::Job => return Ok(self.job(&frame.id)),
             Operation::Image { png } => {
                 let Ok(image) = BASE64_STANDARD.decode(png) else {
                     return Ok(refusal(&frame.id, "invalid_arguments", "png is not base64"));
                 };
                 self.take(image.len())?;
                 self.left.images.push(image);
-                serde_json::Value::Null
             }
             Operation::Done { end, result } => {
                 self.take(result.as_ref().map_or(0, String::len))?;
                 self.left.end = Some(end.into());
                 self.left.result = result;
-                serde_json::Value::Null
             }
             Operation::List | Operation::Call => {
                 return Ok(refusal(&frame.id, "denied", "tools cannot be called from inside the sandbox"));
             }
-        };
-        Ok(json!({"v": 1, "id": frame.id, "ok": true, "value": value}).to_string().into_bytes())
+        }
+        Ok(answer(&frame.id, &serde_json::Value::Null))
+    }
+
+    /// The answer to who asks for the program.
+    fn job(&self, id: &serde_json::Value) -> Vec<u8> {
+        answer(id, &json!({"code": self.code, "result_bytes": self.result_bytes}))
     }
 
     fn count_call(&mut self) -> Result<(), Spent> {
@@ -142,6 +149,10 @@ impl From<ToldEnd> for End {
             }
         }
     }
+}
+
+fn answer(id: &serde_json::Value, value: &serde_json::Value) -> Vec<u8> {
+    json!({"v": 1, "id": id, "ok": true, "value": value}).to_string().into_bytes()
 }
 
 fn refusal(id: &serde_json::Value, kind: &str, message: &str) -> Vec<u8> {

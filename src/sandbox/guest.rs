@@ -21,7 +21,7 @@ use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Mo
 use self::end::{Stopped, end_of};
 use self::memory::MemoryLimit;
 use self::output::output_files;
-use super::door::{self, Door};
+use super::door::{self, Door, Spent};
 use super::frame::{End, Outcome, Usage};
 use super::wasi::{self, GuestMemory, Wasi};
 
@@ -35,7 +35,7 @@ const STATUS_BITS: i32 = 0xff;
 pub enum Entry {
     /// A reactor: this source is given to its `turn`. Its first call through the door asks for the program.
     Turn(String),
-    /// A command: its `_start` is called, and the program stands in its arguments.
+    /// A command: its `_start` is called, and the program stands in [files](door::in_files).
     Start,
 }
 
@@ -54,7 +54,34 @@ impl fmt::Debug for Template {
 /// An instance that waits for its program.
 pub struct Guest {
     program: oneshot::Sender<Program>,
-    living: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+    living: Living,
+}
+
+type Living = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+/// A run that is over.
+pub struct Ended {
+    pub outcome: Outcome,
+    /// What is left of the instance. Dropping it resets its memory, which takes as long as a short program: first
+    /// the outcome is told.
+    pub remains: Remains,
+}
+
+/// An instance that nothing enters any more.
+pub struct Remains {
+    _store: Store<State>,
+}
+
+impl fmt::Debug for Ended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Ended").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Remains {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Remains").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Guest {
@@ -74,6 +101,7 @@ pub struct Program {
     pub output_bytes: u64,
 }
 
+/// By default without a program, and without a limit on memory.
 struct State {
     wasi: Wasi,
     door: Door,
@@ -110,9 +138,7 @@ impl Template {
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
         let (reached, at_the_door) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();
-        let waiting = Some(AtTheDoor { reached, program: handed_in });
-        let memory = MemoryLimit::new(u64::MAX, 0);
-        let state = State { wasi: Wasi::default(), door: Door::default(), memory, waiting };
+        let state = State { waiting: Some(AtTheDoor { reached, program: handed_in }), ..State::default() };
         let mut store = Store::new(self.linked.module().engine(), state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(SLICE_EPOCHS);
@@ -123,11 +149,11 @@ impl Template {
             .ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))?;
         let entered = Entered { store, instance, memory, entry: self.entry.clone() };
         let (program, coming) = oneshot::channel();
-        let mut living: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(entered.live(coming, hand_in));
+        let mut living: Living = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
             biased;
             Ok(()) = at_the_door => Ok(Guest { program, living }),
-            outcome = &mut living => {
+            Ended { outcome, .. } = &mut living => {
                 let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
                 Err(wasmtime::Error::msg(format!("it did not ask for a program: {:?} {said}", outcome.end)))
             }
@@ -137,14 +163,14 @@ impl Template {
 
 impl Guest {
     /// Runs the program to its end. Dropping the future stops it at once.
-    pub async fn run(self, program: Program) -> Outcome {
+    pub async fn run(self, program: Program) -> Ended {
         let begun = Instant::now();
         let mut cpu_time = Duration::ZERO;
         // The other end is in `living`, which lives.
         let _ = self.program.send(program);
-        let mut outcome = measured(self.living, &mut cpu_time).await;
-        outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..outcome.usage };
-        outcome
+        let mut ended = measured(self.living, &mut cpu_time).await;
+        ended.outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..ended.outcome.usage };
+        ended
     }
 }
 
@@ -157,7 +183,7 @@ struct Entered {
 
 impl Entered {
     /// From before its program came to after its end.
-    async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Outcome {
+    async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Ended {
         let mut output_bytes = 0;
         let stopped = {
             let mut running = pin!(self.enter());
@@ -177,18 +203,26 @@ impl Entered {
                 returned = &mut running => Stopped::Returned(returned),
             }
         };
-        let State { mut wasi, mut door, memory, .. } = self.store.into_data();
+        let State { mut wasi, mut door, memory, .. } = std::mem::take(self.store.data_mut());
+        let heard = if self.entry == Entry::Start { door::in_files::hear(wasi.files(), &mut door) } else { Ok(()) };
         let mut end = end_of(stopped, door.left.end.take(), memory.refused);
         let (stdout, stderr) = wasi.take_output();
-        let files = output_files(wasi.files(), output_bytes).unwrap_or_else(|_| {
-            // How a run was stopped says more than what it left.
+        // How a run was stopped says more than what it left.
+        let mut over = |limit: &str| {
             if matches!(end, End::Exited { .. } | End::Exception { .. }) {
-                end = End::Output("file_bytes".to_owned());
+                end = End::Output(limit.to_owned());
             }
+        };
+        if let Err(Spent(limit)) = heard {
+            over(limit);
+        }
+        let files = output_files(wasi.files(), output_bytes).unwrap_or_else(|_| {
+            over("file_bytes");
             Vec::new()
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
-        Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage }
+        let outcome = Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage };
+        Ended { outcome, remains: Remains { _store: self.store } }
     }
 
     /// Calls the module, and gives its exit code.
@@ -218,6 +252,12 @@ impl Entered {
         }
         start.call_async(&mut self.store, ()).await?;
         Ok(0)
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { wasi: Wasi::default(), door: Door::default(), memory: MemoryLimit::new(u64::MAX, 0), waiting: None }
     }
 }
 

@@ -5,26 +5,38 @@
 /// Its modules have names that no program imports by accident; a program that goes looking for them finds
 /// only its own instance's copy.
 pub(super) fn prelude() -> String {
-    let mut text = String::from("def _sekisho_install(name, source):\n");
-    text.push_str("    import sys, types\n");
-    text.push_str("    module = sys.modules[name] = types.ModuleType(name)\n");
-    text.push_str("    exec(compile(source, name + '.py', 'exec'), module.__dict__)\n");
-    for (name, source) in MODULES {
-        text.push_str(&format!("_sekisho_install({name:?}, {})\n", literal(source)));
-    }
-    text.push_str("import sys\nsys.modules['_sekisho_event_loop'].install()\ndel _sekisho_install\n");
-    text
+    let install_loop = "import sys\nsys.modules['_sekisho_event_loop'].install()\n";
+    [&installed(&[ENCODE, EVENT_LOOP, HARNESS]), install_loop].concat()
+}
+
+/// All that a command runs, for its `-c`: the harness, with a door of files, and the one turn. Without the event
+/// loop, whose import alone takes longer than most programs.
+pub(super) fn command() -> String {
+    [include_str!("python/file_door.py"), &installed(&[ENCODE, HARNESS]), TURN].concat()
 }
 
 /// Runs the one program of an instance. The program itself comes by the door.
 pub(super) const TURN: &str =
     "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
 
-const MODULES: [(&str, &str); 3] = [
-    ("_sekisho_encode", include_str!("python/encode.py")),
-    ("_sekisho_event_loop", include_str!("python/event_loop.py")),
-    ("_sekisho_harness", include_str!("python/harness.py")),
-];
+/// A name, and a source text.
+type Module = (&'static str, &'static str);
+
+const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
+const EVENT_LOOP: Module = ("_sekisho_event_loop", include_str!("python/event_loop.py"));
+const HARNESS: Module = ("_sekisho_harness", include_str!("python/harness.py"));
+
+fn installed(modules: &[Module]) -> String {
+    let mut text = String::from("def _sekisho_install(name, source):\n");
+    text.push_str("    import sys, types\n");
+    text.push_str("    module = sys.modules[name] = types.ModuleType(name)\n");
+    text.push_str("    exec(compile(source, name + '.py', 'exec'), module.__dict__)\n");
+    for (name, source) in modules {
+        text.push_str(&format!("_sekisho_install({name:?}, {})\n", literal(source)));
+    }
+    text.push_str("del _sekisho_install\n");
+    text
+}
 
 /// A text as Python source: of JSON's escapes, each means the same there.
 fn literal(text: &str) -> String {

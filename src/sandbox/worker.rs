@@ -2,7 +2,8 @@
 //!
 //! Messages come before programs: a job is cancelled, or begun, after the time slice that runs now. Programs
 //! take turns, since each gives the thread back after a slice ([`ticker`]). What an instance needs before its
-//! program is known is done while there is nothing else to do.
+//! program is known is done while there is nothing else to do; what is left of one is cleared away once its
+//! outcome is told.
 
 mod fibers;
 mod profile;
@@ -20,8 +21,9 @@ use tokio::runtime::Builder;
 use self::fibers::Fibers;
 use self::profile::Profile;
 use self::ticker::Ticker;
-use super::engine::{Pool, engine};
+use super::engine::{Pool, can_scan_pages, engine};
 use super::frame::{Captured, End, Frames, FromWorker, Job, Load, Outcome, ToWorker, Usage, encode};
+use super::guest::Remains;
 use super::walls;
 
 /// All that 32-bit WebAssembly can address: how much a run may use is its own limit.
@@ -68,6 +70,9 @@ pub fn main() -> Result<(), WorkerFault> {
         let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
         let mut missing_walls = walls::raise();
         missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
+        if !can_scan_pages() {
+            missing_walls.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
+        }
         worker.say(&FromWorker::Ready { missing_walls })?;
         worker.serve(messages, outgoing).await
     })
@@ -86,18 +91,20 @@ struct Worker {
     ticker: Ticker,
     /// Not yet taken by the gateway.
     outbox: BytesMut,
+    /// Of the run that ended last, whose outcome is told.
+    remains: Option<Remains>,
 }
 
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files } = load;
-        // One more a profile waits for its program.
-        let waiting = u32::try_from(interpreter.profiles.len()).unwrap_or(u32::MAX);
-        let pool = Pool { instances: instances.saturating_add(waiting), memory_bytes: MEMORY_BYTES };
+        // One more a profile waits for its program, and one is over.
+        let more = u32::try_from(interpreter.profiles.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let pool = Pool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|fault| format!("{fault:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|fault| fault.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files)?;
-        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new() };
+        let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), remains: None };
         // What the first instance of a process asks of the system must be asked before the walls are up.
         while worker.make_one_ready().await? {}
         Ok(worker)
@@ -114,15 +121,16 @@ impl Worker {
                 sent = gateway.write(&self.outbox), if !self.outbox.is_empty() => {
                     self.outbox.advance(sent.map_err(WorkerFault::Gateway)?);
                 }
+                () = std::future::ready(()), if self.remains.is_some() => self.remains = None,
                 message = messages.next() => match message.map_err(WorkerFault::Gateway)? {
                     Some(message) => self.hear(message).await?,
                     None => return Ok(()),
                 },
-                Some((id, outcome)) = self.fibers.next() => {
-                    self.say(&FromWorker::Done(id, Box::new(outcome)))?;
+                Some((id, ended)) = self.fibers.next() => {
+                    self.say(&FromWorker::Done(id, Box::new(ended.outcome)))?;
+                    self.remains = Some(ended.remains);
                 }
-                made = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
-                    let () = made;
+                () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
                     self.make_one_ready().await.map_err(WorkerFault::Load)?;
                 }
             }

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod calls;
+mod command;
 mod isolation;
 mod load;
 mod programs;

@@ -176,7 +176,8 @@ fn job(id: JobId, profile: &str) -> Job {
 #[tokio::test]
 async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gone() {
     let mut worker = Worker::start().await;
-    assert_eq!(worker.missing_walls, [""; 0]);
+    let lacks_scan = !sekisho::sandbox::engine::can_scan_pages();
+    assert_eq!(worker.missing_walls.len(), usize::from(lacks_scan), "{:?}", worker.missing_walls);
     for _ in 0..3 {
         assert_eq!(worker.run("quick").await.end, End::Exited { code: 0 });
     }
@@ -244,21 +245,20 @@ async fn what_cannot_be_placed_fails_its_job_alone() {
 }
 
 #[tokio::test]
-async fn a_command_finds_its_program_in_its_arguments() {
+async fn a_command_is_told_how_to_find_its_program() {
     let files = TempDir::new().unwrap();
-    // Exits with the length of its arguments: `python`, `-c` and the program, each with its end.
+    // Exits with how many arguments there are: `python`, `-c`, and the text that fetches and runs the program.
     let command = r#"(module
         (import "wasi_snapshot_preview1" "args_sizes_get" (func $sizes (param i32 i32) (result i32)))
         (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
         (memory (export "memory") 1)
         (func (export "_start")
             (drop (call $sizes (i32.const 0) (i32.const 4)))
-            (call $exit (i32.load (i32.const 4)))))"#;
+            (call $exit (i32.load (i32.const 0)))))"#;
     let interpreter = prepared(&files, Kind::Command, [("base", command.to_owned())]);
     let mut worker = Worker::with(files, interpreter).await;
     worker.tell(&ToWorker::Run(Box::new(Job { code: "print(1)".to_owned(), ..job(1, "base") }))).await;
-    let length = "python\0-c\0print(1)\0".len();
-    assert_eq!(worker.done().await.1.end, End::Exited { code: i32::try_from(length).unwrap() });
+    assert_eq!(worker.done().await.1.end, End::Exited { code: 3 });
 }
 
 #[tokio::test]

@@ -91,7 +91,7 @@ async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
 /// Runs a reactor that does this once it has its program.
 async fn run(turn: &str, program: Program) -> Outcome {
     let (guest, _ticker) = guest(&format!("{} {turn}", send(JOB))).await;
-    guest.unwrap().run(program).await
+    guest.unwrap().run(program).await.outcome
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn a_program_has_all_its_time_however_long_the_instance_waited() {
     let (guest, _ticker) = guest(&format!("{} (i32.const 0)", send(JOB))).await;
     let guest = guest.unwrap();
     tokio::time::sleep(program().wall_time * 2).await;
-    let outcome = guest.run(program()).await;
+    let outcome = guest.run(program()).await.outcome;
     assert_eq!(outcome.end, End::Exited { code: 0 });
     assert!(outcome.usage.wall_time < program().wall_time, "{:?}", outcome.usage);
 }

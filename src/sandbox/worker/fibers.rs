@@ -8,9 +8,10 @@ use std::task::{Context, Poll, Waker};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::sandbox::frame::{JobId, Outcome};
+use crate::sandbox::frame::JobId;
+use crate::sandbox::guest::Ended;
 
-pub(super) type Run = Pin<Box<dyn Future<Output = Outcome>>>;
+pub(super) type Run = Pin<Box<dyn Future<Output = Ended>>>;
 
 /// The programs under way. They take turns: whichever has waited longest runs for a slice.
 #[derive(Default)]
@@ -26,7 +27,7 @@ struct Slot {
     waker: Option<Waker>,
 }
 
-/// Ends with the outcome, or with nothing when it was cancelled.
+/// Ends with the run's end, or with nothing when it was cancelled.
 struct Fiber {
     id: JobId,
     slot: Rc<RefCell<Slot>>,
@@ -59,11 +60,11 @@ impl Fibers {
     }
 
     /// Runs programs until one ends. `None` when there are none.
-    pub(super) async fn next(&mut self) -> Option<(JobId, Outcome)> {
-        while let Some((id, outcome)) = self.waiting.next().await {
-            if let Some(outcome) = outcome {
+    pub(super) async fn next(&mut self) -> Option<(JobId, Ended)> {
+        while let Some((id, ended)) = self.waiting.next().await {
+            if let Some(ended) = ended {
                 self.under_way.remove(&id);
-                return Some((id, outcome));
+                return Some((id, ended));
             }
         }
         None
@@ -71,13 +72,13 @@ impl Fibers {
 }
 
 impl Future for Fiber {
-    type Output = (JobId, Option<Outcome>);
+    type Output = (JobId, Option<Ended>);
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut slot = self.slot.borrow_mut();
         let Some(run) = &mut slot.run else { return Poll::Ready((self.id, None)) };
         match run.as_mut().poll(context) {
-            Poll::Ready(outcome) => Poll::Ready((self.id, Some(outcome))),
+            Poll::Ready(ended) => Poll::Ready((self.id, Some(ended))),
             Poll::Pending => {
                 slot.waker = Some(context.waker().clone());
                 Poll::Pending

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use crate::sandbox::door::Door;
+use crate::sandbox::door::{Door, in_files};
 use crate::sandbox::files::{FileFault, Quota};
 use crate::sandbox::frame::{GuestFile, Job};
 use crate::sandbox::guest::{Entry, Guest, Program, Template};
@@ -44,7 +44,10 @@ pub(super) fn load_all(
     let mounts = Mounts::open(&interpreter.mounts).map_err(|fault| fault.to_string())?;
     let data_files = data_files.into_iter().map(|file| (input_path(&file.path), file.content.into())).collect();
     let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    let (kind, arguments) = (interpreter.kind, interpreter.arguments.clone());
+    let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
+    if kind == Kind::Command {
+        arguments.extend(["-c".to_owned(), python::command()]);
+    }
     let house = Arc::new(House { kind, arguments, environment, mounts, data_files });
     let profiles = interpreter.profiles.iter().map(|profile| {
         let template = load(engine, &profile.compiled)
@@ -58,6 +61,8 @@ pub(super) fn load_all(
 /// Machine code is run as it stands in the file: it must be ours alone, and is loaded from what was looked at.
 fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
     let file = private::open(path).map_err(|fault| fault.to_string())?;
+    // Held as long as the module: who removes unused files leaves this one. Without it, it is only found again.
+    let _ = file.try_lock_shared();
     #[expect(unsafe_code, reason = "the only way to load what was compiled before")]
     // SAFETY: only we can write the file and its folder, and we write nothing there but what an engine
     // compiled; one with other settings, or of another version, is refused.
@@ -105,10 +110,11 @@ impl House {
         for file in job.files {
             files.place_file(&input_path(&file.path), file.content.into())?;
         }
-        let mut arguments = self.arguments.clone();
+        let door = Door::new(job.code, limits.result_bytes, limits.host_calls);
         if self.kind == Kind::Command {
-            arguments.extend(["-c".to_owned(), job.code.clone()]);
+            in_files::place(&mut files, &door)?;
         }
+        let arguments = self.arguments.clone();
         let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };
         let system = Limits {
             stream_bytes: limits.stream_bytes,
@@ -117,7 +123,7 @@ impl House {
         };
         Ok(Program {
             wasi: Wasi::new(files, start, system)?,
-            door: Door::new(job.code, limits.result_bytes, limits.host_calls),
+            door,
             wall_time: limits.wall_time,
             memory_bytes: limits.memory_bytes,
             output_bytes: limits.file_bytes,
