@@ -3,9 +3,10 @@
 //! us and is closed to everybody else; [`CompiledFolder::verify`] also compares it with the hash noted when
 //! it was written. Anything else counts as missing, and is compiled again.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
@@ -40,15 +41,16 @@ impl CompiledFolder {
     }
 
     /// Checks owner and mode, in microseconds: for the path that starts a worker. The folder is closed to
-    /// others, so a file of ours in it was written by us.
+    /// others, so a file of ours in it was written by us. That it is wanted is noted, for
+    /// [`remove_unused`](Self::remove_unused).
     ///
     /// # Errors
     /// Says why the file must be compiled again.
     pub fn find(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.path_of(module_sum);
-        for part in [&path, &sum_path(&path)] {
-            private::open(part)?;
-        }
+        private::open(&path)?;
+        // Where it cannot be noted, it counts as unused and is compiled again one day.
+        let _ = private::open(&sum_path(&path))?.set_modified(SystemTime::now());
         Ok(path)
     }
 
@@ -82,6 +84,34 @@ impl CompiledFolder {
     }
 }
 
+impl CompiledFolder {
+    /// Removes what nobody has looked for so long and no process runs, of whatever version; gives how many that
+    /// were. Each takes some hundred MB, and every version of the interpreter, of us or of wasmtime has others.
+    ///
+    /// # Errors
+    /// Those of reading the folder and of removing.
+    pub fn remove_unused(&self, for_so_long: Duration) -> io::Result<usize> {
+        let mut removed = 0;
+        for entry in fs::read_dir(&self.path)? {
+            let path = entry?.path();
+            if path.extension().is_none_or(|kind| kind != "cwasm") || !is_unused(&path, for_so_long) {
+                continue;
+            }
+            fs::remove_file(sum_path(&path))?;
+            fs::remove_file(path)?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+/// Who runs a compiled file holds a shared lock on it.
+fn is_unused(path: &Path, for_so_long: Duration) -> bool {
+    let looked_for = fs::metadata(sum_path(path)).and_then(|found| found.modified());
+    let is_old = looked_for.is_ok_and(|at| at.elapsed().is_ok_and(|ago| ago > for_so_long));
+    is_old && private::open(path).is_ok_and(|file| file.try_lock().is_ok())
+}
+
 /// The SHA-256 sum of all that can be read, in lower-case hexadecimal.
 ///
 /// # Errors
@@ -111,7 +141,6 @@ fn sum_path(compiled: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use tempfile::TempDir;
@@ -150,6 +179,21 @@ mod tests {
         folder.store(SUM, b"code").unwrap();
         let other = CompiledFolder::open(&folder.path, "two").unwrap();
         assert!(matches!(other.find(SUM), Err(Unusable::Missing(_))));
+    }
+
+    #[test]
+    fn what_nobody_has_used_for_long_is_removed() {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let (_place, folder) = folder();
+        let paths = ["old", "run", "looked-for"].map(|sum| folder.store(sum, b"code").unwrap());
+        for path in &paths {
+            File::open(sum_path(path)).unwrap().set_modified(SystemTime::now() - 2 * DAY).unwrap();
+        }
+        let running = File::open(&paths[1]).unwrap();
+        running.try_lock_shared().unwrap();
+        folder.find("looked-for").unwrap();
+        assert_eq!(folder.remove_unused(DAY).unwrap(), 1);
+        assert_eq!(paths.map(|path| path.exists() && sum_path(&path).exists()), [false, true, true]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
@@ -43,6 +44,9 @@ impl Default for Source {
         Self::Pip(vec!["python3".into()])
     }
 }
+
+/// Compiled files that nothing has used for so long are removed when new ones come.
+const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The private folder in which interpreters are set up.
 #[derive(Debug, Clone)]
@@ -121,7 +125,17 @@ impl Interpreters {
         }
         unpack::archives(self, manifest, progress)?;
         self.compile(manifest, engine, progress)?;
+        let removed = self.compiled.remove_unused(UNUSED_FOR).map_err(doing("tidy", &self.path))?;
+        if removed > 0 {
+            progress.say(&format!("removed {removed} compiled files that nothing has used for weeks"));
+        }
         Ok(self.find(manifest)?)
+    }
+
+    /// Whether another process prepares an interpreter now.
+    pub fn are_being_prepared(&self) -> bool {
+        let lock = File::open(self.path.join("lock"));
+        lock.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// The finished interpreter, by looking at names, owners and modes.

@@ -8,6 +8,7 @@ use super::engine::{Pool, engine};
 use super::frame::{GuestFile, Load, ToWorker, encode};
 use super::interpreter::Manifest;
 use super::prepare::{Interpreters, default_folder};
+use super::private::Unusable;
 use super::worker_process::Program;
 use crate::config::SandboxConfig;
 
@@ -31,12 +32,19 @@ pub(super) fn look(config: &SandboxConfig, interpreter: &Manifest) -> Result<Set
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
     let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;
     let interpreters = Interpreters::open(&folder, &engine).map_err(|fault| fault.to_string())?;
-    let prepared = interpreters.find(interpreter).map_err(|fault| {
-        format!("the Python interpreter is not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`")
-    })?;
+    let prepared = interpreters.find(interpreter).map_err(|fault| missing(&interpreters, &fault))?;
     let load = Load { interpreter: prepared, instances: config.max_instances, data_files: data_files(config)? };
     let load = encode(&ToWorker::Load(Box::new(load))).map_err(|fault| fault.to_string())?;
     Ok(Setup { program: program(config)?, load })
+}
+
+fn missing(interpreters: &Interpreters, fault: &Unusable) -> String {
+    if interpreters.are_being_prepared() {
+        return format!("the Python interpreter is being set up, which takes some minutes ({fault})");
+    }
+    format!(
+        "the Python interpreter is not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`"
+    )
 }
 
 /// This very binary, as a worker.
@@ -80,5 +88,18 @@ mod tests {
         assert!(data_files(&config(&["missing"])).unwrap_err().contains("missing"));
         fs::File::create(path("large")).unwrap().set_len(MOST_DATA_BYTES).unwrap();
         assert!(data_files(&config(&["table.csv", "large"])).unwrap_err().contains("leave some out"));
+    }
+
+    #[test]
+    fn an_interpreter_that_is_being_set_up_is_told_apart_from_one_that_nobody_sets_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("interpreters");
+        let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
+        let fault = Unusable::Missing("python.wasm".into());
+        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        let lock = fs::File::create(path.join("lock")).unwrap();
+        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        lock.lock().unwrap();
+        assert!(missing(&interpreters, &fault).contains("is being set up"));
     }
 }
