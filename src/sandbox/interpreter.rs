@@ -176,7 +176,8 @@ impl Manifest {
         let own = self.profiles.iter().position(|other| other.name == profile.name);
         let names = self.profiles.iter().take(own.map_or(0, |at| at + 1)).filter_map(|one| one.prelude.as_ref());
         let preludes = names.filter_map(|name| self.preludes.get(name));
-        preludes.map(|text| Cow::from(text.as_str())).chain([python::prelude().into(), FINISH.into()])
+        let last = [python::prelude().into(), python::REHEARSAL.into(), FINISH.into()];
+        preludes.map(|text| Cow::from(text.as_str())).chain(last)
     }
 
     /// The file that is compiled; every manifest that could be read has one.

@@ -15,6 +15,10 @@ pub(super) fn command() -> String {
     [include_str!("python/file_door.py"), &installed(&[ENCODE, HARNESS]), TURN].concat()
 }
 
+/// Before a snapshot is taken, and after the prelude.
+pub(super) const REHEARSAL: &str =
+    "import sys\nsys.modules['_sekisho_harness'].rehearse(sys.modules['_sekisho_encode'].encode)\n";
+
 /// Runs the one program of an instance. The program itself comes by the door.
 pub(super) const TURN: &str =
     "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";

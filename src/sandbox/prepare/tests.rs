@@ -274,9 +274,11 @@ fn one_prepares_at_a_time_and_the_other_finds_the_work_done() {
             thread::sleep(Duration::from_millis(5));
         }
         assert!(made.files_in("files").is_empty());
+        assert!(made.interpreters().are_being_prepared());
         drop(held);
         waiting.join().unwrap().unwrap();
     });
+    assert!(!made.interpreters().are_being_prepared());
 }
 
 #[test]
@@ -350,7 +352,8 @@ fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
-    let own = crate::sandbox::python::prelude().len() + include_str!("finish.py").len();
+    let texts = [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("finish.py")];
+    let own: usize = texts.iter().map(|text| text.len()).sum();
     let own = i32::try_from(own).unwrap();
     let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();
     assert_eq!(seen, [5, 12]);

@@ -42,10 +42,14 @@ fn run(code: &str) -> Ran {
 }
 
 fn run_within(code: &str, result_bytes: usize) -> Ran {
+    run_after(&prelude(), code, result_bytes)
+}
+
+fn run_after(prelude: &str, code: &str, result_bytes: usize) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     fs::write(file("driver"), include_str!("driver.py")).unwrap();
-    fs::write(file("prelude"), prelude()).unwrap();
+    fs::write(file("prelude"), prelude).unwrap();
     fs::write(file("turn"), TURN).unwrap();
     fs::write(file("code"), code).unwrap();
     let output = Command::new("python3")
@@ -196,4 +200,25 @@ fn a_program_sees_itself_as_main() {
     let code =
         "import pickle, sys\nclass A: pass\n(__name__, type(pickle.loads(pickle.dumps(A()))) is A, '_host' in dir())";
     assert_eq!(run(code).result(), json!(["__main__", true, false]));
+}
+
+#[test]
+fn a_program_whose_output_cannot_be_written_fails() {
+    let end = run("import os\nos.close(1)\nprint('x')").end().clone();
+    assert_eq!((&end["kind"], &end["type"]), (&json!("exception"), &json!("OSError")));
+    let closed = run("import sys\nsys.stdout.close()");
+    assert_eq!(closed.end(), &json!({"kind": "exited", "code": 0}));
+    let failed = run("import os\nos.close(1)\nprint('x')\nraise SystemExit(3)");
+    assert_eq!(failed.end(), &json!({"kind": "exited", "code": 3}), "how the program ended by itself says more");
+}
+
+/// A rehearsal is over without a trace: what it leaves is in every snapshot.
+#[test]
+fn a_rehearsal_says_nothing_and_leaves_nothing() {
+    let before = "import random, sys\nkept = (sys.modules['__main__'], sys.modules.get('atexit'))\n";
+    let after = "assert kept == (sys.modules['__main__'], sys.modules.get('atexit'))\n";
+    let prelude = [&prelude(), before, REHEARSAL, after].concat();
+    let rehearsed = run_after(&prelude, "'frame' in dir(), f'{1 / 2}'", 1 << 10);
+    assert_eq!((rehearsed.result(), rehearsed.frames.len()), (json!([false, "0.5"]), 1));
+    assert_eq!((rehearsed.stdout(), rehearsed.stderr()), (String::new(), String::new()));
 }
