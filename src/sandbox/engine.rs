@@ -75,7 +75,9 @@ fn settings(pool: Pool) -> Config {
     config
         .allocation_strategy(allocation(pool))
         .memory_init_cow(true)
-        .force_memory_init_memfd(true)
+        // Mapped from the compiled file, of which all workers share the pages; a copy in memory would cost each
+        // worker hundreds of MB and most of its start.
+        .force_memory_init_memfd(false)
         .memory_guaranteed_dense_image_size(IMAGE_BYTES)
         .table_lazy_init(true)
         .epoch_interruption(true)

@@ -1,7 +1,8 @@
 //! The worker processes: started with the first job, each replaced as soon as it is gone.
 //!
-//! One task keeps one worker. A worker that cannot even start is tried again at growing intervals, and
-//! the reason stands in readiness.
+//! One task keeps one worker. A worker that did not start is tried again at growing intervals; when that goes
+//! on, calls are refused at once and the reason stands in readiness. One that was killed while it started,
+//! as by a machine without memory, is only late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::warming_up;
-use super::worker_process::{Program, Worker};
+use super::worker_process::{NotStarted, Program, Worker};
 use crate::call::Deadline;
 use crate::error::CallError;
 use crate::metrics::SandboxMetrics;
@@ -60,6 +61,11 @@ const WALLS: &str = "sandbox_walls";
 /// A call waits so long for the first worker, or for one in the place of a dead one, before it is told to come
 /// again. A start takes a tenth of a second on a machine that is not overloaded.
 const START_PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many starts in a row have to fail until it is said that workers do not start.
+const FAILED_STARTS: u32 = 3;
+/// And so many when they were killed from outside, which says little of the next.
+const KILLED_STARTS: u32 = 10;
 
 /// Between two starts that failed: doubled from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -141,9 +147,12 @@ impl Shared {
                     self.start.metrics.worker_lost();
                     failures = if begun.elapsed() < SHORT_LIFE { failures + 1 } else { 0 };
                 }
-                Err(reason) => {
+                Err(NotStarted { reason, was_killed }) => {
                     failures += 1;
-                    self.note_failure(reason);
+                    tracing::warn!(reason, failures, "a sandbox worker did not start");
+                    if failures >= if was_killed { KILLED_STARTS } else { FAILED_STARTS } {
+                        self.note_failure(reason);
+                    }
                 }
             }
             let pause = pause_after(failures);
@@ -177,7 +186,6 @@ impl Shared {
         if self.standing.borrow().ready.is_empty() {
             self.start.readiness.degrade(COMPONENT, format!("no worker starts: {reason}"));
         }
-        tracing::warn!(reason, "a sandbox worker did not start");
         self.change(|standing| standing.failure = Some(reason));
     }
 

@@ -7,12 +7,14 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -45,6 +47,14 @@ pub(super) struct Worker {
     gone: watch::Receiver<()>,
 }
 
+/// Why a worker did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotStarted {
+    pub(super) reason: String,
+    /// By somebody else, as a machine that runs out of memory does: the next one may well start.
+    pub(super) was_killed: bool,
+}
+
 /// The jobs under way; `None` once the worker is gone.
 #[derive(Debug)]
 struct Jobs(Mutex<Option<HashMap<JobId, JobUnderWay>>>);
@@ -63,8 +73,12 @@ struct UnderWay<'a> {
     id: JobId,
 }
 
-/// A worker maps its interpreter in some milliseconds; one that takes this long is stuck.
-const READY_WITHIN: Duration = Duration::from_secs(10);
+/// A worker maps its interpreter in a fraction of a second, on a crowded machine in some; one that takes this
+/// long is stuck.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A process that closed its socket is about to end.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
 /// room of the job is only had back by ending the worker.
@@ -79,8 +93,9 @@ impl Worker {
     ///
     /// # Errors
     /// Why it could not be started, for the log.
-    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, String> {
-        let (stream, mut child) = spawn(program).map_err(|error| format!("{}: {error}", program.file.display()))?;
+    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, NotStarted> {
+        let (stream, mut child) =
+            spawn(program).map_err(|error| NotStarted::broken(format!("{}: {error}", program.file.display())))?;
         let (incoming, mut sending) = stream.into_split();
         let mut incoming = Frames::new(incoming);
         let greeting = timeout(READY_WITHIN, async {
@@ -89,9 +104,12 @@ impl Worker {
         });
         let missing_walls = match greeting.await {
             Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
-            Ok(Ok(FromWorker::Done(..))) => return Err("the worker answered before it was asked".into()),
-            Ok(Err(error)) => return Err(format!("the worker ended before it was ready: {error}")),
-            Err(_) => return Err(format!("the worker was not ready within {} s", READY_WITHIN.as_secs())),
+            Ok(Ok(FromWorker::Done(..))) => return Err(NotStarted::broken("the worker answered before it was asked")),
+            Ok(Err(error)) => return Err(NotStarted::ended(&mut child, &error).await),
+            Err(_) => {
+                let limit = READY_WITHIN.as_secs();
+                return Err(NotStarted::broken(format!("the worker was not ready within {limit} s")));
+            }
         };
         let jobs = Arc::new(Jobs(Mutex::new(Some(HashMap::new()))));
         let (outgoing, queue) = mpsc::unbounded_channel();
@@ -158,6 +176,20 @@ impl Worker {
     /// Jobs under way, cancelled ones that have not stopped among them; `None` once it is gone.
     pub(super) fn in_flight(&self) -> Option<usize> {
         self.jobs.lock().as_ref().map(HashMap::len)
+    }
+}
+
+impl NotStarted {
+    fn broken(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), was_killed: false }
+    }
+
+    /// Of a worker that closed its socket before it was ready.
+    async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
+        let status = timeout(GONE_WITHIN, child.wait()).await.ok().and_then(Result::ok);
+        let was_killed = status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
+        let how = status.map_or_else(|| error.to_string(), |status| status.to_string());
+        Self { reason: format!("the worker ended before it was ready: {how}"), was_killed }
     }
 }
 

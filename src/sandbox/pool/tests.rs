@@ -106,6 +106,22 @@ async fn a_program_that_does_not_start_is_named_and_tried_again() {
     made.pool.close().await;
 }
 
+/// One that was killed while it started is late, and nobody is refused for it.
+#[tokio::test]
+async fn a_start_that_fails_once_only_takes_longer() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("worker");
+    let made = made(1, Program { file: file.clone(), ..stand_in() });
+    let mending = async {
+        tokio::time::sleep(FIRST_PAUSE / 2).await;
+        std::os::unix::fs::symlink(stand_in().file, file).unwrap();
+    };
+    let (answer, ()) = tokio::join!(made.run("late"), mending);
+    assert_eq!(answer.unwrap(), "LATE");
+    assert!(!made.readiness.degraded().contains_key(COMPONENT));
+    made.pool.close().await;
+}
+
 impl Made {
     async fn wait_until_restored(&self) {
         let patience = Instant::now() + Duration::from_secs(20);

@@ -204,6 +204,15 @@ async fn a_stopped_worker_is_gone_with_its_jobs() {
 
 #[tokio::test]
 async fn a_program_that_does_not_exist_or_ends_at_once_is_named() {
-    assert!(Worker::start(&program("/no/such/program"), &load()).await.unwrap_err().contains("/no/such/program"));
-    assert!(Worker::start(&program("/bin/true"), &load()).await.unwrap_err().contains("before it was ready"));
+    let arguments = ["-c", "kill -9 $$"].map(OsString::from).to_vec();
+    let killed = Program { file: "/bin/sh".into(), arguments };
+    let cases = [
+        (program("/no/such/program"), "/no/such/program", false),
+        (program("/bin/true"), "before it was ready", false),
+        (killed, "signal: 9", true),
+    ];
+    for (program, says, was_killed) in cases {
+        let fault = Worker::start(&program, &load()).await.unwrap_err();
+        assert!(fault.reason.contains(says) && fault.was_killed == was_killed, "{fault:?}");
+    }
 }

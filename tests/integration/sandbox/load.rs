@@ -77,9 +77,21 @@ async fn who_hangs_up_frees_the_instance() {
         took.push(app.idle().await);
     }
     took.sort();
-    // 20 ms are the goal; the machine that runs the tests does other things too.
+    // The machine that runs the tests does other things too: not every one of nine has its twenty to itself.
+    assert!(took[took.len() / 3] < Duration::from_millis(20), "{took:?}");
     assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
     assert_eq!(app.metric("runs_total{end=\"cancelled\"}").await, 9.0);
+}
+
+/// A copy of the interpreter's memory for each worker would be 300 MB of shared memory.
+#[tokio::test]
+async fn workers_share_the_pages_of_the_interpreters_files() {
+    let app = PythonApp::start().await;
+    app.run("import matplotlib.pyplot").await;
+    for pid in workers() {
+        let [copied, own] = ["RssShmem", "RssAnon"].map(|field| status_of(pid, field).unwrap() >> 10);
+        assert!(copied < 4 && own < 200, "{copied} MiB copied, {own} MiB its own");
+    }
 }
 
 /// Fault 7: an epoch ticker a call on a shared engine, so that N calls expire N times too early.
