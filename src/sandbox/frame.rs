@@ -1,6 +1,8 @@
 //! What the gateway and a worker say to each other: length-prefixed frames over a socket pair, which
 //! is the worker's standard input. Neither end believes the other's lengths.
 
+mod whole_bytes;
+
 use std::io;
 use std::time::Duration;
 
@@ -52,6 +54,7 @@ pub struct Job {
     /// Name of a profile of the worker's interpreter.
     pub profile: String,
     pub code: String,
+    #[serde(with = "whole_bytes")]
     pub stdin: Vec<u8>,
     /// Stand under `/input`, read-only.
     pub files: Vec<GuestFile>,
@@ -62,6 +65,7 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFile {
     pub path: String,
+    #[serde(with = "whole_bytes")]
     pub content: Vec<u8>,
 }
 
@@ -129,6 +133,7 @@ pub enum End {
 /// A stream's beginning, and how long it was in all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
+    #[serde(with = "whole_bytes")]
     pub bytes: Vec<u8>,
     pub total: u64,
 }

@@ -47,7 +47,6 @@ pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn
             rate_limit: 60, // E49
             timeout_seconds: config.timeout_seconds,
             memory_limit_mb: config.memory_limit_mb,
-            max_text_tokens: 8_000,
             // Base64 of the files and pictures, and the texts around them.
             max_output_bytes: 2 * (config.max_file_bytes as usize + 2 * config.max_result_bytes as usize),
             max_concurrent: Some(MAX_CONCURRENT),
