@@ -2,9 +2,11 @@
 //! in the same run, what it is compared with.
 
 mod beside;
+mod http;
 mod memory;
 mod programs;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +69,7 @@ struct Measured {
 pub(super) fn bench(common: &Common, mut config: Config, command: &BenchCommand) -> Exit {
     let state = std::env::temp_dir().join(format!("sekisho-bench-{}", std::process::id()));
     config.state_directory = Some(state.clone());
+    config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     config.tools.overrides.entry(TOOL.to_owned()).or_default().rate_limit = Some(u32::MAX);
     let exit = with_gateway(config, async |gateway| match measure(&gateway, command).await {
         Ok(measured) if common.json => present::json(&measured),
@@ -88,6 +91,7 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
     let length = Duration::from_secs(command.seconds);
     let mut lines = Vec::new();
     for program in PROGRAMS {
+        present::note(&format!("measuring {}", program.name));
         warm_up(gateway, program).await?;
         for callers in CALLERS {
             lines.push(run_for(gateway, program, callers, length).await?);
@@ -95,7 +99,15 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
     }
     let private_memory_mib = memory::of_an_instance(gateway).await?;
     let mut left_out = Vec::new();
+    if let Some(first) = PROGRAMS.first() {
+        match http::measure(gateway, first, length).await {
+            Ok(line) => lines.push(line),
+            Err(problem) => left_out.push(format!("{} over HTTP: {problem}", first.name)),
+        }
+    }
     for (what, arguments) in beside::COMMANDS {
+        // The package's own runner compiles for minutes when it is run for the first time.
+        present::note(&format!("measuring {what}"));
         match beside::measure(&command.python, arguments, length) {
             Ok(times) => lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
             Err(problem) => left_out.push(format!("{what}: {problem}")),

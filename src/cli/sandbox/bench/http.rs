@@ -1,0 +1,56 @@
+//! The same run over HTTP: the gateway's own face on loopback, and clients that share its cores.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use reqwest::Client;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::programs::Program;
+use super::{Line, TOOL};
+use crate::gateway::Gateway;
+use crate::server::{self, Listening};
+
+/// Connections, each with one call under way: enough that both workers always have one waiting.
+const CLIENTS: usize = 8;
+
+/// Serves and calls for `length`. The gateway serves nothing afterwards.
+///
+/// # Errors
+/// When it cannot listen, or a call does not end as it must.
+pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: Duration) -> Result<Line, String> {
+    let listening = Listening::bind(&gateway.config().server).await.map_err(|fault| fault.to_string())?;
+    let address = listening.address().map_err(|fault| fault.to_string())?;
+    let (serving, done) = (Arc::clone(gateway), CancellationToken::new());
+    let told = done.clone();
+    let serving = tokio::spawn(async move { server::serve(listening, &serving, told.cancelled()).await });
+    let client = gateway.outbound().operator_client();
+    let url = format!("http://{address}/tools/{TOOL}/execute");
+    let begun = Instant::now();
+    let calls = (0..CLIENTS).map(|_| call_for(&client, &url, program, length));
+    let times = try_join_all(calls).await;
+    let took = begun.elapsed();
+    done.cancel();
+    serving.await.map_err(|fault| fault.to_string())?;
+    let times = times?.concat();
+    let runs_a_second = times.len() as f64 / took.as_secs_f64();
+    let line = Line::new(format!("{}, over HTTP", program.name), CLIENTS, times, Some("≥ 1 500 a second"));
+    Ok(Line { runs_a_second, ..line })
+}
+
+async fn call_for(client: &Client, url: &str, program: &Program, length: Duration) -> Result<Vec<Duration>, String> {
+    let body = json!({"arguments": {"code": program.code}});
+    let (begun, mut times) = (Instant::now(), Vec::new());
+    while begun.elapsed() < length {
+        let asked = Instant::now();
+        let response = client.post(url).json(&body).send().await.map_err(|fault| fault.to_string())?;
+        let reply: Value = response.json().await.map_err(|fault| fault.to_string())?;
+        times.push(asked.elapsed());
+        if reply["success"] != true {
+            return Err(format!("a run over HTTP did not end as it must: {reply}"));
+        }
+    }
+    Ok(times)
+}
