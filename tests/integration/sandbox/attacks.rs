@@ -41,12 +41,6 @@ async fn app() -> PythonApp {
 }
 
 impl Attack {
-    /// Where the list has the interpreter break down, one that says in time what is wrong ends better: by an
-    /// exception, or by its memory where that ran out first.
-    fn may_end(&self, ended: &Ends) -> bool {
-        *ended == self.ends || (self.ends == Ends::Trap && *ended == Ends::Error)
-    }
-
     /// Runs it against a deadline; tells what is wrong with how it ended.
     async fn run(&self, app: &PythonApp, deadline: Duration) -> Option<String> {
         // The list knows a read-only and a writable folder by these names.
@@ -60,7 +54,7 @@ impl Attack {
         let text = reply.to_string();
         let leaked = host_texts().into_iter().find(|host| text.contains(host.as_str()));
         let shown: String = text.chars().take(600).collect();
-        if !ended.as_ref().is_some_and(|ended| self.may_end(ended)) {
+        if ended.as_ref() != Some(&self.ends) {
             Some(format!("{}: {ended:?} where {:?} is listed, after {took:?}: {shown}", self.name, self.ends))
         } else if took > deadline + GRACE {
             Some(format!("{}: took {took:?}", self.name))
