@@ -1,6 +1,6 @@
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -19,11 +19,14 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
-    /// Lives as long as the process.
+    /// Lives as long as the process. Comes back once the thread runs: what a thread asks of the system when it begins
+    /// is forbidden when the walls are up.
     pub(super) fn start(engine: Engine) -> io::Result<Self> {
+        let (begun, has_begun) = mpsc::channel();
         let (running, asleep) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (is_running, is_asleep) = (Arc::clone(&running), Arc::clone(&asleep));
         let thread = thread::Builder::new().name("ticker".to_owned()).spawn(move || {
+            drop(begun);
             let mut idle = 0;
             loop {
                 thread::sleep(SLICE);
@@ -40,6 +43,8 @@ impl Ticker {
                 is_asleep.store(false, Ordering::SeqCst);
             }
         })?;
+        // Nothing is sent: the end of the channel is the news.
+        let _: Result<(), _> = has_begun.recv();
         Ok(Self { running, asleep, thread: thread.thread().clone() })
     }
 

@@ -288,10 +288,11 @@ fn failure(outcome: &Outcome) -> Option<CallError> {
         End::Output(limit) => {
             CallError::new(ErrorCode::SandboxOutput, format!("the program was stopped at a limit: {limit}"))
         }
-        End::Trap(_) => CallError::new(
+        End::Trap(reason) => CallError::new(
             ErrorCode::SandboxTrap,
             "the interpreter broke down under the program, by recursion too deep or a fault of an extension",
-        ),
+        )
+        .caused_by(reason),
         End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
     })
 }
