@@ -100,7 +100,8 @@ fn allocation(pool: Pool) -> PoolingAllocationConfig {
         // One for the program, one for the exceptions it throws, which live in a heap of their own.
         .total_memories(pool.instances.saturating_mul(2))
         .total_tables(pool.instances)
-        .total_stacks(pool.instances)
+        // One for the program, one for what a host call enters the guest for meanwhile.
+        .total_stacks(pool.instances.saturating_mul(2))
         .total_gc_heaps(pool.instances)
         .max_memory_size(pool.memory_bytes)
         .table_elements(TABLE_ELEMENTS)
