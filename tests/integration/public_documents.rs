@@ -45,6 +45,7 @@ async fn lists_of_public_documents_are_what_clients_accept() {
         let bytes = json!(listed).to_string().len();
         assert!(name.starts_with("github") || bytes < LARGEST_LIST, "{name}: {bytes} bytes");
         app.gateway.reload(config(&app.directory, &yaml)).await;
+        app.gateway.bring_documents().await;
         assert_eq!(schemas(&app).await, tools, "{name}: a reload changes nothing");
         _ = app.stop().await;
     }
@@ -78,7 +79,10 @@ pub(crate) async fn offer(text: &[u8], server: &str, further: &Value) -> (TestAp
         "openapi": {"collections": {"api": settings}}
     });
     let yaml = yaml.to_string();
-    (TestApp::in_directory(directory, &yaml).await, yaml)
+    let app = TestApp::in_directory(directory, &yaml).await;
+    // A start waits ten seconds for a document, which is not always enough for one of 7 MB on a busy machine.
+    app.gateway.bring_documents().await;
+    (app, yaml)
 }
 
 /// Names, descriptions and schemas of the document's tools.
