@@ -232,12 +232,18 @@ async fn a_server_may_have_a_breaker_of_its_own() {
 
 #[tokio::test]
 async fn a_server_with_too_many_tools_is_cut_and_says_so() {
-    let app = app_with(&[("many", server("thousands", ""))]).await;
+    let some = server("thousands", "include: [tool_9999, 'tool_21*']");
+    let app = app_with(&[("many", server("thousands", "")), ("some", some)]).await;
     let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
     assert_eq!(offered, 1_000);
     let snapshot = app.gateway.pipeline.registry.snapshot();
     let told = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
     assert!(told.reason.contains("max_tools_per_server"), "{told:?}");
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:many"].as_str().unwrap().contains("max_tools_per_server"), "{ready}");
+    // What is not wanted is not counted.
+    assert!(names(&app).await.contains(&"some__tool_9999".to_owned()));
+    assert_eq!(ready["degraded"]["mcp:some"], Value::Null, "{ready}");
     app.stop().await;
 }
 

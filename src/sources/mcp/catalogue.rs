@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::listing::Listing;
+use super::listing::{Listing, name_of};
 use super::names::Names;
 use crate::config::McpServerSettings;
 use crate::registry::Metadata;
@@ -16,6 +16,10 @@ const LONGEST_DESCRIPTION: usize = 16 << 10;
 
 /// Bytes of what a server says about how to use it.
 const LONGEST_INSTRUCTIONS: usize = 8 << 10;
+
+/// Why some of a server's tools are not on offer.
+pub(super) const TOO_MANY: &str =
+    "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`";
 
 /// What else a server may say of a tool, passed on to MCP clients.
 const TOLD: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
@@ -52,8 +56,8 @@ impl Catalogue {
     ) -> Self {
         let mut catalogue = Self::default();
         for tool in &listing.tools {
-            let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
-            if !terms.wants(name) {
+            let name = name_of(tool);
+            if !wants(terms.settings, name) {
                 continue;
             }
             match terms.definition(name, tool, || executor(name)) {
@@ -62,10 +66,9 @@ impl Catalogue {
             }
         }
         if listing.tools_cut {
-            catalogue.unavailable.push(Unavailable {
-                tool: format!("{}__*", terms.server),
-                reason: "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`".into(),
-            });
+            catalogue
+                .unavailable
+                .push(Unavailable { tool: format!("{}__*", terms.server), reason: TOO_MANY.to_owned() });
         }
         let under = |items: &[Value], member: &str| {
             items.iter().filter_map(|item| terms.under_its_name(item, member)).collect::<Vec<_>>()
@@ -87,11 +90,6 @@ impl Catalogue {
 }
 
 impl Terms<'_> {
-    fn wants(&self, name: &str) -> bool {
-        let matches = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, name));
-        (self.settings.include.is_empty() || matches(&self.settings.include)) && !matches(&self.settings.exclude)
-    }
-
     fn definition(
         &self,
         own: &str,
@@ -141,6 +139,12 @@ impl Terms<'_> {
         item[member] = uri.into();
         Some(item)
     }
+}
+
+/// Whether a tool of this name is to be offered.
+pub(super) fn wants(settings: &McpServerSettings, name: &str) -> bool {
+    let matches = |patterns: &[String]| patterns.iter().any(|pattern| fits(pattern, name));
+    (settings.include.is_empty() || matches(&settings.include)) && !matches(&settings.exclude)
 }
 
 /// What stands in a tool's `source`, and is the name of the server's breaker.

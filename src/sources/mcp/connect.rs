@@ -18,6 +18,7 @@ use rmcp::transport::streamable_http_client::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::catalogue::wants;
 use super::child;
 use super::handler::{Handler, News};
 use super::http::{HttpAccess, HttpClient};
@@ -131,7 +132,8 @@ impl Connector {
     /// As [`Listing::of`], or that it took too long.
     pub(super) async fn list(&self, session: &Session, most_tools: usize) -> Result<Listing, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
-        let listing = tokio::time::timeout(within, Listing::of(session, most_tools)).await;
+        let listing =
+            tokio::time::timeout(within, Listing::of(session, most_tools, |name| wants(&self.settings, name))).await;
         let seconds = within.as_secs();
         listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"))?
     }

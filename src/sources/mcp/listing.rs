@@ -29,30 +29,39 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Asks for everything the server says it has.
+    /// Asks for everything the server says it has; of tools, for those whose names are `wanted`.
     ///
     /// # Errors
     /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty.
-    pub(super) async fn of(session: &Session, most_tools: usize) -> Result<Self, String> {
+    pub(super) async fn of(
+        session: &Session,
+        most_tools: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
         let capabilities = &session.info.capabilities;
         let mut room = MOST_BYTES;
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
-            (listing.tools, listing.tools_cut) = pages.read(session, &mut room).await?;
+            (listing.tools, listing.tools_cut) = pages.read(session, &mut room, |tool| wanted(name_of(tool))).await?;
         }
         if capabilities.resources.is_some() {
             let pages = Pages { method: "resources/list", member: "resources", most: MOST_ITEMS };
-            listing.resources = pages.read(session, &mut room).await.unwrap_or_default().0;
+            listing.resources = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
             let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MOST_ITEMS };
-            listing.templates = pages.read(session, &mut room).await.unwrap_or_default().0;
+            listing.templates = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
         }
         if capabilities.prompts.is_some() {
             let pages = Pages { method: "prompts/list", member: "prompts", most: MOST_ITEMS };
-            listing.prompts = pages.read(session, &mut room).await.unwrap_or_default().0;
+            listing.prompts = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
         }
         Ok(listing)
     }
+}
+
+/// As the server calls the tool; empty where it does not.
+pub(super) fn name_of(tool: &Value) -> &str {
+    tool.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
 struct Pages {
@@ -62,8 +71,13 @@ struct Pages {
 }
 
 impl Pages {
-    /// The items, and whether there are more. `room` is what is left of the bytes.
-    async fn read(&self, session: &Session, room: &mut usize) -> Result<(Vec<Value>, bool), String> {
+    /// The items that are wanted, and whether there are more. `room` is what is left of the bytes.
+    async fn read(
+        &self,
+        session: &Session,
+        room: &mut usize,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<(Vec<Value>, bool), String> {
         let mut items = Vec::new();
         let mut cursor: Option<Value> = None;
         for _ in 0..MOST_PAGES {
@@ -72,7 +86,7 @@ impl Pages {
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {
                 return Err(format!("its answer to {} has no list of {}", self.method, self.member));
             };
-            for item in found {
+            for item in found.into_iter().filter(|item| wanted(item)) {
                 let size = json::footprint(&item);
                 if items.len() >= self.most || size > *room {
                     return Ok((items, true));

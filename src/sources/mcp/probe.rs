@@ -74,20 +74,18 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
+    use rmcp::model::{DiscoverRequest, DiscoverRequestParams};
     use serde_json::{Value, json};
 
     use super::*;
-
-    fn client(message: Value) -> ClientJsonRpcMessage {
-        serde_json::from_value(message).unwrap()
-    }
 
     fn server(message: Value) -> ServerJsonRpcMessage {
         serde_json::from_value(message).unwrap()
     }
 
-    fn discover(id: u32) -> ClientJsonRpcMessage {
-        client(json!({"jsonrpc": "2.0", "id": id, "method": "server/discover"}))
+    fn discover(id: i64) -> ClientJsonRpcMessage {
+        let request = DiscoverRequest::new(DiscoverRequestParams {});
+        ClientJsonRpcMessage::request(ClientRequest::DiscoverRequest(request), RequestId::Number(id))
     }
 
     const PATIENCE: Duration = Duration::from_secs(2);

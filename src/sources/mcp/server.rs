@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Change;
-use super::catalogue::{Catalogue, Terms, source};
+use super::catalogue::{Catalogue, TOO_MANY, Terms, source};
 use super::connect::Connector;
 use super::executor::ServerTool;
 use super::listing::Listing;
@@ -44,6 +44,9 @@ const GOOD_AFTER: Duration = Duration::from_secs(30);
 
 /// Lists are read again at most so often, however often a server says that they changed.
 const LIST_EVERY: Duration = Duration::from_millis(250);
+
+/// How long nobody listens to a server that has ended the listening.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a server may take to show that it still lives, once a call had no answer.
 const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(5);
@@ -176,6 +179,11 @@ impl Server {
             State::Down(reason, _) => Some(Arc::clone(reason)),
             _ => None,
         }
+    }
+
+    /// What is wrong with it, also where it can be used.
+    pub(super) fn trouble(&self) -> Option<Arc<str>> {
+        self.down().or_else(|| self.listing.load().tools_cut.then(|| TOO_MANY.into()))
     }
 
     /// Waits until it was connected or has failed once.
@@ -331,15 +339,19 @@ impl Server {
         }
     }
 
-    /// Servers without sessions tell what changed only to those who listen.
+    /// Servers without sessions tell what changed only to those who listen. Where that ends, as when a server sends
+    /// more than is listened to, something may have been missed.
     async fn listen(&self, session: &Session) {
         let filter = serde_json::json!({
             "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
         });
         let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
-        let Ok(mut subscription) = session.peer.listen(filter).await else { return };
-        while let Ok(Some(notification)) = subscription.next().await {
-            self.connector.news.hear(&notification);
+        while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
+            while let Ok(Some(notification)) = subscription.next().await {
+                self.connector.news.hear(&notification);
+            }
+            tokio::time::sleep(LISTEN_AGAIN).await;
+            self.connector.news.lists_changed.notify_one();
         }
     }
 
@@ -383,7 +395,10 @@ impl Server {
         let version = session.info.protocol_version.as_str();
         tracing::info!(server = self.name(), version, "an MCP server is connected");
         self.tell(|told, source| {
-            told.readiness.restore(source);
+            match self.trouble() {
+                Some(trouble) => told.readiness.degrade(source, &*trouble),
+                None => told.readiness.restore(source),
+            }
             told.metrics.mcp_server(self.name(), true);
         });
         self.settled.send_replace(true);

@@ -86,7 +86,9 @@ pub enum ServerFault {
 /// Why a server cannot even be tried.
 #[derive(Debug, Error)]
 enum Unusable {
-    #[error("{host} is not on the list of hosts MCP servers may stand on; add it to `outbound.mcp_allowed_domains`")]
+    #[error(
+        "{host} is not on the list of hosts MCP servers may stand on; add it to `outbound.mcp_allowed_domains` (MCP_ALLOWED_DOMAINS)"
+    )]
     NotAllowed { host: String },
     #[error("`{0}` cannot be sent as a header")]
     Header(String),
@@ -254,16 +256,7 @@ impl McpServers {
 
     /// Why the tools of a source (`mcp:NAME`) cannot be used right now.
     pub fn degraded(&self, source: &str) -> Option<Arc<str>> {
-        self.running.load().get(source.strip_prefix("mcp:")?)?.down()
-    }
-
-    /// Which servers there are, each with why it cannot be used, if so.
-    pub fn states(&self) -> BTreeMap<String, Option<Arc<str>>> {
-        let running = self.running.load();
-        let running = running.iter().map(|(name, server)| (name.clone(), server.down()));
-        let unusable = self.unusable.load();
-        let unusable = unusable.iter().map(|(name, problem)| (name.clone(), Some(problem.as_str().into())));
-        running.chain(unusable).collect()
+        self.running.load().get(source.strip_prefix("mcp:")?)?.trouble()
     }
 
     /// What changes from now on.
