@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod explain;
 mod import;
+mod lock;
 mod mcp;
 mod mcp_servers;
 mod present;
@@ -57,11 +58,18 @@ struct ServeOptions {
     /// Where to listen.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
+    #[command(flatten)]
+    mcp: McpOptions,
+}
+
+/// MCP servers that are named on the command line.
+#[derive(Debug, Clone, Default, Args)]
+struct McpOptions {
     /// An `mcpServers` file of another program, taken as it is; no configuration is needed beside it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     mcp_config: Vec<PathBuf>,
     /// Whether the names of MCP servers stand before the names of their tools.
-    #[arg(long, value_name = "always|never")]
+    #[arg(long, global = true, value_name = "always|never")]
     mcp_prefix: Option<String>,
 }
 
@@ -84,6 +92,12 @@ enum Command {
         #[arg(long)]
         print_schema: bool,
     },
+    /// Pin every tool, so that one that changes is quarantined until somebody approves it.
+    ///
+    /// Asks every source: those of the configuration, and those registered with the gateway of the same state
+    /// directory. Without a command the lock is written, where there is none yet: to `tools.lock`, or where the
+    /// configuration's `tools.lock` says. A gateway that runs takes a changed file over by itself.
+    Lock(lock::LockCommand),
     /// Tell which stage would stop a call, and why, without making it.
     Explain(explain::ExplainCommand),
     /// Look after the audit trail.
@@ -149,6 +163,7 @@ pub fn main() -> ExitCode {
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),
         Command::Call(command) => call::run(&common, command),
         Command::Chat(command) => chat::run(&common, &command),
+        Command::Lock(command) => lock::run(&common, command),
         Command::Explain(command) => explain::run(&common, command),
         Command::Import { command } => import::run(&common, command),
         Command::Sandbox { command } => sandbox::run(&common, command),
@@ -174,11 +189,11 @@ fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Ve
     if let Some(address) = options.listen {
         environment.set("SEKISHO_LISTEN", address.to_string());
     }
-    if !options.mcp_config.is_empty() {
-        let files: Vec<_> = options.mcp_config.iter().map(|file| file.to_string_lossy()).collect();
+    if !options.mcp.mcp_config.is_empty() {
+        let files: Vec<_> = options.mcp.mcp_config.iter().map(|file| file.to_string_lossy()).collect();
         environment.set("SEKISHO_MCP_CONFIG", files.join(","));
     }
-    if let Some(prefix) = &options.mcp_prefix {
+    if let Some(prefix) = &options.mcp.mcp_prefix {
         environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
     }
     Config::load(file, &environment)

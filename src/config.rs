@@ -128,6 +128,11 @@ impl Config {
         self.tools.workspace.directory.clone().unwrap_or_else(|| self.state_directory().join("workspaces"))
     }
 
+    /// The file of `sekisho lock`, whether it is there or not.
+    pub fn lock_file(&self) -> PathBuf {
+        self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
+    }
+
     fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigFault>> {
         let mut faults = Vec::new();
         let (mut config, document) = match document {

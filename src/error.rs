@@ -12,6 +12,7 @@ use std::time::Duration;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::call::{McpResult, RateState, Stage};
 
@@ -118,7 +119,7 @@ impl fmt::Display for ErrorCode {
 }
 
 /// One thing that is wrong, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Detail {
     /// JSON Pointer (RFC 6901) into the arguments, or a name of the place meant.
     pub path: String,

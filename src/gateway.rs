@@ -1,7 +1,9 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
 mod documents;
+mod lock;
 mod mcp;
+mod survey;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tokio::sync::{Mutex, Notify};
@@ -30,6 +32,7 @@ use crate::outbound::{DomainList, Outbound};
 use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
 use crate::readiness::Readiness;
+use crate::registry::lock::Lock;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::session::Sessions;
@@ -40,7 +43,9 @@ use crate::sources::{Offer, Source};
 use crate::store::{AgentRun, Store};
 
 pub use self::documents::NotRegistered;
+pub use self::lock::read as read_lock;
 pub use self::mcp::NotAdded;
+pub use self::survey::{Survey, survey};
 
 /// The running service, whatever faces it has.
 pub struct Gateway {
@@ -59,6 +64,8 @@ pub struct Gateway {
     loader: Loader,
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
+    /// What was approved of every tool, where somebody keeps such a lock.
+    lock: ArcSwapOption<Lock>,
     /// Collections registered over HTTP, as the store has them.
     registered: ArcSwap<BTreeMap<String, Registration>>,
     /// Held by whoever changes which tools are on offer.
@@ -125,8 +132,10 @@ impl Gateway {
         let mcp_servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics));
         mcp::bring_back(&store, &mcp_servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
         let fixed = fixed_offer(&builtin, &sources, &collections);
-        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, &Snapshot::default())?;
+        let lock = lock::read(&config).await?.map(Arc::new);
+        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, lock.clone(), &Snapshot::default())?;
         tell_what_is_broken(&readiness, &none, &collections);
+        lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
 
@@ -163,6 +172,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             mcp_servers,
+            lock: ArcSwapOption::from(lock),
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
             bringing: Mutex::default(),
@@ -257,9 +267,10 @@ impl Gateway {
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
         let named = config.policy.directory.iter().chain(config.openapi.files()).chain(config.mcp.files());
+        let named = named.cloned().chain([config.lock_file()]);
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
         let watched: Vec<_> =
-            config_file.into_iter().map(Path::to_owned).chain(named.chain(referred).cloned()).collect();
+            config_file.into_iter().map(Path::to_owned).chain(named).chain(referred.cloned()).collect();
         watched
     }
 
@@ -293,7 +304,8 @@ impl Gateway {
         let sandbox = Arc::clone(&self.sandbox);
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
         let fixed = fixed_offer(&builtin, &self.sources, &collections);
-        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, &Snapshot::default())?;
+        let lock = self.next_lock(&config).await;
+        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock.clone(), &Snapshot::default())?;
         let authenticator = authenticator(&config, &self.outbound).await?;
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
@@ -301,7 +313,8 @@ impl Gateway {
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);
         self.sessions.reconfigure(&config.session);
-        self.pipeline.registry.replace(snapshot);
+        self.lock.store(lock);
+        self.offer_snapshot(snapshot);
         self.mcp_servers.configure(&config);
         tell_what_is_broken(&self.readiness, &before, &collections);
         self.collections.store(Arc::new(collections));
@@ -371,7 +384,8 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
     let fixed = fixed_offer(&builtin, &[], &collections);
-    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, &Snapshot::default())?;
+    let lock = lock::read(config).await?.map(Arc::new);
+    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
     Ok((snapshot, collections))
 }
 
@@ -424,9 +438,10 @@ fn snapshot(
     fixed: Offer,
     found: Offer,
     metrics: &Metrics,
+    lock: Option<Arc<Lock>>,
     before: &Snapshot,
 ) -> Result<Snapshot, CannotStart> {
-    Snapshot::build_with(fixed, found, &config.tools, metrics, before)
+    Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
         .map_err(|faults| in_part("tools")(lines(&faults)))
 }
 

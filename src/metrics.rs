@@ -109,6 +109,12 @@ impl Metrics {
         }
     }
 
+    /// How many tools there are that somebody should look at.
+    pub fn tools_to_look_at(&self, quarantined: usize, flagged: usize) {
+        self.families.tools_quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
+        self.families.tools_flagged.set(i64::try_from(flagged).unwrap_or(i64::MAX));
+    }
+
     pub fn enter(&self) -> InFlight {
         self.families.calls_in_flight.inc();
         InFlight(self.families.calls_in_flight.clone())

@@ -4,16 +4,18 @@ mod bounds;
 mod coerce;
 mod definitions;
 mod describe;
+pub mod lock;
 mod misfit;
 mod name;
+mod quarantine;
 mod schema;
 mod search;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 mod tool;
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -24,16 +26,20 @@ pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::quarantine::Quarantined;
 pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments, is_pattern};
 pub use self::search::SearchIndex;
+pub use self::suspicion::escape_hidden;
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
 
 use crate::call::Caller;
 use crate::config::{ToolOverride, ToolsConfig};
-use crate::error::{CallError, ErrorCode};
+use crate::error::{CallError, Detail, ErrorCode};
 use crate::metrics::Metrics;
 use crate::sources::{Offer, ToolDefinition, Unavailable};
+
+use self::lock::{Lock, Objection, Pin};
 
 /// The tools on offer.
 #[derive(Debug)]
@@ -50,6 +56,9 @@ pub struct Snapshot {
     by_name: HashMap<String, Arc<Tool>>,
     index: SearchIndex,
     unavailable: Vec<Unavailable>,
+    /// By name, which is no tool's.
+    quarantined: BTreeMap<String, Quarantined>,
+    lock: Option<Arc<Lock>>,
 }
 
 /// Why a set of definitions cannot be registered.
@@ -68,10 +77,10 @@ impl Registry {
         Self { snapshot: ArcSwap::from_pointee(snapshot), changes: watch::Sender::new(()) }
     }
 
-    /// The tool of that name, or `unknown_tool` with the names nearest to it.
+    /// The tool of that name, or `unknown_tool` with the names nearest to it, or `tool_changed`.
     pub fn find(&self, name: &str) -> Result<Arc<Tool>, CallError> {
         let snapshot = self.snapshot.load();
-        snapshot.get(name).cloned().ok_or_else(|| snapshot.unknown(name))
+        snapshot.get(name).cloned().ok_or_else(|| snapshot.missing(name))
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -101,11 +110,12 @@ impl Snapshot {
         metrics: &Metrics,
     ) -> Result<Self, Vec<RegistryError>> {
         let offer = Offer { tools: definitions, unavailable };
-        Self::build_with(offer, Offer::default(), config, metrics, &Self::default())
+        Self::build_with(offer, Offer::default(), config, metrics, None, &Self::default())
     }
 
     /// Like [`build`](Self::build), beside what others describe at run time (`found`): of that, what cannot be
     /// registered is left out with the reason, and stops nobody. Tools that are as in `before` are taken from there.
+    /// With a `lock`, tools from outside that it does not know as they are now are quarantined.
     ///
     /// # Errors
     /// All faults of `fixed`.
@@ -114,9 +124,11 @@ impl Snapshot {
         found: Offer,
         config: &ToolsConfig,
         metrics: &Metrics,
+        lock: Option<Arc<Lock>>,
         before: &Self,
     ) -> Result<Self, Vec<RegistryError>> {
-        let mut building = Building { config, metrics, before, by_name: HashMap::new() };
+        let mut building =
+            Building { config, metrics, lock, before, by_name: HashMap::new(), quarantined: BTreeMap::new() };
         let faults: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
         if !faults.is_empty() {
             return Err(faults);
@@ -129,11 +141,11 @@ impl Snapshot {
                 unavailable.push(Unavailable { tool, reason: fault.to_string() });
             }
         }
-        let by_name = building.by_name;
+        let Building { by_name, quarantined, lock, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let index = SearchIndex::build(&tools);
-        Ok(Self { tools, by_name, index, unavailable })
+        Ok(Self { tools, by_name, index, unavailable, quarantined, lock })
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -148,6 +160,22 @@ impl Snapshot {
     /// Tools that exist but cannot be offered, with the reason.
     pub fn unavailable(&self) -> &[Unavailable] {
         &self.unavailable
+    }
+
+    /// Tools that are neither offered nor run until they are approved, in the order of their names.
+    pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
+        self.quarantined.values()
+    }
+
+    /// Whether the caller may know that there is such a tool.
+    pub fn is_known_to(&self, name: &str, caller: &Caller) -> bool {
+        let held_back = || self.quarantined.get(name).is_some_and(|tool| tool.is_for(caller));
+        self.get(name).map_or_else(held_back, |tool| tool.is_offered_to(caller))
+    }
+
+    /// Why there is no tool of that name: `tool_changed` or `unknown_tool`.
+    pub fn missing(&self, name: &str) -> CallError {
+        self.quarantined.get(name).map_or_else(|| self.unknown(name), Quarantined::refusal)
     }
 
     /// The tools that answer a query best, with their scores.
@@ -191,39 +219,91 @@ const LIKELY_MEANT: f64 = 0.75;
 struct Building<'a> {
     config: &'a ToolsConfig,
     metrics: &'a Metrics,
+    lock: Option<Arc<Lock>>,
     before: &'a Snapshot,
     by_name: HashMap<String, Arc<Tool>>,
+    quarantined: BTreeMap<String, Quarantined>,
 }
 
 impl Building<'_> {
     fn add(&mut self, mut definition: ToolDefinition) -> Result<(), RegistryError> {
         definition.metadata.sandboxed = definition.executor.sandboxed();
-        if let Some(changes) = self.config.overrides.get(&definition.metadata.name) {
+        let changes = self.config.overrides.get(&definition.metadata.name);
+        if changes.is_some_and(|changes| changes.hidden == Some(true)) {
+            return Ok(());
+        }
+        let objection = self.objection(&definition);
+        if let Some(changes) = changes {
             apply(changes, &mut definition);
-            if changes.hidden == Some(true) {
-                return Ok(());
-            }
+        }
+        self.check_free(&definition.metadata)?;
+        if let Some(objection) = objection {
+            let described = changes.is_some_and(|changes| changes.description.is_some());
+            self.quarantine(definition, objection, described);
+            return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);
         let tool = match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
             None => Arc::new(compile(definition, self.config.coerce_arguments, self.metrics)?),
         };
-        match self.by_name.entry(tool.name().to_owned()) {
-            Entry::Occupied(first) => Err(RegistryError::NameClash {
-                name: tool.name().to_owned(),
-                first: first.get().metadata.source.clone(),
-                second: tool.metadata.source.clone(),
+        self.by_name.insert(tool.name().to_owned(), tool);
+        Ok(())
+    }
+
+    fn check_free(&self, metadata: &Metadata) -> Result<(), RegistryError> {
+        let name = &metadata.name;
+        let offered = self.by_name.get(name).map(|tool| &tool.metadata);
+        match offered.or_else(|| Some(&self.quarantined.get(name)?.metadata)) {
+            None => Ok(()),
+            Some(first) => Err(RegistryError::NameClash {
+                name: name.clone(),
+                first: first.source.clone(),
+                second: metadata.source.clone(),
             }),
-            Entry::Vacant(place) => {
-                place.insert(tool);
-                Ok(())
-            }
         }
+    }
+
+    /// What the lock has against a tool. One that passed this very lock is not judged again.
+    fn objection(&self, definition: &ToolDefinition) -> Option<Objection> {
+        let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
+        let name = offered_name(self.config, definition);
+        let is_same_lock = self.before.lock.as_ref().is_some_and(|before| Arc::ptr_eq(before, lock));
+        let has_passed = |tool: &Arc<Tool>| tool.is_run_by(&definition.executor);
+        if is_same_lock && self.before.get(name).is_some_and(has_passed) {
+            return None;
+        }
+        lock.objection(name, &Pin::of(name, definition))
+    }
+
+    /// Keeps a tool out, and what it says of itself with it, unless it `is_described` by the configuration.
+    fn quarantine(&mut self, definition: ToolDefinition, objection: Objection, is_described: bool) {
+        let flags = flags(&definition);
+        let mut metadata = definition.metadata;
+        let name = metadata.name.clone();
+        if !is_described {
+            let approved = self.lock.as_ref().and_then(|lock| Some(lock.get(&name)?.description().to_owned()));
+            metadata.description = approved.unwrap_or_default();
+        }
+        metadata.told.clear();
+        self.quarantined.insert(name, Quarantined { metadata, objection, flags });
     }
 }
 
+/// The name that a tool is offered by.
+fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> &'a str {
+    let name = &definition.metadata.name;
+    config.overrides.get(name).and_then(|changes| changes.rename.as_ref()).unwrap_or(name)
+}
+
+fn flags(definition: &ToolDefinition) -> Vec<Detail> {
+    let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
+    let parts: Vec<_> = [("parameters", &definition.parameters)].into_iter().chain(output).collect();
+    suspicion::look(&definition.metadata.description, &parts, &definition.metadata.told)
+}
+
 fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {
+    let flags = flags(&definition);
     let ToolDefinition { metadata, parameters, output_schema, executor } = definition;
     ToolName::parse(&metadata.name).map_err(|problem| RegistryError::InvalidName {
         name: metadata.name.clone(),
@@ -241,7 +321,7 @@ fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Resul
         (listed, _) => listed.map(OutputSchema::compile).transpose().map_err(invalid_schema)?,
     };
     let tool_metrics = metrics.for_tool(&metadata.name);
-    Ok(Tool::new(metadata, input, output, tool_metrics, executor))
+    Ok(Tool::new(metadata, input, output, flags, tool_metrics, executor))
 }
 
 fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {

@@ -83,6 +83,12 @@ pub trait Executor: Send + Sync {
         None
     }
 
+    /// What a call reaches, as far as a reader of `tools.lock` should know it: the request's method and address, a
+    /// server's origin, a program. No credentials, and nothing that differs from one machine to the next.
+    fn reaches(&self) -> Option<String> {
+        None
+    }
+
     /// The whole output schema, where the definition has only as much of it as is good to list.
     fn output_schema(&self) -> Option<Arc<SharedSchema>> {
         None

@@ -8,6 +8,7 @@ use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::config::Config;
 use crate::gateway;
 use crate::policy;
+use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
 
 /// One part that was looked at.
@@ -38,12 +39,22 @@ fn look_at(config: &Config) -> Vec<Finding> {
         findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config) });
     }
     let Some(runtime) = super::serve::runtime() else { return findings };
+    let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
+    findings.push(Finding { part: "lock".into(), verdict: lock.as_ref().map(says_of_lock).map_err(Clone::clone) });
+    if lock.is_err() {
+        return findings;
+    }
     match runtime.block_on(gateway::registry_of(config)) {
         Err(problem) => findings.push(Finding { part: "tools".into(), verdict: Err(problem.to_string()) }),
         Ok((snapshot, collections)) => {
             findings.extend(look_at_collections(&collections));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(Finding { part: "tools".into(), verdict: Ok(names.join(", ")) });
+            let waiting: Vec<_> =
+                snapshot.quarantined().map(|tool| format!("{}: {}", tool.name(), tool.objection)).collect();
+            if !waiting.is_empty() {
+                findings.push(Finding { part: "quarantined".into(), verdict: Ok(waiting.join("\n")) });
+            }
             let missing = snapshot.unavailable().iter().map(|missing| format!("{}: {}", missing.tool, missing.reason));
             let missing: Vec<_> = missing.collect();
             if !missing.is_empty() {
@@ -65,6 +76,13 @@ fn look_at_collections(collections: &Collections) -> impl Iterator<Item = Findin
         finding(name, Ok(says))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
+}
+
+fn says_of_lock(lock: &Option<Lock>) -> String {
+    match lock {
+        Some(lock) => format!("{} tools are pinned", lock.pins().len()),
+        None => "none: tools are offered as their sources describe them; `sekisho lock` pins them".to_owned(),
+    }
 }
 
 fn run_cases(config: &Config) -> Result<String, String> {

@@ -61,14 +61,17 @@ const MAX_HITS: usize = 10;
 fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String> {
     let told = match command {
         ToolsCommand::List => {
-            serde_json::to_value(snapshot.tools().iter().map(|tool| ToolSummary::of(tool)).collect::<Vec<_>>())
+            let mut all: Vec<_> = snapshot.tools().iter().map(|tool| ToolSummary::of(tool)).collect();
+            all.extend(snapshot.quarantined().map(ToolSummary::of_quarantined));
+            all.sort_by(|one, other| one.name().cmp(other.name()));
+            serde_json::to_value(all)
         }
         ToolsCommand::Search { query } => {
             let hits = snapshot.search(query, MAX_HITS).into_iter();
             serde_json::to_value(hits.map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
         }
         ToolsCommand::Show { name } => {
-            let tool = snapshot.get(name).ok_or_else(|| snapshot.unknown(name).message().to_owned())?;
+            let tool = snapshot.get(name).ok_or_else(|| snapshot.missing(name).message().to_owned())?;
             serde_json::to_value(ToolMetadata::of(tool)).and_then(|mut shown| {
                 merge(&mut shown, serde_json::to_value(ToolSchema::whole(tool))?);
                 Ok(shown)
@@ -91,6 +94,8 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
         let flag = |name: &str| tool[name].as_bool() == Some(true);
         let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
+        let told = ["quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
+        let marks = marks.chain(told.map(|name| if name == "flags" { "flagged" } else { name }));
         vec![
             tool["name"].as_str().unwrap_or_default().to_owned(),
             tool["category"].as_str().unwrap_or_default().to_owned(),

@@ -17,6 +17,9 @@ use super::schema::Money;
 pub struct ToolsConfig {
     /// Mend arguments that differ from the schema only in form ("3" for 3). Each change stands in the receipt.
     pub coerce_arguments: bool,
+    /// What was approved of every tool (`sekisho lock`). A file named here must be there; without a name,
+    /// `tools.lock` in the working directory counts if it is there.
+    pub lock: Option<PathBuf>,
     /// Overrides by tool name, on top of what the tool says of itself.
     pub overrides: BTreeMap<String, ToolOverride>,
     pub web_fetch: WebFetchConfig,
@@ -28,6 +31,7 @@ impl Default for ToolsConfig {
     fn default() -> Self {
         Self {
             coerce_arguments: true,
+            lock: None,
             overrides: BTreeMap::new(),
             web_fetch: WebFetchConfig::default(),
             web_search: WebSearchConfig::default(),

@@ -189,12 +189,13 @@ impl Gateway {
         let metrics = &self.pipeline.settlement.metrics;
         let fixed = fixed_offer(&builtin, &self.sources, &collections);
         let before = self.pipeline.registry.snapshot();
-        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, &before)?;
+        let lock = self.lock.load_full();
+        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock, &before)?;
         Ok(Change { snapshot, collections })
     }
 
     fn offer(&self, Change { snapshot, collections }: Change) {
-        self.pipeline.registry.replace(snapshot);
+        self.offer_snapshot(snapshot);
         tell_what_is_broken(&self.readiness, &self.collections.load(), &collections);
         self.collections.store(Arc::new(collections));
     }

@@ -133,11 +133,11 @@ impl Gateway {
             let fixed = fixed_offer(&builtin, &gateway.sources, &gateway.collections.load());
             let before = gateway.pipeline.registry.snapshot();
             let metrics = &gateway.pipeline.settlement.metrics;
-            snapshot(&config, fixed, gateway.mcp_servers.tools(), metrics, &before)
+            snapshot(&config, fixed, gateway.mcp_servers.tools(), metrics, gateway.lock.load_full(), &before)
         });
         match built.await.map_err(in_part("mcp")).flatten() {
             Ok(snapshot) => {
-                self.pipeline.registry.replace(snapshot);
+                self.offer_snapshot(snapshot);
                 drop(retired);
                 self.mcp_servers.announce_tools();
             }

@@ -103,6 +103,10 @@ families! {
     agent_turns: IntCounterVec = "agent_turns_total" { agent },
     /// Tool calls that agents made.
     agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
+    /// Tools from outside that are neither offered nor run until they are approved.
+    tools_quarantined: IntGauge = "tools_quarantined" {},
+    /// Tools that are offered and have what looks like hidden instructions in their words.
+    tools_flagged: IntGauge = "tools_flagged" {},
     /// Always 1; its labels say what runs.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }

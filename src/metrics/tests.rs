@@ -124,6 +124,8 @@ const MOVES: &[Move] = &[
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_turns_total{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tool_calls_total{agent=\"a\"}"),
     (|_, _| {}, "build_info"),
+    (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),
+    (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),
 ];
 
 /// An agent's run that used one of everything.

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::Tool;
+use super::{Metadata, Quarantined, Tool};
+use crate::error::Detail;
 
 /// A tool in a listing.
 #[derive(Debug, Serialize, ToSchema)]
@@ -27,6 +28,12 @@ pub struct ToolSummary<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     degraded: Option<Arc<str>>,
+    /// Why calls of it are refused with `tool_changed` until it is approved. The description is the approved one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<String>,
+    /// What looks like instructions hidden in what the tool says of itself.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    flags: &'a [Detail],
     /// How well it fits the query; only in answers to one.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
@@ -85,7 +92,14 @@ pub enum MemoryLimitBinds {
 
 impl<'a> ToolSummary<'a> {
     pub fn of(tool: &'a Tool) -> Self {
-        let metadata = &tool.metadata;
+        Self::new(&tool.metadata, &tool.flags)
+    }
+
+    pub fn of_quarantined(tool: &'a Quarantined) -> Self {
+        Self { quarantined: Some(tool.objection.to_string()), ..Self::new(&tool.metadata, &tool.flags) }
+    }
+
+    fn new(metadata: &'a Metadata, flags: &'a [Detail]) -> Self {
         Self {
             name: &metadata.name,
             description: &metadata.description,
@@ -98,8 +112,14 @@ impl<'a> ToolSummary<'a> {
             idempotent: metadata.idempotent,
             labels: &metadata.labels,
             degraded: None,
+            quarantined: None,
+            flags,
             score: None,
         }
+    }
+
+    pub fn name(&self) -> &str {
+        self.name
     }
 
     #[must_use]

@@ -17,6 +17,9 @@ use crate::metrics::ToolMetrics;
 use crate::policy::Permit;
 use crate::sources::{Attempt, Executor};
 
+/// The source of the tools that come with the program.
+pub(super) const BUILTIN: &str = "builtin";
+
 /// What is known of a tool (E9–E17), with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
@@ -61,7 +64,7 @@ impl Default for Metadata {
             description: String::new(),
             category: "general".into(),
             author: "sekisho".into(),
-            source: "builtin".into(),
+            source: BUILTIN.into(),
             labels: Vec::new(),
             timeout_seconds: 30,
             memory_limit_mb: 128,
@@ -82,6 +85,14 @@ impl Default for Metadata {
     }
 }
 
+impl Metadata {
+    /// See [`Tool::is_offered_to`].
+    pub fn is_offered_to(&self, caller: &Caller) -> bool {
+        let held = self.roles.is_empty() || self.roles.iter().any(|role| caller.has_role(role));
+        held && !(self.requires_auth && caller.anonymous)
+    }
+}
+
 /// A registered tool. Immutable; a changed configuration makes a new one.
 pub struct Tool {
     /// Differs for every tool ever registered in this process, so that caches keyed by it never go stale.
@@ -89,6 +100,8 @@ pub struct Tool {
     pub metadata: Metadata,
     pub input: InputSchema,
     pub output: Option<OutputSchema>,
+    /// What looks like hidden instructions in it.
+    pub flags: Vec<Detail>,
     pub metrics: Arc<ToolMetrics>,
     executor: Arc<dyn Executor>,
 }
@@ -98,12 +111,13 @@ impl Tool {
         mut metadata: Metadata,
         input: InputSchema,
         output: Option<OutputSchema>,
+        flags: Vec<Detail>,
         metrics: Arc<ToolMetrics>,
         executor: Arc<dyn Executor>,
     ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         metadata.sandboxed = executor.sandboxed();
-        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), metadata, input, output, metrics, executor }
+        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), metadata, input, output, flags, metrics, executor }
     }
 
     pub fn name(&self) -> &str {
@@ -112,7 +126,12 @@ impl Tool {
 
     /// Whether it was made of these: an executor belongs to one definition, and with it to one pair of schemas.
     pub(super) fn is_made_of(&self, metadata: &Metadata, executor: &Arc<dyn Executor>) -> bool {
-        Arc::ptr_eq(&self.executor, executor) && self.metadata == *metadata
+        self.is_run_by(executor) && self.metadata == *metadata
+    }
+
+    /// Whether it stems from the definition that has this executor.
+    pub(super) fn is_run_by(&self, executor: &Arc<dyn Executor>) -> bool {
+        Arc::ptr_eq(&self.executor, executor)
     }
 
     pub fn timeout(&self) -> Duration {
@@ -122,9 +141,7 @@ impl Tool {
     /// Whether the caller is told of the tool where lists are made for each caller: not of one that its roles
     /// or its missing identity keep from them in any case.
     pub fn is_offered_to(&self, caller: &Caller) -> bool {
-        let Metadata { roles, requires_auth, .. } = &self.metadata;
-        let held = roles.is_empty() || roles.iter().any(|role| caller.has_role(role));
-        held && !(*requires_auth && caller.anonymous)
+        self.metadata.is_offered_to(caller)
     }
 
     /// What a breaker guards for the permitted call.

@@ -12,6 +12,7 @@ use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
 use crate::call::{RateState, Stage};
+use crate::error::Detail;
 use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
@@ -90,17 +91,8 @@ struct ErrorInfoBody {
     stage: Option<Stage>,
     retryable: bool,
     retry_after_ms: Option<u64>,
-    details: Vec<DetailBody>,
+    details: Vec<Detail>,
     alternatives: Vec<String>,
-}
-
-#[derive(Debug, ToSchema)]
-#[schema(as = Detail)]
-#[expect(dead_code, reason = "only describes")]
-struct DetailBody {
-    path: String,
-    rule: String,
-    message: String,
 }
 
 #[derive(Debug, ToSchema)]
@@ -123,5 +115,5 @@ struct ReceiptBody {
     #[schema(value_type = Option<Object>)]
     breaker: Value,
     attempts: u32,
-    output_misfits: Vec<DetailBody>,
+    output_misfits: Vec<Detail>,
 }

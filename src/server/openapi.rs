@@ -139,7 +139,8 @@ pub(super) async fn register(
     let name = body.name.clone();
     let collection = gateway.register(body).await.map_err(|fault| not_registered(&fault))?;
     tracing::info!(collection = name, caller = &*caller.id, "a collection was registered");
-    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection)))
+    let waiting = super::register_mcp::waiting(&gateway, &format!("openapi:{name}"));
+    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &waiting)))
 }
 
 /// Takes a registered collection's tools away. For the role `admin`.
@@ -167,7 +168,7 @@ pub(super) struct Removed {
 }
 
 impl<'a> Registered<'a> {
-    fn of(name: &'a str, collection: &'a Collection) -> Self {
+    fn of(name: &'a str, collection: &'a Collection, waiting: &str) -> Self {
         let Collection { settings, tools, report, .. } = collection;
         let Report { operations, lost, approximated, .. } = report;
         let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
@@ -176,7 +177,7 @@ impl<'a> Registered<'a> {
             collection_name: name,
             operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
             message: format!(
-                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses"
+                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses{waiting}"
             ),
             rate_limit: settings.rate_limit,
             timeout_seconds: settings.timeout_seconds,

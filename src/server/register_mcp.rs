@@ -37,15 +37,24 @@ pub(super) async fn register(
     let name = body.name.clone();
     let tools = gateway.register_mcp(body).await.map_err(|fault| not_added(&fault))?;
     tracing::info!(server = name, caller = &*caller.id, "an MCP server was registered");
-    let message = match tools.len() {
+    let mut message = match tools.len() {
         1 => "1 tool is on offer".to_owned(),
         count => format!("{count} tools are on offer"),
     };
+    message.push_str(&waiting(&gateway, &format!("mcp:{name}")));
     let tool_name = match tools.as_slice() {
         [only] => only.clone(),
         _ => name,
     };
     Ok(reply::json(StatusCode::OK, &Added { success: true, tool_name, tools, message }))
+}
+
+/// What a lock keeps from being offered.
+pub(super) fn waiting(gateway: &Gateway, source: &str) -> String {
+    match gateway.quarantined_of(source).as_slice() {
+        [] => String::new(),
+        held_back => format!("; quarantined until `sekisho lock approve`: {}", held_back.join(", ")),
+    }
 }
 
 fn not_added(fault: &NotAdded) -> CallError {

@@ -17,7 +17,7 @@ use super::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, Name, Origin
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
-use crate::registry::{Snapshot, Tool, ToolMetadata, ToolSchema, ToolSummary};
+use crate::registry::{Metadata, Snapshot, Tool, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -67,7 +67,10 @@ pub(super) async fn list(
         Some(Detail::Full) => {
             let servers = gateway.mcp_servers();
             let summary = |tool| ToolSummary::of(tool).degraded(servers.degraded(&tool.metadata.source));
-            ok(&chosen.map(summary).collect::<Vec<_>>())
+            let held_back = snapshot.quarantined().filter(|tool| filter.admits(&tool.metadata));
+            let mut listed: Vec<_> = chosen.map(summary).chain(held_back.map(ToolSummary::of_quarantined)).collect();
+            listed.sort_by(|one, other| one.name().cmp(other.name()));
+            ok(&listed)
         }
         None => ok(&chosen.map(Tool::name).collect::<Vec<_>>()),
     }
@@ -198,10 +201,12 @@ pub(super) async fn run(gateway: &Gateway, incoming: Incoming) -> Answered {
 
 impl Filter {
     fn choose<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Tool> {
-        snapshot.tools().iter().map(|tool| &**tool).filter(|tool| {
-            self.category.as_ref().is_none_or(|category| tool.metadata.category == *category)
-                && !(self.exclude_dangerous && tool.metadata.dangerous)
-        })
+        snapshot.tools().iter().map(|tool| &**tool).filter(|tool| self.admits(&tool.metadata))
+    }
+
+    fn admits(&self, metadata: &Metadata) -> bool {
+        self.category.as_ref().is_none_or(|category| metadata.category == *category)
+            && !(self.exclude_dangerous && metadata.dangerous)
     }
 }
 

@@ -25,6 +25,7 @@ mod interpreters;
 mod leaks;
 mod limits;
 mod listing;
+mod lock;
 mod mcp;
 mod mcp_cli;
 mod mcp_http;

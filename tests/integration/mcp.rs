@@ -319,3 +319,28 @@ async fn a_large_catalogue_can_be_searched_instead_of_listed() {
     let nothing = call("search_tools", json!({})).await;
     assert_eq!(nothing["structuredContent"]["error_info"]["code"], "invalid_arguments");
 }
+
+#[tokio::test]
+async fn a_quarantined_tool_is_not_listed_and_a_call_says_so_to_those_who_may_know_of_it() {
+    let directory = TempDir::new().unwrap();
+    let lock = directory.path().join("tools.lock");
+    std::fs::write(&lock, r#"{"version": 1, "tools": {}}"#).unwrap();
+    let yaml = format!("{TWO_CALLERS}  lock: '{}'\n", lock.display());
+    let app = TestApp::in_directory(directory, &yaml).await;
+    for revision in [NEWER, OLDER] {
+        let alice = McpClient::connect_as(&app, revision, Some("key-of-alice")).await;
+        let listed = alice.result("tools/list", json!({}), "ListToolsResult").await;
+        let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+        assert!(names.contains(&&json!("calculator")) && !names.contains(&&json!("echo")), "{names:?}");
+        let refused = alice.result("tools/call", json!({"name": "echo"}), "CallToolResult").await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert_eq!(refused["structuredContent"]["error_info"]["code"], "tool_changed", "{refused}");
+        let hidden = alice.reply("tools/call", json!({"name": "paid"})).await;
+        let nothing = alice.reply("tools/call", json!({"name": "pa1d"})).await;
+        assert_eq!((&hidden["error"]["code"], &nothing["error"]["code"]), (&json!(-32602), &json!(-32602)));
+        assert!(!hidden.to_string().contains("quarantined"), "{hidden}");
+        let carl = McpClient::connect_as(&app, revision, Some("key-of-carl")).await;
+        let refused = carl.result("tools/call", json!({"name": "paid"}), "CallToolResult").await;
+        assert_eq!(refused["structuredContent"]["error_info"]["code"], "tool_changed", "{refused}");
+    }
+}

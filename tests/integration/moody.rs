@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, BufRead, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,6 +22,11 @@ pub(crate) fn server(mood: &str, more: &str) -> String {
     format!("{}, {more}}}", entry.strip_suffix('}').unwrap())
 }
 
+/// A server that offers what a file says (JSON, a list of tools), and tells whenever the file changed.
+pub(crate) fn server_of(file: &Path) -> String {
+    server(&format!("told-{}", file.display()), "")
+}
+
 /// Programs with this mood that run now. Moods that are counted are each one test's own.
 pub(crate) fn running(mood: &str) -> usize {
     let wanted = format!("MOOD={mood}\0");
@@ -34,6 +40,10 @@ pub(crate) fn running(mood: &str) -> usize {
 fn speak_mcp() {
     let Ok(mood) = std::env::var("MOOD") else { return };
     let (mood, place) = mood.split_once('-').unwrap_or((&mood, ""));
+    if mood == "told" {
+        let tools = place.to_owned();
+        std::thread::spawn(move || tell_changes(&tools));
+    }
     let mut server = Moody { mood: mood.to_owned(), place: place.to_owned(), lists: 0 };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
@@ -95,6 +105,7 @@ impl Moody {
         };
         match self.mood.as_str() {
             "thousands" => (0..10_000).map(|n| named(&format!("tool_{n}"))).collect(),
+            "told" => serde_json::from_slice(&fs::read(&self.place).unwrap()).unwrap(),
             "changes" => vec![named(&format!("tool_{}", self.lists))],
             _ => ["echo", "fail", "picture", "refuse", "pid"].map(named).to_vec(),
         }
@@ -150,6 +161,18 @@ impl Moody {
                 answer(id, &result);
             }
             _ => answer(id, &result),
+        }
+    }
+}
+
+fn tell_changes(tools: &str) {
+    let mut known = fs::read(tools).unwrap_or_default();
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = fs::read(tools).unwrap_or_default();
+        if now != known && serde_json::from_slice::<Value>(&now).is_ok() {
+            known = now;
+            say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
         }
     }
 }

@@ -240,7 +240,7 @@ fn the_tools_are_those_offered() {
 }
 
 /// Codes of features that do not exist yet; `cancelled` is nobody's answer, and told in the text.
-const NOT_ANSWERED: [&str; 4] = ["cancelled", "conversation_locked", "tool_changed", "unknown_result"];
+const NOT_ANSWERED: [&str; 3] = ["cancelled", "conversation_locked", "unknown_result"];
 
 #[test]
 fn the_error_codes_are_those_of_the_service() {

@@ -121,7 +121,7 @@ impl Executor for Endless {
 async fn an_execution_ends_at_its_deadline_and_blames_the_network() {
     let model = tool(Metadata { name: "endless".into(), ..Metadata::default() }, None);
     let Tool { metadata, input, output, metrics, .. } = model;
-    let tool = Tool::new(metadata, input, output, metrics, Arc::new(Endless));
+    let tool = Tool::new(metadata, input, output, Vec::new(), metrics, Arc::new(Endless));
     let policy = Policy::load(&PolicyConfig::default()).unwrap();
     let permit = policy.authorize(&call(), &tool, tool.input.validate(Arguments::new()).unwrap()).unwrap();
     let started = tokio::time::Instant::now();

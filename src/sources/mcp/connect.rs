@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -29,6 +30,7 @@ use super::session::{InFlight, Session};
 use super::sse::EventStream;
 use crate::config::{McpServerSettings, McpTransport};
 use crate::error::CallError;
+use crate::outbound::upstream_of;
 
 /// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
 const MOST_REQUESTS: usize = 1_024;
@@ -41,6 +43,19 @@ const STREAM_RETRIES: usize = 5;
 pub(super) enum Reach {
     Program(String),
     Http(Arc<HttpAccess>),
+}
+
+/// For readers of `tools.lock`: a path of one machine, and what may stand in a URL's path, are left out.
+impl fmt::Display for Reach {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program(program) => {
+                let name = Path::new(program).file_name().unwrap_or(program.as_ref());
+                write!(formatter, "program {}", name.display())
+            }
+            Self::Http(access) => formatter.write_str(&upstream_of(&access.url).0),
+        }
+    }
 }
 
 /// Makes connections to one server, and remembers what worked.

@@ -25,6 +25,10 @@ impl Executor for ServerTool {
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(super::upstream(self.server.name()))
     }
+
+    fn reaches(&self) -> Option<String> {
+        Some(format!("{} {}", self.server.connector.reach, self.name))
+    }
 }
 
 impl ServerTool {

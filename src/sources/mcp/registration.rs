@@ -137,6 +137,10 @@ impl Executor for FunctionTool {
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(upstream_of(&self.access.url))
     }
+
+    fn reaches(&self) -> Option<String> {
+        Some(format!("{} {}", upstream_of(&self.access.url).0, self.function))
+    }
 }
 
 impl FunctionTool {

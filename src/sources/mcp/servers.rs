@@ -259,6 +259,14 @@ impl McpServers {
         self.running.load().get(source.strip_prefix("mcp:")?)?.trouble()
     }
 
+    /// The servers that cannot be used now, each with its reason.
+    pub fn out_of_reach(&self) -> BTreeMap<String, String> {
+        let running = self.running.load();
+        let down = running.iter().filter_map(|(name, server)| Some((name.clone(), server.down()?.to_string())));
+        let unusable = self.unusable.load();
+        down.chain(unusable.iter().map(|(name, problem)| (name.clone(), problem.clone()))).collect()
+    }
+
     /// What changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()

@@ -65,6 +65,10 @@ impl Executor for OperationExecutor {
         Some(upstream_of(self.plan.base()))
     }
 
+    fn reaches(&self) -> Option<String> {
+        Some(self.plan.address())
+    }
+
     fn output_schema(&self) -> Option<Arc<SharedSchema>> {
         self.output.clone()
     }

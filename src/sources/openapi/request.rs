@@ -13,6 +13,7 @@ use super::operation::{Location, Operation, Parameter, ParameterEncoding, Style}
 use super::parameter::{self, Escaping};
 use crate::call::Arguments;
 use crate::error::{CallError, ErrorCode};
+use crate::outbound::upstream_of;
 
 /// An operation, ready to be asked for.
 #[derive(Debug)]
@@ -73,6 +74,12 @@ impl RequestPlan {
 
     pub(super) fn base(&self) -> &Url {
         &self.base
+    }
+
+    /// Method and address, with `{templates}` in its path.
+    pub(super) fn address(&self) -> String {
+        let base = self.base.path().trim_end_matches('/');
+        format!("{} {}{base}{}", self.method, upstream_of(&self.base).0, self.path)
     }
 
     /// The arguments as an adapter works on them: beside one another, also the members of a body that is one

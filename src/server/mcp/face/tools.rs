@@ -56,8 +56,9 @@ impl Face {
             Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
         };
         let gateway = Arc::clone(&self.shared.gateway);
-        let tool = gateway.pipeline.registry.snapshot().get(&name).cloned();
-        let offered = tool.as_ref().is_some_and(|tool| tool.is_offered_to(&visitor.caller));
+        let snapshot = gateway.pipeline.registry.snapshot();
+        let tool = snapshot.get(&name).cloned();
+        let known = snapshot.is_known_to(&name, &visitor.caller);
         // Files and interpreters of a client are there for as long as its session is.
         let session =
             visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
@@ -79,7 +80,7 @@ impl Face {
                 let call = CallContext { session, ..call };
                 let name = call.tool.clone();
                 let answered = gateway.pipeline.call(call, arguments).await;
-                if !offered {
+                if !known {
                     // Whatever the checks said: to this caller the tool does not exist.
                     let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
                     return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));

@@ -1,0 +1,185 @@
+//! `sekisho lock`: pins every tool, shows what differs from the pins, and approves it.
+
+mod present;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{Common, Exit, McpOptions, ServeOptions, describe, load_config, present as terminal};
+use crate::config::Config;
+use crate::gateway::{Survey, survey};
+use crate::registry::lock::{Change, Difference, Lock, Pin, differences};
+
+#[derive(Debug, Args)]
+pub(super) struct LockCommand {
+    #[command(subcommand)]
+    command: Option<LockAction>,
+    #[command(flatten)]
+    mcp: McpOptions,
+}
+
+#[derive(Debug, Subcommand)]
+enum LockAction {
+    /// Show what differs from the lock. Exit code 1 where anything does, or where a source is out of reach.
+    Diff,
+    /// Take tools over as they are now: those named, or all that differ.
+    Approve {
+        #[arg(value_name = "TOOL")]
+        tools: Vec<String>,
+    },
+}
+
+pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
+    let options = ServeOptions { mcp: command.mcp, ..ServeOptions::default() };
+    let config = match load_config(common.config.as_deref(), &options) {
+        Ok(config) => config,
+        Err(faults) => return misconfigured(&describe(&faults)),
+    };
+    let file = config.lock_file();
+    // Before anything is started: a lock that cannot be read makes the rest useless.
+    let lock = match Lock::read(&file) {
+        Ok(lock) => lock,
+        Err(problem) => return misconfigured(&format!("{}: {problem}", file.display())),
+    };
+    let Some(survey) = look(&config) else { return Exit::Misconfigured };
+    let desk = Desk { common, file, survey };
+    match (command.command, lock) {
+        (None, None) => desk.pin_all(),
+        (None, Some(lock)) => desk.compare(&lock),
+        (Some(_), None) => misconfigured(&format!("{} is not there; make it with `sekisho lock`", desk.file.display())),
+        (Some(LockAction::Diff), Some(lock)) => desk.diff(&lock),
+        (Some(LockAction::Approve { tools }), Some(lock)) => desk.approve(lock, &tools),
+    }
+}
+
+fn look(config: &Config) -> Option<Survey> {
+    let surveyed = super::serve::runtime()?.block_on(survey(config));
+    surveyed.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
+}
+
+fn misconfigured(problem: &str) -> Exit {
+    terminal::problem(problem);
+    Exit::Misconfigured
+}
+
+/// What lies before the command: the file, and the tools that there are.
+struct Desk<'a> {
+    common: &'a Common,
+    file: PathBuf,
+    survey: Survey,
+}
+
+impl Desk<'_> {
+    fn pin_all(&self) -> Exit {
+        let lock: Lock = self.survey.pins.clone().into_iter().collect();
+        if !self.write(&lock) {
+            return Exit::Failed;
+        }
+        let flags =
+            self.survey.pins.iter().map(|(name, pin)| (name, pin.flags())).filter(|(_, flags)| !flags.is_empty());
+        let flags: Vec<_> = flags.collect();
+        if self.common.json {
+            let flags: serde_json::Map<_, _> =
+                flags.iter().map(|(name, flags)| ((*name).clone(), json!(flags))).collect();
+            let told = json!({"file": self.file, "pinned": lock.pins().len(), "flags": flags});
+            terminal::json(&told);
+        } else {
+            terminal::line(&format!("{} tools are pinned in {}", lock.pins().len(), self.file.display()));
+            for (name, flags) in &flags {
+                terminal::line(&format!("look at {name}:\n{}", present::flags(flags)));
+            }
+        }
+        self.tell_out_of_reach("its tools are not pinned")
+    }
+
+    /// A lock that is there is never written anew as a whole: whatever changed would be approved unseen.
+    fn compare(&self, lock: &Lock) -> Exit {
+        let found = self.differences(lock);
+        if found.is_empty() {
+            return self.diff(lock);
+        }
+        let (file, count) = (self.file.display(), found.len());
+        terminal::problem(&format!(
+            "{file} is there, and {count} tools differ from it: look with `sekisho lock diff`, take them over with \
+             `sekisho lock approve`"
+        ));
+        Exit::Failed
+    }
+
+    fn diff(&self, lock: &Lock) -> Exit {
+        let found = self.differences(lock);
+        self.show(&found);
+        let reached = self.tell_out_of_reach("whether its tools differ is not known");
+        if found.is_empty() { reached } else { Exit::Failed }
+    }
+
+    fn approve(&self, mut lock: Lock, tools: &[String]) -> Exit {
+        let mut found = self.differences(&lock);
+        let named: BTreeSet<&str> = tools.iter().map(String::as_str).collect();
+        if !named.is_empty() {
+            let names = |difference: &Difference| named.iter().any(|name| present::concerns(difference, name));
+            let missing = named.iter().find(|name| !found.iter().any(|difference| present::concerns(difference, name)));
+            if let Some(missing) = missing {
+                let what =
+                    if lock.get(missing).is_some() { "is as it was approved" } else { "is no tool that was found" };
+                terminal::problem(&format!("{missing:?} {what}; nothing was approved"));
+                return Exit::Failed;
+            }
+            found.retain(names);
+        }
+        for difference in &found {
+            if let Change::Renamed { from } = &difference.change {
+                lock.approve(from, None);
+            }
+            lock.approve(&difference.tool, self.survey.pins.get(&difference.tool).cloned());
+        }
+        if !found.is_empty() && !self.write(&lock) {
+            return Exit::Failed;
+        }
+        self.show(&found);
+        if !self.common.json && !found.is_empty() {
+            terminal::line(&format!("approved in {}", self.file.display()));
+        }
+        self.tell_out_of_reach("its pins are as they were")
+    }
+
+    fn differences(&self, lock: &Lock) -> Vec<Difference> {
+        differences(lock, &self.survey.pins, |source| self.survey.out_of_reach.contains_key(source))
+    }
+
+    fn show(&self, found: &[Difference]) {
+        let flags =
+            |difference: &Difference| self.survey.pins.get(&difference.tool).map(Pin::flags).unwrap_or_default();
+        if self.common.json {
+            let told: Vec<_> =
+                found.iter().map(|difference| present::as_json(difference, &flags(difference))).collect();
+            terminal::json(&told);
+        } else if found.is_empty() {
+            terminal::line(&format!("all tools are as they are pinned in {}", self.file.display()));
+        } else {
+            for difference in found {
+                let pin = self.survey.pins.get(&difference.tool);
+                terminal::line(&present::as_text(difference, pin, &flags(difference)));
+            }
+        }
+    }
+
+    fn write(&self, lock: &Lock) -> bool {
+        let written = lock.write(&self.file);
+        if let Err(error) = &written {
+            terminal::problem(&format!("{} cannot be written: {error}", self.file.display()));
+        }
+        written.is_ok()
+    }
+
+    /// What a script has to know: not everything was looked at.
+    fn tell_out_of_reach(&self, consequence: &str) -> Exit {
+        for (source, reason) in &self.survey.out_of_reach {
+            terminal::problem(&format!("{source} is out of reach, and {consequence}: {reason}"));
+        }
+        if self.survey.out_of_reach.is_empty() { Exit::Done } else { Exit::Failed }
+    }
+}

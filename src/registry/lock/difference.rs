@@ -1,0 +1,156 @@
+//! How the tools that there are differ from those that were approved, for people to judge.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::pin::{DESCRIPTION, ORIGIN, PARAMETERS};
+use super::{Lock, Pin, is_ours};
+
+/// One tool that differs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The name now; of a removed tool the one it had.
+    pub tool: String,
+    #[serde(flatten)]
+    pub change: Change,
+    /// Where the tool comes from now, or came from.
+    pub origin: String,
+    /// What stands otherwise in its pin; nothing for a tool that was added or removed.
+    pub edits: Vec<Edit>,
+    /// Calls of it are refused until it is approved.
+    pub quarantined: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Change {
+    Added,
+    Removed,
+    Changed,
+    /// Another name for what seems to be the same tool.
+    Renamed {
+        from: String,
+    },
+}
+
+/// A place in a pin, and what stood and stands there.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Edit {
+    /// JSON Pointer (RFC 6901).
+    pub path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Value>,
+}
+
+/// The differences in the order of the tools' names. Tools of the sources that `out_of_reach` names are not
+/// missed: nobody knows.
+pub fn differences(lock: &Lock, now: &BTreeMap<String, Pin>, out_of_reach: impl Fn(&str) -> bool) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for (name, pin) in now {
+        if let Some(approved) = lock.get(name)
+            && approved.hash() != pin.hash()
+        {
+            found.push(of_edits(name, Change::Changed, approved, pin));
+        }
+    }
+    let added: BTreeMap<_, _> = now.iter().filter(|(name, _)| lock.get(name).is_none()).collect();
+    let removed = lock.pins().iter().filter(|(name, pin)| !now.contains_key(*name) && !out_of_reach(pin.source()));
+    let removed: BTreeMap<_, _> = removed.collect();
+    let renamed = renamed(&removed, &added);
+    let gone: HashSet<_> = renamed.values().copied().collect();
+    for (name, pin) in removed.iter().filter(|(name, _)| !gone.contains(*name)) {
+        found.push(alone(name, Change::Removed, pin));
+    }
+    for (name, pin) in &added {
+        found.push(match renamed.get(name).and_then(|from| Some((from, removed.get(from)?))) {
+            Some((from, before)) => of_edits(name, Change::Renamed { from: (*from).clone() }, before, pin),
+            None => alone(name, Change::Added, pin),
+        });
+    }
+    found.sort_by(|one, other| one.tool.cmp(&other.tool));
+    found
+}
+
+fn alone(name: &str, change: Change, pin: &Pin) -> Difference {
+    let quarantined = change == Change::Added && !is_ours(pin.source());
+    Difference { tool: name.to_owned(), change, origin: pin.origin().to_owned(), edits: Vec::new(), quarantined }
+}
+
+fn of_edits(name: &str, change: Change, before: &Pin, after: &Pin) -> Difference {
+    let mut edits = Vec::new();
+    compare_members(&mut String::new(), before.content(), after.content(), &mut edits);
+    let quarantined = !is_ours(after.source());
+    Difference { tool: name.to_owned(), change, origin: after.origin().to_owned(), edits, quarantined }
+}
+
+/// New name → the old one, for tools that went and came as the same. The surest sign is looked for first: all is
+/// the same, then the operation that is reached, then the words and arguments, then either of them.
+fn renamed<'a>(
+    removed: &BTreeMap<&'a String, &Pin>,
+    added: &BTreeMap<&'a String, &Pin>,
+) -> BTreeMap<&'a String, &'a String> {
+    type Sign = fn(&Pin) -> Option<String>;
+    let signs: [Sign; 5] = [
+        |pin| Some(Value::Object(pin.content().clone()).to_string()),
+        |pin| pin.source().starts_with("openapi:").then(|| text_of(pin, &[ORIGIN])),
+        |pin| has_arguments(pin).then(|| text_of(pin, &[DESCRIPTION, PARAMETERS])),
+        |pin| (pin.description().len() > 20).then(|| text_of(pin, &[DESCRIPTION])),
+        |pin| has_arguments(pin).then(|| text_of(pin, &[PARAMETERS])),
+    ];
+    let (mut renamed, mut gone) = (BTreeMap::new(), HashSet::new());
+    for sign in signs {
+        // A sign that two tools share tells nothing.
+        let mut new: HashMap<(&str, String), Option<&'a String>> = HashMap::new();
+        for (name, pin) in added.iter().filter(|(name, _)| !renamed.contains_key(*name)) {
+            let Some(sign) = sign(pin) else { continue };
+            new.entry((pin.source(), sign)).and_modify(|other| *other = None).or_insert(Some(name));
+        }
+        for (name, pin) in removed {
+            let Some(sign) = sign(pin).filter(|_| !gone.contains(*name)) else { continue };
+            if let Some(Some(new)) = new.remove(&(pin.source(), sign)) {
+                renamed.insert(new, *name);
+                gone.insert(*name);
+            }
+        }
+    }
+    renamed
+}
+
+fn text_of(pin: &Pin, members: &[&str]) -> String {
+    members.iter().map(|member| pin.content().get(*member).unwrap_or(&Value::Null).to_string()).collect()
+}
+
+fn has_arguments(pin: &Pin) -> bool {
+    let properties = pin.content().get(PARAMETERS).and_then(|schema| schema.get("properties"));
+    properties.and_then(Value::as_object).is_some_and(|properties| !properties.is_empty())
+}
+
+fn compare(path: &mut String, before: &Value, after: &Value, edits: &mut Vec<Edit>) {
+    match (before, after) {
+        _ if before == after => {}
+        (Value::Object(before), Value::Object(after)) => compare_members(path, before, after, edits),
+        _ => edits.push(Edit { path: path.clone(), before: Some(before.clone()), after: Some(after.clone()) }),
+    }
+}
+
+fn compare_members(path: &mut String, before: &Map<String, Value>, after: &Map<String, Value>, edits: &mut Vec<Edit>) {
+    let length = path.len();
+    let mut keys: Vec<_> = before.keys().chain(after.keys()).collect();
+    keys.sort();
+    keys.dedup();
+    for key in keys {
+        path.push('/');
+        path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        match (before.get(key), after.get(key)) {
+            (Some(before), Some(after)) => compare(path, before, after, edits),
+            (before, after) => {
+                edits.push(Edit { path: path.clone(), before: before.cloned(), after: after.cloned() });
+            }
+        }
+        path.truncate(length);
+    }
+}

@@ -1,0 +1,86 @@
+//! What is pinned of one tool, and its hash.
+
+use serde_json::{Map, Value};
+
+use crate::error::Detail;
+use crate::json;
+use crate::registry::suspicion;
+use crate::sources::ToolDefinition;
+
+/// One tool as its source describes it: origin, description, schemas, and what else MCP clients are told of it
+/// (annotations, title, icons, `_meta`).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pin {
+    /// Keys sorted throughout, so that two pins that say the same are written the same.
+    content: Map<String, Value>,
+    hash: String,
+}
+
+pub(super) const ORIGIN: &str = "origin";
+pub(super) const DESCRIPTION: &str = "description";
+pub(super) const PARAMETERS: &str = "parameters";
+
+impl Pin {
+    /// The pin of a tool that is offered as `name`.
+    pub fn of(name: &str, definition: &ToolDefinition) -> Self {
+        let metadata = &definition.metadata;
+        let origin = match definition.executor.reaches() {
+            Some(reached) => format!("{} {reached}", metadata.source),
+            None => metadata.source.clone(),
+        };
+        let mut content = metadata.told.clone();
+        content.insert(ORIGIN.to_owned(), origin.into());
+        content.insert(DESCRIPTION.to_owned(), metadata.description.as_str().into());
+        content.insert(PARAMETERS.to_owned(), definition.parameters.clone());
+        if let Some(schema) = &definition.output_schema {
+            content.insert("output_schema".to_owned(), schema.clone());
+        }
+        Self::new(name, content)
+    }
+
+    pub(super) fn new(name: &str, mut content: Map<String, Value>) -> Self {
+        content.sort_keys();
+        content.values_mut().for_each(Value::sort_all_objects);
+        let mut hashed = content.clone();
+        hashed.insert("name".to_owned(), name.into());
+        let hash = json::digest(&hashed).iter().fold("sha256:".to_owned(), |hash, byte| format!("{hash}{byte:02x}"));
+        Self { content, hash }
+    }
+
+    /// SHA-256 of the tool's name and all that is pinned of it, as canonical JSON (RFC 8785): `sha256:…`.
+    pub fn hash(&self) -> &str {
+        &self.hash
+    }
+
+    /// The source, and what the tool reaches: `openapi:pets GET https://pets.example/pets/{id}`.
+    pub fn origin(&self) -> &str {
+        self.content.get(ORIGIN).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// `builtin`, `mcp:SERVER`, `openapi:COLLECTION`.
+    pub fn source(&self) -> &str {
+        let origin = self.origin();
+        origin.split_once(' ').map_or(origin, |(source, _)| source)
+    }
+
+    pub fn description(&self) -> &str {
+        self.content.get(DESCRIPTION).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// What looks like hidden instructions in it.
+    pub fn flags(&self) -> Vec<Detail> {
+        suspicion::look("", &[], &self.content)
+    }
+
+    pub fn content(&self) -> &Map<String, Value> {
+        &self.content
+    }
+
+    /// Keys whose values differ, in order.
+    pub(super) fn members_unlike(&self, other: &Self) -> Vec<String> {
+        let mut keys: Vec<_> = self.content.keys().chain(other.content.keys()).collect();
+        keys.sort();
+        keys.dedup();
+        keys.into_iter().filter(|key| self.content.get(*key) != other.content.get(*key)).cloned().collect()
+    }
+}

@@ -1,0 +1,34 @@
+//! Tools from outside that the lock objects to: they are known, and neither offered nor run.
+
+use super::Metadata;
+use super::lock::Objection;
+use crate::call::Caller;
+use crate::error::{CallError, Detail, ErrorCode};
+
+/// One such tool. What it says of itself now is not kept, but for what the findings tell.
+#[derive(Debug)]
+pub struct Quarantined {
+    /// With the description that was approved, none where there is no such.
+    pub metadata: Metadata,
+    pub objection: Objection,
+    /// What looks like hidden instructions in it.
+    pub flags: Vec<Detail>,
+}
+
+impl Quarantined {
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// As [`Tool::is_offered_to`](super::Tool::is_offered_to), were it approved.
+    pub fn is_for(&self, caller: &Caller) -> bool {
+        self.metadata.is_offered_to(caller)
+    }
+
+    /// `tool_changed`, for whoever calls it.
+    pub fn refusal(&self) -> CallError {
+        let (name, objection) = (self.name(), &self.objection);
+        let message = format!("{name} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
+        CallError::new(ErrorCode::ToolChanged, message)
+    }
+}

@@ -1,0 +1,76 @@
+//! Characters that a person does not see and a model reads.
+
+use std::fmt::Write;
+
+/// Whether nothing is shown for the character, or what is shown is not where it stands: controls, zero-width
+/// characters, directions of writing, tags, variation selectors, blanks that are letters.
+/// (Unicode 16: general categories Cc and Cf, and `Default_Ignorable_Code_Point`.)
+pub(in crate::registry) fn is_hidden(character: char) -> bool {
+    matches!(character,
+        '\0'..='\x08' | '\x0b'..='\x1f' | '\x7f'..='\u{9f}'
+        | '\u{ad}' | '\u{34f}' | '\u{61c}'
+        | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+        && character != '\r'
+}
+
+/// The text with every hidden character as `\u{…}`, so that a person sees it and a terminal does not obey it.
+pub fn escape_hidden(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_hidden(character) {
+            // Writing to a string cannot fail.
+            let _ = write!(escaped, "\\u{{{:x}}}", u32::from(character));
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// What is hidden in a text, in words.
+pub(super) fn find(text: &str) -> Option<String> {
+    // Nearly all texts are plain, and most of them ASCII.
+    if !text.chars().any(is_hidden) {
+        return None;
+    }
+    let characters: Vec<char> = text.chars().collect();
+    let suspect = |at: &usize| is_hidden(characters[*at]) && !is_at_home(&characters, *at);
+    let found: Vec<usize> = (0..characters.len()).filter(suspect).collect();
+    let first = *found.first()?;
+    let smuggled: String = found.iter().filter_map(|at| tag_letter(characters[*at])).take(40).collect();
+    let code = u32::from(characters[first]);
+    let mut message = match found.len() {
+        1 => format!("a character that nobody sees, U+{code:04X} at character {first}"),
+        count => format!("{count} characters that nobody sees, the first is U+{code:04X} at character {first}"),
+    };
+    if !smuggled.is_empty() {
+        let _ = write!(message, "; tag characters spell {smuggled:?}");
+    }
+    Some(message)
+}
+
+/// Characters that scripts and emoji need: joiners between letters of other scripts, one variation selector
+/// after a character that has variants.
+fn is_at_home(characters: &[char], at: usize) -> bool {
+    let before = at.checked_sub(1).and_then(|before| characters.get(before));
+    let Some(before) = before.filter(|before| !before.is_ascii()) else {
+        // Digits, `#` and `*` become keycaps.
+        return characters[at] == '\u{fe0f}' && characters.get(at + 1) == Some(&'\u{20e3}');
+    };
+    match characters[at] {
+        '\u{fe0e}' | '\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' => !is_hidden(*before),
+        '\u{200c}' | '\u{200d}' => {
+            let after = characters.get(at + 1).is_some_and(|after| !after.is_ascii() && !is_hidden(*after));
+            after && (!is_hidden(*before) || *before == '\u{fe0f}')
+        }
+        _ => false,
+    }
+}
+
+/// The letter that a tag character (U+E0020 to U+E007E) stands for.
+fn tag_letter(character: char) -> Option<char> {
+    u32::from(character).checked_sub(0xe0000).and_then(char::from_u32).filter(|letter| (' '..='~').contains(letter))
+}
