@@ -56,7 +56,8 @@ async fn killed_workers_fail_their_own_calls_and_are_replaced() {
     assert!(killed > 0 && done > trapped, "{killed} killed, {done} done, {trapped} failed");
     app.idle().await;
     assert_eq!(app.run("6 * 7").await["result"], 42);
-    assert!(app.metric("workers_lost_total").await >= f64::from(killed));
+    // One that was killed while it started was never had.
+    assert!((1.0..=f64::from(killed)).contains(&app.metric("workers_lost_total").await));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
