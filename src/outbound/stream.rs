@@ -7,11 +7,12 @@ use futures_util::Stream;
 use http::{HeaderMap, StatusCode};
 
 use super::failure::Failure;
-use super::slots::{Slot, Slots};
+use super::slots::Slot;
 use super::{Outbound, OutboundRequest, Trust, upstream_of, wire_request};
 use crate::error::{CallError, ErrorCode};
 
-/// Answers that may stay open at once, apart from requests that end soon.
+/// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
+/// must not hold up the one that asks whether it is still there.
 pub(super) const MOST_STREAMS: usize = 1_024;
 
 /// Of those, to one origin.
@@ -23,8 +24,7 @@ pub struct OutboundStream {
     pub headers: HeaderMap,
     response: reqwest::Response,
     limit: usize,
-    slot: Slot,
-    streams: std::sync::Arc<Slots>,
+    place: Slot,
 }
 
 impl fmt::Debug for OutboundStream {
@@ -39,20 +39,23 @@ impl Outbound {
     /// where it is read [whole](OutboundStream::whole).
     ///
     /// # Errors
-    /// As [`Outbound::send`].
+    /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
     pub async fn open(&self, request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
+        let Some(place) = self.streams.try_acquire(upstream_of(&request.url)) else {
+            let problem = "too many answers of other services are awaited; call again when some have come";
+            return Err(CallError::new(ErrorCode::Overloaded, problem));
+        };
         let head = async {
-            let slot = self.slots.acquire(upstream_of(&request.url)).await;
             let client = match request.trust {
                 Trust::Caller => &self.for_callers,
                 Trust::Operator => &self.for_operator,
             };
             let response = client.execute(wire_request(&request)).await;
-            response.map(|response| (slot, response)).map_err(|error| Failure::of(error, &request.url))
+            response.map_err(|error| Failure::of(error, &request.url))
         };
         let host = || request.url.host_str().unwrap_or_default().to_owned();
-        let (slot, mut response) = tokio::time::timeout_at(request.deadline.0, head)
+        let mut response = tokio::time::timeout_at(request.deadline.0, head)
             .await
             .map_err(|_| Failure::Deadline { host: host() })??;
         Ok(OutboundStream {
@@ -60,8 +63,7 @@ impl Outbound {
             headers: std::mem::take(response.headers_mut()),
             limit: request.max_response_bytes,
             response,
-            slot,
-            streams: std::sync::Arc::clone(&self.streams),
+            place,
         })
     }
 }
@@ -92,19 +94,10 @@ impl OutboundStream {
         }
     }
 
-    /// The body as it comes, without bound: whoever reads it bounds what it keeps. From here on it counts
-    /// among the answers that stay open.
-    ///
-    /// # Errors
-    /// `overloaded` when too many stay open.
-    pub fn pieces(self) -> Result<impl Stream<Item = Result<Bytes, CallError>> + Send + 'static, CallError> {
-        let Self { mut response, slot, streams, .. } = self;
-        let Some(place) = streams.try_acquire(upstream_of(response.url())) else {
-            let problem = "too many answers are being streamed; call again when some have ended";
-            return Err(CallError::new(ErrorCode::Overloaded, problem));
-        };
-        drop(slot);
-        Ok(async_stream::stream! {
+    /// The body as it comes, without bound: whoever reads it bounds what it keeps.
+    pub fn pieces(self) -> impl Stream<Item = Result<Bytes, CallError>> + Send + 'static {
+        let Self { mut response, place, .. } = self;
+        async_stream::stream! {
             let _place = place;
             loop {
                 match response.chunk().await {
@@ -117,6 +110,6 @@ impl OutboundStream {
                     }
                 }
             }
-        })
+        }
     }
 }

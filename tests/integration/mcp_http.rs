@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::app::{TestApp, answer, code};
 
@@ -27,6 +28,9 @@ struct Seen {
     asks_for_token: bool,
     /// Requests that are still refused with 401, whoever asks.
     refusals: usize,
+    /// Calls that asked to wait until they are let go.
+    waiting: usize,
+    let_go: Arc<Notify>,
 }
 
 type Shared = Arc<Mutex<Seen>>;
@@ -75,6 +79,14 @@ async fn function(Json(body): Json<Value>) -> Json<Value> {
 
 /// A server of 2025-06-18 that answers with JSON.
 async fn speak(State(seen): State<Shared>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
+    if message["params"]["arguments"]["wait"] == true {
+        let let_go = {
+            let mut seen = seen.lock().unwrap();
+            seen.waiting += 1;
+            Arc::clone(&seen.let_go).notified_owned()
+        };
+        let_go.await;
+    }
     let mut seen = seen.lock().unwrap();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     let bearer = header("authorization").replace("Bearer ", "");
@@ -133,6 +145,36 @@ async fn one_session_serves_all_calls_and_a_lost_one_is_replaced_unnoticed() {
     assert_eq!(reply["success"], true, "{reply}");
     assert_eq!(upstream.seen.lock().unwrap().opened, 2);
     app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_calls_of_a_server_hold_up_no_other_and_throw_no_doubt_on_it() {
+    const SLOW: usize = 24;
+    let upstream = Upstream::start().await;
+    let app = Arc::new(started(&upstream.yaml("")).await);
+    let slow: Vec<_> = (0..SLOW)
+        .map(|_| {
+            let app = Arc::clone(&app);
+            tokio::spawn(async move { app.call("far__whoami", json!({"wait": true})).await })
+        })
+        .collect();
+    let waiting = async {
+        while upstream.seen.lock().unwrap().waiting < SLOW {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("all of them reach the server");
+    // Whoever hangs up raises a doubt: is the server still there?
+    slow.first().unwrap().abort();
+    let quick = app.call("far__whoami", json!({}));
+    let (_, reply) = tokio::time::timeout(Duration::from_secs(5), quick).await.expect("it waits for none of them");
+    assert_eq!(reply["success"], true, "{reply}");
+    upstream.seen.lock().unwrap().let_go.notify_waiters();
+    for call in slow.into_iter().skip(1) {
+        let (_, reply) = call.await.unwrap();
+        assert_eq!(reply["success"], true, "{reply}");
+    }
+    assert_eq!(upstream.seen.lock().unwrap().opened, 1, "the session was never in doubt");
 }
 
 #[tokio::test]

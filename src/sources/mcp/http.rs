@@ -168,7 +168,7 @@ impl StreamableHttpClient for HttpClient {
         if !is(&answer.headers, EVENT_STREAM) {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        self.events(answer)
+        Ok(self.events(answer))
     }
 }
 
@@ -190,7 +190,7 @@ impl HttpClient {
         }
         let session = answer.headers.get(HEADER_SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if is(&answer.headers, EVENT_STREAM) {
-            return Ok(StreamableHttpPostResponse::Sse(self.events(answer)?, session));
+            return Ok(StreamableHttpPostResponse::Sse(self.events(answer), session));
         }
         let is_json = is(&answer.headers, JSON);
         let body = answer.whole().await.map_err(StreamableHttpError::Client)?;
@@ -246,9 +246,8 @@ impl HttpClient {
         }
     }
 
-    fn events(&self, answer: OutboundStream) -> Result<Events, Failure> {
-        let pieces = answer.pieces().map_err(StreamableHttpError::Client)?;
-        Ok(SseStream::from_bytes_stream(bounded(pieces, self.0.max_message_bytes)).boxed())
+    fn events(&self, answer: OutboundStream) -> Events {
+        SseStream::from_bytes_stream(bounded(answer.pieces(), self.0.max_message_bytes)).boxed()
     }
 }
 

@@ -42,7 +42,7 @@ impl EventStream {
         if !answer.status.is_success() {
             return Err(no_stream(&format!("it answered {}", answer.status)));
         }
-        let pieces = bounded(answer.pieces()?, access.max_message_bytes);
+        let pieces = bounded(answer.pieces(), access.max_message_bytes);
         let mut events = SseStream::from_bytes_stream(pieces).boxed();
         let first = events.next().await.and_then(Result::ok).ok_or_else(|| no_stream("it ended at once"))?;
         let endpoint = (first.event.as_deref() == Some("endpoint")).then_some(first.data).flatten();
