@@ -97,8 +97,8 @@ impl<D: Disk> Writer<D> {
         if let Err(problem) = self.write(&text, end) {
             self.refuse(&problem, entries);
             self.write_in_the_end(&text, end)?;
-            self.trail.accept();
             self.readiness.restore(COMPONENT);
+            self.trail.accept();
         }
         self.trail.give_back(entries.len());
         for acknowledge in entries.drain(..).filter_map(|entry| entry.acknowledge) {
@@ -143,9 +143,10 @@ impl<D: Disk> Writer<D> {
         }
     }
 
+    /// Readiness comes first: a caller who is refused finds the reason there.
     fn refuse(&self, problem: &io::Error, entries: &mut [Entry]) {
-        self.trail.refusing.store(true, Ordering::Release);
         self.readiness.degrade(COMPONENT, format!("the audit trail cannot be written, calls are refused: {problem}"));
+        self.trail.refusing.store(true, Ordering::Release);
         for entry in entries {
             entry.acknowledge = None;
         }
