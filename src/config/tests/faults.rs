@@ -171,6 +171,8 @@ fn bytes_that_are_no_text_are_refused() {
 
 #[test]
 fn bombs_are_refused_quickly() {
+    // One that goes off takes minutes and gigabytes; a busy machine takes seconds for what are milliseconds.
+    const BEFORE_IT_GOES_OFF: Duration = Duration::from_secs(20);
     let laughs = |first: &str, link: &str| {
         let mut bomb = format!("a0: &a0 {first}\n");
         for level in 1..=9 {
@@ -194,7 +196,7 @@ fn bombs_are_refused_quickly() {
     ] {
         let started = Instant::now();
         assert!(load(&bomb).is_err());
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}: {}", started.elapsed(), &bomb[..40]);
+        assert!(started.elapsed() < BEFORE_IT_GOES_OFF, "{:?}: {}", started.elapsed(), &bomb[..40]);
     }
 }
 
