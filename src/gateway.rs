@@ -1,34 +1,36 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
+mod background;
 mod documents;
 mod lock;
 mod mcp;
+mod parts;
 mod survey;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
-use futures_util::future::BoxFuture;
 use thiserror::Error;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use url::Url;
 
+use self::parts::{
+    authenticator, create_private, fixed_offer, in_part, lines, loader, sandbox, snapshot, tell_what_is_broken,
+    tell_what_needs_a_restart, workspaces,
+};
 use crate::agent::Desk;
 use crate::audit::Audit;
-use crate::auth::{Authenticator, KeySource};
+use crate::auth::Authenticator;
 use crate::breaker::Breakers;
 use crate::budget::{Budgets, WriteBehind};
-use crate::call::Deadline;
 use crate::config::Config;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::outbound::{DomainList, Outbound};
+use crate::outbound::Outbound;
 use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
 use crate::readiness::Readiness;
@@ -45,6 +47,7 @@ use crate::store::{AgentRun, Store};
 pub use self::documents::NotRegistered;
 pub use self::lock::read as read_lock;
 pub use self::mcp::NotAdded;
+pub use self::parts::{loader_of, registry_of};
 pub use self::survey::{Survey, survey};
 
 /// The running service, whatever faces it has.
@@ -95,12 +98,6 @@ pub struct CannotStart {
     part: &'static str,
     problem: String,
 }
-
-/// How long the store keeps what runs of agents used.
-const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
-
-/// How often what is idle is looked for.
-const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 impl Gateway {
     /// Starts with the built-in tools.
@@ -323,182 +320,4 @@ impl Gateway {
         self.documents_awaited.notify_one();
         Ok(())
     }
-
-    fn start_background(self: &Arc<Self>) {
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move { gateway.keep_documents().await });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move {
-            let closing = gateway.closing.clone();
-            closing.run_until_cancelled(gateway.follow_mcp_servers()).await;
-        });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move {
-            let closing = gateway.closing.clone();
-            closing.run_until_cancelled(gateway.mcp_servers.keep_house()).await;
-        });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move {
-            let mut tick = tokio::time::interval(HOUSEKEEPING);
-            while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
-                gateway.forget_what_is_idle().await;
-            }
-        });
-    }
-
-    async fn forget_what_is_idle(&self) {
-        self.pipeline.limits.evict_idle();
-        self.pipeline.budget.evict_idle();
-        self.pipeline.breakers.evict_idle();
-        self.pipeline.replies.evict_expired();
-        for workspace in self.sessions.evict_idle() {
-            if let Err(error) = self.workspaces.remove(&workspace).await {
-                tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");
-            }
-        }
-        if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
-            tracing::warn!(%error, "old runs of agents stay in the store");
-        }
-        // Those of sessions that an earlier process knew.
-        let idle = Duration::from_secs(self.config().session.idle_seconds);
-        if let Err(error) = self.workspaces.remove_older_than(idle).await {
-            tracing::warn!(%error, "old workspaces stay on the disk");
-        }
-    }
-}
-
-/// The tools that a configuration offers, and the collections some of them come from, those registered over
-/// HTTP included, without starting anything.
-///
-/// # Errors
-/// Names and schemas that cannot be registered, or a store that cannot be read.
-pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
-    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
-    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let registered = documents::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
-    let (wanted, none) = (Wanted::of(&config.openapi, &registered), Collections::default());
-    let collections =
-        Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
-    let sandbox = sandbox(config, &metrics, &Arc::default())?;
-    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
-    let fixed = fixed_offer(&builtin, &[], &collections);
-    let lock = lock::read(config).await?.map(Arc::new);
-    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
-    Ok((snapshot, collections))
-}
-
-/// What would read the OpenAPI documents of a configuration, without starting anything.
-///
-/// # Errors
-/// Nothing can be fetched with this configuration.
-pub fn loader_of(config: &Config) -> Result<Loader, CannotStart> {
-    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    loader(config, &outbound)
-}
-
-fn workspaces(config: &Config) -> Workspaces {
-    Workspaces::new(config.workspaces_directory(), &config.tools.workspace)
-}
-
-fn sandbox(config: &Config, metrics: &Metrics, readiness: &Arc<Readiness>) -> Result<Arc<Sandbox>, CannotStart> {
-    let sandbox = Sandbox::new(&config.sandbox, metrics.for_sandbox(), Arc::clone(readiness));
-    Ok(Arc::new(sandbox.map_err(in_part("sandbox"))?))
-}
-
-fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
-    let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(in_part("outbound"))?;
-    Ok(Loader::new(outbound.clone(), allowed))
-}
-
-/// A broken collection degrades the service and stops nothing else.
-fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collections) {
-    let component = |name: &String| format!("openapi:{name}");
-    for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
-        readiness.restore(&component(name));
-    }
-    for (name, reason) in &now.broken {
-        readiness.degrade(&component(name), reason);
-    }
-}
-
-fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> Offer {
-    let mut offer = builtin.tools();
-    for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
-        let more = source.tools();
-        offer.tools.extend(more.tools);
-        offer.unavailable.extend(more.unavailable);
-    }
-    offer
-}
-
-fn snapshot(
-    config: &Config,
-    fixed: Offer,
-    found: Offer,
-    metrics: &Metrics,
-    lock: Option<Arc<Lock>>,
-    before: &Snapshot,
-) -> Result<Snapshot, CannotStart> {
-    Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
-        .map_err(|faults| in_part("tools")(lines(&faults)))
-}
-
-async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
-    let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
-    let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
-    Authenticator::new(&config.auth, config.server.is_loopback(), keys)
-        .await
-        .map_err(|faults| in_part("auth")(lines(&faults)))
-}
-
-/// A key set that the operator's issuer publishes.
-struct PublishedKeys {
-    url: Url,
-    outbound: Outbound,
-}
-
-impl KeySource for PublishedKeys {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
-        const WITHIN: Duration = Duration::from_secs(5);
-        const LARGEST: usize = 1 << 20;
-        Box::pin(async {
-            let fetched = self.outbound.fetch_trusted(self.url.clone(), Deadline::after(WITHIN), LARGEST).await;
-            fetched.map(Into::into).map_err(|error| error.to_string())
-        })
-    }
-}
-
-/// The state directory holds other people's files and the audit trail: for this user only.
-fn create_private(directory: &Path) -> Result<(), CannotStart> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
-        in_part("state_directory")(format!("{} cannot be made: {error}; name another folder", directory.display()))
-    })
-}
-
-fn tell_what_needs_a_restart(before: &Config, after: &Config) {
-    let fixed = [
-        ("server", before.server != after.server),
-        ("outbound", before.outbound != after.outbound),
-        ("audit", before.audit != after.audit),
-        ("telemetry", before.telemetry != after.telemetry),
-        ("agent.prompts_directory", before.agent.prompts_directory != after.agent.prompts_directory),
-        ("sandbox", before.sandbox != after.sandbox),
-        ("state_directory", before.state_directory != after.state_directory),
-        ("tools.workspace", before.tools.workspace != after.tools.workspace),
-    ];
-    for (topic, _) in fixed.into_iter().filter(|(_, changed)| *changed) {
-        tracing::warn!(topic, "a change of this topic takes effect at the next start");
-    }
-}
-
-/// Turns any part's own error into a [`CannotStart`] that names the part.
-fn in_part<E: ToString>(part: &'static str) -> impl Fn(E) -> CannotStart {
-    move |problem| CannotStart { part, problem: problem.to_string() }
-}
-
-fn lines(faults: &[impl ToString]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::MutexGuard;
 
-use super::{CannotStart, Gateway, HOUSEKEEPING, fixed_offer, snapshot, tell_what_is_broken};
+use super::background::HOUSEKEEPING;
+use super::parts::{fixed_offer, snapshot, tell_what_is_broken};
+use super::{CannotStart, Gateway};
 use crate::config::Config;
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{CannotStart, Gateway, in_part};
+use super::parts::in_part;
+use super::{CannotStart, Gateway};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;

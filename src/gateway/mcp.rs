@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::{Gateway, fixed_offer, in_part, snapshot};
+use super::Gateway;
+use super::parts::{fixed_offer, in_part, snapshot};
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
 use crate::registry::ToolName;

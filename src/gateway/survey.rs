@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{CannotStart, documents, fixed_offer, in_part, loader, mcp, sandbox, snapshot, workspaces};
+use super::parts::{fixed_offer, in_part, loader, sandbox, snapshot, workspaces};
+use super::{CannotStart, documents, mcp};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;

@@ -1,0 +1,58 @@
+//! What the gateway does beside serving calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Gateway;
+
+/// How long the store keeps what runs of agents used.
+const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
+
+/// How often what is idle is looked for.
+pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(60);
+
+impl Gateway {
+    pub(super) fn start_background(self: &Arc<Self>) {
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.usage.run(gateway.closing.clone()).await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move { gateway.keep_documents().await });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let closing = gateway.closing.clone();
+            closing.run_until_cancelled(gateway.follow_mcp_servers()).await;
+        });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let closing = gateway.closing.clone();
+            closing.run_until_cancelled(gateway.mcp_servers.keep_house()).await;
+        });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let mut tick = tokio::time::interval(HOUSEKEEPING);
+            while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
+                gateway.forget_what_is_idle().await;
+            }
+        });
+    }
+
+    async fn forget_what_is_idle(&self) {
+        self.pipeline.limits.evict_idle();
+        self.pipeline.budget.evict_idle();
+        self.pipeline.breakers.evict_idle();
+        self.pipeline.replies.evict_expired();
+        for workspace in self.sessions.evict_idle() {
+            if let Err(error) = self.workspaces.remove(&workspace).await {
+                tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");
+            }
+        }
+        if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
+            tracing::warn!(%error, "old runs of agents stay in the store");
+        }
+        // Those of sessions that an earlier process knew.
+        let idle = Duration::from_secs(self.config().session.idle_seconds);
+        if let Err(error) = self.workspaces.remove_older_than(idle).await {
+            tracing::warn!(%error, "old workspaces stay on the disk");
+        }
+    }
+}

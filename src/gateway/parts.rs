@@ -1,0 +1,160 @@
+//! What a gateway is made of, each part from its topic of the configuration.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use url::Url;
+
+use super::{CannotStart, documents, lock};
+use crate::auth::{Authenticator, KeySource};
+use crate::call::Deadline;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::outbound::{DomainList, Outbound};
+use crate::readiness::Readiness;
+use crate::registry::Snapshot;
+use crate::registry::lock::Lock;
+use crate::sandbox::Sandbox;
+use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
+use crate::sources::{Offer, Source};
+
+/// The tools that a configuration offers, and the collections some of them come from, those registered over
+/// HTTP included, without starting anything.
+///
+/// # Errors
+/// Names and schemas that cannot be registered, or a store that cannot be read.
+pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
+    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
+    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    let registered = documents::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
+    let (wanted, none) = (Wanted::of(&config.openapi, &registered), Collections::default());
+    let collections =
+        Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
+    let sandbox = sandbox(config, &metrics, &Arc::default())?;
+    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
+    let fixed = fixed_offer(&builtin, &[], &collections);
+    let lock = lock::read(config).await?.map(Arc::new);
+    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
+    Ok((snapshot, collections))
+}
+
+/// What would read the OpenAPI documents of a configuration, without starting anything.
+///
+/// # Errors
+/// Nothing can be fetched with this configuration.
+pub fn loader_of(config: &Config) -> Result<Loader, CannotStart> {
+    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    loader(config, &outbound)
+}
+
+pub(super) fn workspaces(config: &Config) -> Workspaces {
+    Workspaces::new(config.workspaces_directory(), &config.tools.workspace)
+}
+
+pub(super) fn sandbox(
+    config: &Config,
+    metrics: &Metrics,
+    readiness: &Arc<Readiness>,
+) -> Result<Arc<Sandbox>, CannotStart> {
+    let sandbox = Sandbox::new(&config.sandbox, metrics.for_sandbox(), Arc::clone(readiness));
+    Ok(Arc::new(sandbox.map_err(in_part("sandbox"))?))
+}
+
+pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
+    let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(in_part("outbound"))?;
+    Ok(Loader::new(outbound.clone(), allowed))
+}
+
+/// A broken collection degrades the service and stops nothing else.
+pub(super) fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collections) {
+    let component = |name: &String| format!("openapi:{name}");
+    for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
+        readiness.restore(&component(name));
+    }
+    for (name, reason) in &now.broken {
+        readiness.degrade(&component(name), reason);
+    }
+}
+
+pub(super) fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> Offer {
+    let mut offer = builtin.tools();
+    for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
+        let more = source.tools();
+        offer.tools.extend(more.tools);
+        offer.unavailable.extend(more.unavailable);
+    }
+    offer
+}
+
+pub(super) fn snapshot(
+    config: &Config,
+    fixed: Offer,
+    found: Offer,
+    metrics: &Metrics,
+    lock: Option<Arc<Lock>>,
+    before: &Snapshot,
+) -> Result<Snapshot, CannotStart> {
+    Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
+        .map_err(|faults| in_part("tools")(lines(&faults)))
+}
+
+pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
+    let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
+    let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
+    Authenticator::new(&config.auth, config.server.is_loopback(), keys)
+        .await
+        .map_err(|faults| in_part("auth")(lines(&faults)))
+}
+
+/// A key set that the operator's issuer publishes.
+struct PublishedKeys {
+    url: Url,
+    outbound: Outbound,
+}
+
+impl KeySource for PublishedKeys {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
+        const WITHIN: Duration = Duration::from_secs(5);
+        const LARGEST: usize = 1 << 20;
+        Box::pin(async {
+            let fetched = self.outbound.fetch_trusted(self.url.clone(), Deadline::after(WITHIN), LARGEST).await;
+            fetched.map(Into::into).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// The state directory holds other people's files and the audit trail: for this user only.
+pub(super) fn create_private(directory: &Path) -> Result<(), CannotStart> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
+        in_part("state_directory")(format!("{} cannot be made: {error}; name another folder", directory.display()))
+    })
+}
+
+pub(super) fn tell_what_needs_a_restart(before: &Config, after: &Config) {
+    let fixed = [
+        ("server", before.server != after.server),
+        ("outbound", before.outbound != after.outbound),
+        ("audit", before.audit != after.audit),
+        ("telemetry", before.telemetry != after.telemetry),
+        ("agent.prompts_directory", before.agent.prompts_directory != after.agent.prompts_directory),
+        ("sandbox", before.sandbox != after.sandbox),
+        ("state_directory", before.state_directory != after.state_directory),
+        ("tools.workspace", before.tools.workspace != after.tools.workspace),
+    ];
+    for (topic, _) in fixed.into_iter().filter(|(_, changed)| *changed) {
+        tracing::warn!(topic, "a change of this topic takes effect at the next start");
+    }
+}
+
+/// Turns any part's own error into a [`CannotStart`] that names the part.
+pub(super) fn in_part<E: ToString>(part: &'static str) -> impl Fn(E) -> CannotStart {
+    move |problem| CannotStart { part, problem: problem.to_string() }
+}
+
+pub(super) fn lines(faults: &[impl ToString]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
