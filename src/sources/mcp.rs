@@ -1,7 +1,7 @@
 //! Tools, resources and prompts of MCP servers: sekisho as a client of any number of them.
 //!
-//! [`McpServers`] is all of them, the only thing the rest of the service sees. One server is kept by
-//! `server`: connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
+//! [`McpServers`] is all of them, the only thing the rest of the service sees. One is a `server`: kept
+//! connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
 //! (`executor`, `session`, `output`). The protocol's library, rmcp, does the framing, the handshakes and the
 //! correlation; transports, bounds and whatever must not go wrong are ours.
 
