@@ -8,6 +8,7 @@
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
 
 mod calling;
+mod cancelled;
 mod catalogue;
 mod client;
 mod face;

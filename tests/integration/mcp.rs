@@ -192,21 +192,38 @@ async fn a_client_that_hangs_up_stops_its_call() {
 }
 
 #[tokio::test]
-async fn a_cancelled_notification_stops_the_call_of_a_session() {
+async fn a_cancelled_notification_stops_the_call_of_a_session_whichever_comes_first() {
     let app = TestApp::start().await;
     let client = McpClient::connect(&app, OLDER).await;
-    let call = client.send("tools/call", json!({"name": "sleep", "arguments": {"ms": 60_000}}));
-    let id = client.last_id() + 1;
-    let cancel = async {
-        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        client.notify("notifications/cancelled", json!({"requestId": id})).await;
-    };
-    let ended = async {
-        tokio::select! { _ = call => {}, () = async { cancel.await; std::future::pending().await } => {} }
-    };
-    _ = tokio::time::timeout(std::time::Duration::from_secs(2), ended).await;
     let cancelled = r#"shannon_tool_executions_total{status="cancelled",tool_name="sleep"}"#;
-    assert_eq!(app.metric(cancelled).await, 1.0);
+    for overtakes in [false, true] {
+        let call = client.send("tools/call", json!({"name": "sleep", "arguments": {"ms": 60_000}}));
+        let take_back = json!({"requestId": client.last_id() + 1});
+        if overtakes {
+            client.notify("notifications/cancelled", take_back.clone()).await;
+        }
+        let cancel = async {
+            if !overtakes {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                client.notify("notifications/cancelled", take_back).await;
+            }
+        };
+        let both = async { tokio::join!(call, cancel) };
+        let ((_, reply), ()) = tokio::time::timeout(std::time::Duration::from_secs(5), both).await.expect("an end");
+        assert_eq!(reply, Value::Null, "nobody waits for an answer");
+        for _ in 0..100 {
+            if app.gateway.pipeline.limits.in_flight() == 0 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        assert_eq!(app.gateway.pipeline.limits.in_flight(), 0, "overtakes: {overtakes}");
+    }
+    assert!(app.metric(cancelled).await >= 1.0, "one that had not begun leaves no trace");
+    assert_eq!(
+        client.reply("tools/call", json!({"name": "sleep", "arguments": {"ms": 1}})).await["result"]["isError"],
+        false
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::Stream;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::common::server_side_http::{ServerSseMessage, SessionId};
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::{
@@ -15,6 +15,7 @@ use rmcp::transport::streamable_http_server::session::local::{
 };
 use thiserror::Error;
 
+use super::cancelled::Cancelled;
 use super::replay::Events;
 use crate::config::McpFaceConfig;
 
@@ -31,8 +32,15 @@ pub(super) struct Sessions {
 struct Session {
     /// Key of its caller.
     owner: Arc<str>,
+    alone: Arc<Alone>,
+}
+
+/// What one session has for itself.
+#[derive(Debug)]
+struct Alone {
     /// rmcp keeps events for all sessions of a manager together. With one each, no event id opens another's stream.
-    alone: Arc<LocalSessionManager>,
+    manager: LocalSessionManager,
+    cancelled: Cancelled,
 }
 
 /// The sessions as one caller sees them: another's are not there.
@@ -41,7 +49,7 @@ pub(super) struct OwnSessions {
     all: Arc<Sessions>,
     caller: Arc<str>,
     /// The session that this request belongs to, once it was looked up.
-    own: OnceLock<(SessionId, Arc<LocalSessionManager>)>,
+    own: OnceLock<(SessionId, Arc<Alone>)>,
     /// A session was asked for and there was no room.
     full: AtomicBool,
 }
@@ -93,7 +101,7 @@ impl OwnSessions {
         self.get(id).is_ok()
     }
 
-    fn get(&self, id: &str) -> Result<&LocalSessionManager, SessionError> {
+    fn alone(&self, id: &str) -> Result<&Alone, SessionError> {
         if self.own.get().is_none()
             && let Some((id, session)) = self.all.by_id().get_key_value(id)
             && session.owner == self.caller
@@ -107,12 +115,16 @@ impl OwnSessions {
         }
     }
 
-    fn add(&self, id: SessionId, alone: Arc<LocalSessionManager>) -> Result<(), SessionError> {
+    fn get(&self, id: &str) -> Result<&LocalSessionManager, SessionError> {
+        Ok(&self.alone(id)?.manager)
+    }
+
+    fn add(&self, id: SessionId, alone: Alone) -> Result<(), SessionError> {
         let mut sessions = self.all.by_id();
         if !self.all.has_room(&sessions, &self.caller) {
             return Err(self.no_room());
         }
-        sessions.insert(id, Session { owner: Arc::clone(&self.caller), alone });
+        sessions.insert(id, Session { owner: Arc::clone(&self.caller), alone: Arc::new(alone) });
         Ok(())
     }
 
@@ -130,12 +142,11 @@ impl SessionManager for OwnSessions {
         if !self.all.has_room(&self.all.by_id(), &self.caller) {
             return Err(self.no_room());
         }
-        let mut alone = LocalSessionManager::default().with_event_store(Arc::new(Events::default()));
-        alone.session_config = self.all.config.clone();
-        let alone = Arc::new(alone);
-        let (id, transport) = alone.create_session().await?;
+        let mut manager = LocalSessionManager::default().with_event_store(Arc::new(Events::default()));
+        manager.session_config = self.all.config.clone();
+        let (id, transport) = manager.create_session().await?;
         // Another may have taken the room meanwhile; the transport's worker then ends when it is dropped.
-        self.add(id.clone(), alone)?;
+        self.add(id.clone(), Alone { manager, cancelled: Cancelled::default() })?;
         Ok((id, transport))
     }
 
@@ -165,11 +176,24 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        Ok(self.get(id)?.create_stream(id, message).await?)
+        let Alone { manager, cancelled } = self.alone(id)?;
+        let request = match &message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        let stream = manager.create_stream(id, message).await?;
+        // One that comes from now on finds the request where it looks for it.
+        if let Some(request) = request.filter(|request| cancelled.take(request)) {
+            let again = CancelledNotification::new(CancelledNotificationParam::new(Some(request), None));
+            manager.accept_message(id, ClientJsonRpcMessage::notification(again.into())).await?;
+        }
+        Ok(stream)
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
-        Ok(self.get(id)?.accept_message(id, message).await?)
+        let Alone { manager, cancelled } = self.alone(id)?;
+        cancelled.note(&message);
+        Ok(manager.accept_message(id, message).await?)
     }
 
     async fn create_standalone_stream(
