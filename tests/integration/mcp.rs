@@ -1,7 +1,7 @@
 //! `/mcp`: what an MCP client finds there, with sessions and without. Every message is held against the
 //! protocol's own JSON Schemas (`tests/fixtures/mcp/`).
 
-mod client;
+pub(crate) mod client;
 mod hostile;
 mod replicas;
 mod stdio;
@@ -17,8 +17,8 @@ use self::client::McpClient;
 use self::tools::ConversingTools;
 use crate::app::{TestApp, answer};
 
-const NEWER: &str = "2026-07-28";
-const OLDER: &str = "2025-11-25";
+pub(crate) const NEWER: &str = "2026-07-28";
+pub(crate) const OLDER: &str = "2025-11-25";
 
 /// Two callers, one of them a clerk, and a tool that only clerks may use.
 const TWO_CALLERS: &str = "

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::app::{TestApp, answer, code};
+use crate::mcp::NEWER;
+use crate::mcp::client::McpClient;
 
 /// What an upstream server has seen, and how it behaves.
 #[derive(Default)]
@@ -249,6 +251,30 @@ async fn callers_who_are_told_apart_share_no_session() {
     assert_eq!(code(&reply), "invalid_request", "without a token nobody is called: {reply}");
     let seen = upstream.seen.lock().unwrap();
     assert_eq!((seen.mixed, seen.opened), (0, 3), "the list's, and one for each of the two");
+}
+
+/// Two callers whose tokens for the server are the same.
+const TWO_CALLERS: &str = "auth: {api_keys: [{id: ada, key: key-of-ada}, {id: bob, key: key-of-bob}]}\n";
+
+#[tokio::test]
+async fn callers_with_the_same_token_share_no_session_and_mcp_clients_send_theirs_in_a_header() {
+    let upstream = Upstream::start().await;
+    let app = started(&format!("{TWO_CALLERS}{}", upstream.yaml("headers_template: {X-User: '$${user}'}"))).await;
+    let client = McpClient::connect_as(&app, NEWER, Some("key-of-ada")).await;
+    let call = json!({"name": "far__whoami", "arguments": {}});
+    for key in ["key-of-ada", "key-of-bob", "key-of-ada"] {
+        let client = client.with_key(key).with_header("x-sekisho-tokens", "other=o, user=shared");
+        let result = client.result("tools/call", call.clone(), "CallToolResult").await;
+        assert_eq!(result["structuredContent"]["user"], "shared", "{result}");
+    }
+    assert_eq!(upstream.seen.lock().unwrap().opened, 3, "the list's, and one for each of the two");
+
+    let result = client.result("tools/call", call.clone(), "CallToolResult").await;
+    assert_eq!(result["structuredContent"]["error_info"]["code"], "invalid_request", "{result}");
+    assert!(result["content"][0]["text"].as_str().unwrap().contains("X-Sekisho-Tokens: user="), "{result}");
+    let (status, reply) = client.with_header("x-sekisho-tokens", "hunter2").send("tools/call", call).await;
+    assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_request"), "{reply}");
+    app.stop().await;
 }
 
 const ADMIN: &str = "auth: {api_keys: [{id: root, key: k, roles: [admin]}]}\n";

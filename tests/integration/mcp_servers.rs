@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code, config};
+use crate::mcp::NEWER;
+use crate::mcp::client::McpClient;
 use crate::moody::{running, server};
 
 async fn app_with(servers: &[(&str, String)]) -> TestApp {
@@ -88,6 +90,28 @@ async fn what_servers_have_beside_tools_is_found_under_their_names() {
     let prompt = servers.get_prompt(&call(&stranger), "one__greet", &arguments).await.unwrap();
     assert_eq!(prompt["messages"][0]["content"]["text"], "Hello \"Ada\"");
     assert!(servers.get_prompt(&call(&stranger), "two__greet", &arguments).await.is_err());
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn the_tools_of_a_server_are_for_callers_of_its_roles() {
+    let keys = "auth: {api_keys: [{id: ada, key: key-of-ada, roles: [friend]}, {id: eve, key: key-of-eve}]}\n";
+    let app = TestApp::with(&format!("{keys}{}", yaml(&[("moody", server("fine", "roles: [friend]"))]))).await;
+    ready(&app).await;
+    for (key, may) in [("key-of-ada", true), ("key-of-eve", false)] {
+        let request = app.post("/tools/moody__echo/execute").json(&json!({"arguments": {}}));
+        let (status, reply) = answer(request.bearer_auth(key)).await;
+        let expected = if may { (StatusCode::OK, None) } else { (StatusCode::FORBIDDEN, Some("denied")) };
+        assert_eq!((status, reply["error_info"]["code"].as_str()), expected, "{key}: {reply}");
+
+        let client = McpClient::connect_as(&app, NEWER, Some(key)).await;
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        assert_eq!(listed.to_string().contains("moody__echo"), may, "{key}: {listed}");
+        let reply = client.reply("tools/call", json!({"name": "moody__echo", "arguments": {}})).await;
+        let expected = if may { Value::Null } else { json!(-32602) };
+        assert_eq!(reply["error"]["code"], expected, "{key}: {reply}");
+        assert!(may || !reply.to_string().contains("friend"), "who may is not told: {reply}");
+    }
     app.stop().await;
 }
 

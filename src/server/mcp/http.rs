@@ -20,7 +20,7 @@ use tower::Service;
 
 use super::face::Face;
 use super::sessions::OwnSessions;
-use super::visitor::Visitor;
+use super::visitor::{Tokens, Visitor};
 use super::{McpFace, message, protected_resource};
 use crate::config::{McpToolListing, ServerConfig};
 use crate::error::{CallError, ErrorCode};
@@ -136,7 +136,7 @@ fn visitor(
     let named = headers.get(SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
     let session = named.map(str::to_owned);
     let Origin { caller, scopes, trace, .. } = origin;
-    Ok(Visitor { caller, scopes, session, trace, search })
+    Ok(Visitor { caller, scopes, session, trace, search, tokens: Tokens::of(headers)? })
 }
 
 /// Who is not let in learns where to sign in.

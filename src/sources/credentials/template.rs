@@ -63,7 +63,8 @@ fn missing(name: &str) -> CallError {
     CallError::new(
         ErrorCode::InvalidRequest,
         format!(
-            "this tool needs the caller's token `{name}`; send it as session_context.tool_parameters.tokens.{name}"
+            "this tool needs the caller's token `{name}`; send it as session_context.tool_parameters.tokens.{name}, over \
+             /mcp in the header `X-Sekisho-Tokens: {name}=…`"
         ),
     )
 }

@@ -12,23 +12,23 @@ use super::{NEWER, OLDER};
 use crate::app::TestApp;
 
 #[derive(Clone)]
-pub(super) struct McpClient {
+pub(crate) struct McpClient {
     http: Client,
     url: String,
     revision: &'static str,
     headers: Vec<(String, String)>,
-    pub(super) session: Option<String>,
+    pub(crate) session: Option<String>,
     capabilities: Value,
     ids: Arc<AtomicU64>,
 }
 
 /// Messages of an event stream, as they come.
-pub(super) struct News {
+pub(crate) struct News {
     response: Response,
     buffer: String,
 }
 
-pub(super) fn initialize(revision: &str) -> Value {
+pub(crate) fn initialize(revision: &str) -> Value {
     json!({
         "protocolVersion": revision,
         "capabilities": {"elicitation": {}, "sampling": {}, "roots": {}},
@@ -37,7 +37,7 @@ pub(super) fn initialize(revision: &str) -> Value {
 }
 
 impl McpClient {
-    pub(super) fn new(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
+    pub(crate) fn new(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
         let headers = key.map(|key| ("x-api-key".to_owned(), key.to_owned())).into_iter().collect();
         Self {
             http: app.client.clone(),
@@ -50,12 +50,12 @@ impl McpClient {
         }
     }
 
-    pub(super) async fn connect(app: &TestApp, revision: &'static str) -> Self {
+    pub(crate) async fn connect(app: &TestApp, revision: &'static str) -> Self {
         Self::connect_as(app, revision, None).await
     }
 
     /// Older revisions begin with a handshake.
-    pub(super) async fn connect_as(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
+    pub(crate) async fn connect_as(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
         let mut client = Self::new(app, revision, key);
         if revision == OLDER {
             let response = client.post("initialize", initialize(revision), &[]).send().await.unwrap();
@@ -71,24 +71,24 @@ impl McpClient {
         client
     }
 
-    pub(super) fn with_key(&self, key: &str) -> Self {
+    pub(crate) fn with_key(&self, key: &str) -> Self {
         let mut other = self.clone();
         other.headers = vec![("x-api-key".to_owned(), key.to_owned())];
         other
     }
 
-    pub(super) fn with_header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with_header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(super) fn without_capabilities(mut self) -> Self {
+    pub(crate) fn without_capabilities(mut self) -> Self {
         self.capabilities = json!({});
         self
     }
 
     /// The result of a request that succeeds, which fits the schema's definition of that name.
-    pub(super) async fn result(&self, method: &str, params: Value, definition: &str) -> Value {
+    pub(crate) async fn result(&self, method: &str, params: Value, definition: &str) -> Value {
         let reply = self.reply(method, params).await;
         let result = reply.get("result").unwrap_or_else(|| panic!("{method}: {reply}")).clone();
         self.check(definition, &result);
@@ -96,15 +96,15 @@ impl McpClient {
     }
 
     /// The JSON-RPC response, whatever its HTTP status.
-    pub(super) async fn reply(&self, method: &str, params: Value) -> Value {
+    pub(crate) async fn reply(&self, method: &str, params: Value) -> Value {
         self.send(method, params).await.1
     }
 
-    pub(super) async fn send(&self, method: &str, params: Value) -> (StatusCode, Value) {
+    pub(crate) async fn send(&self, method: &str, params: Value) -> (StatusCode, Value) {
         self.send_with(method, params, &[]).await
     }
 
-    pub(super) async fn send_with(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (StatusCode, Value) {
+    pub(crate) async fn send_with(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (StatusCode, Value) {
         let response = self.post(method, params, changed).send().await.unwrap();
         let status = response.status();
         let reply = messages(response).await.pop().unwrap_or_default();
@@ -114,24 +114,24 @@ impl McpClient {
         (status, reply)
     }
 
-    pub(super) async fn send_raw(&self, body: String, changed: &[(&str, &str)]) -> (StatusCode, Value) {
+    pub(crate) async fn send_raw(&self, body: String, changed: &[(&str, &str)]) -> (StatusCode, Value) {
         let response = self.request("tools/list", None, changed).body(body).send().await.unwrap();
         (response.status(), messages(response).await.pop().unwrap_or_default())
     }
 
-    pub(super) async fn send_bytes(&self, body: Vec<u8>) -> (StatusCode, Value) {
+    pub(crate) async fn send_bytes(&self, body: Vec<u8>) -> (StatusCode, Value) {
         let response = self.request("tools/list", None, &[]).body(body).send().await.unwrap();
         (response.status(), messages(response).await.pop().unwrap_or_default())
     }
 
     /// The same client, asking elsewhere.
-    pub(super) fn at(mut self, url: &str) -> Self {
+    pub(crate) fn at(mut self, url: &str) -> Self {
         self.url = format!("{url}/mcp");
         self
     }
 
     /// Sends a request, and breaks the connection at the first event.
-    pub(super) async fn first_event_id(&self, method: &str, params: Value) -> String {
+    pub(crate) async fn first_event_id(&self, method: &str, params: Value) -> String {
         let mut response = self.post(method, params, &[]).send().await.unwrap();
         let chunk = response.chunk().await.unwrap().expect("an event");
         let event = std::str::from_utf8(&chunk).unwrap();
@@ -140,7 +140,7 @@ impl McpClient {
     }
 
     /// All messages that came after an event, to the end of its stream.
-    pub(super) async fn resume(&self, last_event: &str) -> Vec<Value> {
+    pub(crate) async fn resume(&self, last_event: &str) -> Vec<Value> {
         let request = self.http.get(&self.url).header("accept", "text/event-stream");
         let request = self.headed(request, &[("last-event-id", last_event), ("mcp-protocol-version", self.revision)]);
         let response = request.send().await.unwrap();
@@ -148,18 +148,18 @@ impl McpClient {
         tokio::time::timeout(Duration::from_secs(10), messages(response)).await.expect("the stream ends")
     }
 
-    pub(super) async fn notify(&self, method: &str, params: Value) {
+    pub(crate) async fn notify(&self, method: &str, params: Value) {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         let response = self.request(method, None, &[]).json(&message).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::ACCEPTED);
     }
 
-    pub(super) fn last_id(&self) -> u64 {
+    pub(crate) fn last_id(&self) -> u64 {
         self.ids.load(Ordering::SeqCst)
     }
 
     /// Sends a request and answers what the server asks meanwhile; gives all messages of its stream.
-    pub(super) async fn converse(&self, method: &str, params: Value, answer: impl Fn(&Value) -> Value) -> Vec<Value> {
+    pub(crate) async fn converse(&self, method: &str, params: Value, answer: impl Fn(&Value) -> Value) -> Vec<Value> {
         let response = self.post(method, params, &[]).send().await.unwrap();
         let mut news = News { response, buffer: String::new() };
         let mut seen = Vec::new();
@@ -180,7 +180,7 @@ impl McpClient {
     }
 
     /// Opens the stream on which the server tells what changes.
-    pub(super) async fn listen(&self, notifications: Value) -> News {
+    pub(crate) async fn listen(&self, notifications: Value) -> News {
         let request = match self.revision {
             NEWER => self.post("subscriptions/listen", json!({"notifications": notifications}), &[]),
             _ => self.headed(self.http.get(&self.url).header("accept", "text/event-stream"), &[]),
@@ -194,12 +194,12 @@ impl McpClient {
         news
     }
 
-    pub(super) fn check(&self, definition: &str, message: &Value) {
+    pub(crate) fn check(&self, definition: &str, message: &Value) {
         check(self.revision, definition, message);
     }
 
     /// As a message, and as what the server may say by itself.
-    pub(super) fn check_message(&self, message: &Value) {
+    pub(crate) fn check_message(&self, message: &Value) {
         self.check("JSONRPCMessage", message);
         match (message.get("method"), message.get("id")) {
             (Some(_), Some(_)) => self.check("ServerRequest", message),
@@ -252,7 +252,7 @@ impl McpClient {
 }
 
 impl News {
-    pub(super) async fn next_of(&mut self, method: &str) -> Value {
+    pub(crate) async fn next_of(&mut self, method: &str) -> Value {
         loop {
             let message = self.next().await.unwrap_or_else(|| panic!("the stream ended before {method}"));
             if message["method"] == method {
@@ -292,7 +292,7 @@ fn data(event: &str) -> Option<Value> {
 }
 
 /// Holds a message against the protocol's own schema.
-pub(super) fn check(revision: &str, definition: &str, message: &Value) {
+pub(crate) fn check(revision: &str, definition: &str, message: &Value) {
     static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
     let key = format!("{revision}/{definition}");
     let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
