@@ -9,6 +9,7 @@ mod explain;
 mod import;
 mod lock;
 mod mcp;
+mod mcp_login;
 mod mcp_servers;
 mod present;
 mod sandbox;

@@ -14,6 +14,7 @@ mod register_mcp;
 mod reply;
 mod request;
 mod select;
+mod sign_in;
 mod tools;
 mod v1;
 
@@ -42,6 +43,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .routes(routes!(tools::batch_execute))
         .routes(routes!(select::select))
         .routes(routes!(register_mcp::register))
+        .routes(routes!(sign_in::start))
+        .routes(routes!(sign_in::finish))
+        .routes(routes!(sign_in::client_metadata))
         .routes(routes!(openapi::validate))
         .routes(routes!(openapi::register))
         .routes(routes!(openapi::unregister))

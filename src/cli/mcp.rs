@@ -5,6 +5,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 
 use super::call::Identity;
+use super::mcp_login;
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::told_to_go;
 use super::{Common, Exit, with_config};
@@ -19,6 +20,8 @@ pub(super) enum McpCommand {
         #[command(flatten)]
         identity: Identity,
     },
+    /// Begin a user's sign-in to an MCP server of the gateway at `--server`, and print the address to open.
+    Login { name: String },
     #[command(flatten)]
     Servers(ServersCommand),
 }
@@ -28,6 +31,7 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
         McpCommand::Serve { identity } => with_config(common, |config| {
             super::serve::with_gateway(config, async |gateway| Box::pin(serve(gateway, identity.caller())).await)
         }),
+        McpCommand::Login { name } => mcp_login::run(common, &name),
         McpCommand::Servers(command) => mcp_servers::run(common, command),
     }
 }

@@ -104,6 +104,8 @@ pub struct McpServerSettings {
     pub oauth: Option<McpOAuth>,
     /// The server asks for a token (A49).
     pub requires_auth: bool,
+    /// How a user's sign-in is done where the server asks for one and has no other credentials here.
+    pub sign_in: McpSignIn,
     /// Stands before the names of the tools in place of the server's name.
     pub alias: Option<String>,
     pub prefix: Option<McpPrefix>,
@@ -148,6 +150,7 @@ impl Default for McpServerSettings {
             token: None,
             oauth: None,
             requires_auth: false,
+            sign_in: McpSignIn::default(),
             alias: None,
             prefix: None,
             include: Vec::new(),
@@ -189,6 +192,36 @@ pub struct McpOAuth {
     pub client_secret: Secret,
     #[serde(default)]
     pub scopes: Vec<String>,
+}
+
+/// A user's sign-in (OAuth 2.1, authorization code): `POST /tools/mcp/{name}/sign_in`. Nothing has to be said where
+/// the authorization server registers clients by itself.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpSignIn {
+    /// Of a client that was registered beforehand.
+    pub client_id: Option<String>,
+    /// Sent to the token endpoint of `issuer` only.
+    pub client_secret: Option<Secret>,
+    /// The authorization server that is expected; any that the server names when left out.
+    pub issuer: Option<String>,
+    /// Where a document stands that describes the client; the gateway's own where `server.mcp.public_url` is https.
+    pub client_metadata_url: Option<Url>,
+    /// What is asked for; without it what the server asks for.
+    pub scopes: Vec<String>,
+}
+
+impl McpSignIn {
+    fn check(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
+        if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
+            let advice = "add `client_id` and `issuer`: the secret is sent to no other";
+            findings.add(at("client_secret"), "belongs to one client of one issuer", advice);
+        }
+        if self.client_metadata_url.as_ref().is_some_and(|url| url.scheme() != "https") {
+            findings.add(at("client_metadata_url"), "is not an https address", "authorization servers read no other");
+        }
+        findings.names(&at("scopes"), &self.scopes);
+    }
 }
 
 impl McpConfig {
@@ -258,6 +291,7 @@ impl McpServerSettings {
         if let Some(oauth) = &self.oauth {
             check_http(&oauth.token_url, &at("oauth.token_url"), findings);
         }
+        self.sign_in.check(|key| at(&format!("sign_in.{key}")), findings);
         if self.alias.as_ref().is_some_and(|alias| !is_tool_name(alias)) {
             findings.add(at("alias"), "is not a name for a server", TOOL_NAME_RULE);
         }

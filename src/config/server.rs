@@ -77,7 +77,8 @@ pub struct McpFaceConfig {
     pub allowed_origins: Vec<String>,
     /// Names the server is reached by; any when empty, except on loopback.
     pub allowed_hosts: Vec<String>,
-    /// Where clients reach the server, for the metadata that tells them how to sign in; as they did when left out.
+    /// Where clients reach the server, for the metadata that tells them how to sign in, and where browsers come back to
+    /// from a sign-in to an MCP server; as they did when left out.
     pub public_url: Option<Url>,
     /// Sessions at once, of clients whose revision of the protocol has sessions.
     pub max_sessions: usize,

@@ -34,6 +34,7 @@ use self::waiting::WaitingCalls;
 use crate::gateway::Gateway;
 
 pub(super) use self::http::routes;
+pub(super) use self::protected_resource::base;
 
 pub use self::stdio::serve_stdio;
 

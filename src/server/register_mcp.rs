@@ -41,7 +41,12 @@ pub(super) async fn register(
         1 => "1 tool is on offer".to_owned(),
         count => format!("{count} tools are on offer"),
     };
-    message.push_str(&waiting(&gateway, &format!("mcp:{name}")));
+    let source = format!("mcp:{name}");
+    message.push_str(&waiting(&gateway, &source));
+    if let Some(trouble) = gateway.mcp_servers().degraded(&source) {
+        message.push_str("; ");
+        message.push_str(&trouble);
+    }
     let tool_name = match tools.as_slice() {
         [only] => only.clone(),
         _ => name,

@@ -2,8 +2,9 @@
 //!
 //! [`McpServers`] is all of them, the only thing the rest of the service sees. One is a `server`: kept
 //! connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
-//! (`executor`, `session`, `output`). The protocol's library, rmcp, does the framing, the handshakes and the
-//! correlation; transports, bounds and whatever must not go wrong are ours.
+//! (`executor`, `session`, `output`). Where a server wants a user's sign-in, `sign_in` has its tokens. The protocol's
+//! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
+//! wrong are ours.
 
 mod catalogue;
 mod child;
@@ -21,6 +22,7 @@ mod registration;
 mod server;
 mod servers;
 mod session;
+mod sign_in;
 mod sse;
 mod subscriptions;
 
@@ -30,6 +32,7 @@ use crate::call::Upstream;
 
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};
 pub use self::servers::{McpServers, Retired, ServerFault};
+pub use self::sign_in::{Callback, OwnAddresses, SignInFault, Started};
 
 /// How long a token server may take.
 const TOKEN_WITHIN: Duration = Duration::from_secs(10);

@@ -3,7 +3,7 @@
 conformance_client.py SEKISHO URL: connects sekisho to the server, and uses through it whatever the server offers.
 The suite names the scenario in MCP_CONFORMANCE_SCENARIO, and what is to be done in MCP_CONFORMANCE_CONTEXT.
 """
-import contextlib, json, os, pathlib, re, sys, tempfile, urllib.request
+import contextlib, json, os, pathlib, re, sys, tempfile, urllib.error, urllib.request
 
 from gateway import Gateway
 
@@ -32,13 +32,43 @@ def fetched(url):
         return json.load(response)
 
 
-def credentials(url):
-    """How the server is configured where the scenario gives a client's credentials."""
-    origin, path = re.match(r"(https?://[^/]+)(.*)", url).groups()
-    issuer = fetched(f"{origin}/.well-known/oauth-protected-resource{path}")["authorization_servers"][0]
-    token_url = fetched(f"{issuer.rstrip('/')}/.well-known/oauth-authorization-server")["token_endpoint"]
-    client = {"client_id": CONTEXT["client_id"], "client_secret": CONTEXT["client_secret"]}
-    return json.dumps({"mcp": {"servers": {"far": {"url": url, "oauth": {"token_url": token_url, **client}}}}})[1:-1]
+def configured(url):
+    """How the server is configured, where the scenario gives credentials or names a document about the client."""
+    settings = {"url": url}
+    client = {key: CONTEXT[key] for key in ("client_id", "client_secret") if key in CONTEXT}
+    if SCENARIO == "auth/client-credentials-basic":
+        origin, path = re.match(r"(https?://[^/]+)(.*)", url).groups()
+        issuer = fetched(f"{origin}/.well-known/oauth-protected-resource{path}")["authorization_servers"][0]
+        token_url = fetched(f"{issuer.rstrip('/')}/.well-known/oauth-authorization-server")["token_endpoint"]
+        settings["oauth"] = {"token_url": token_url, **client}
+    elif SCENARIO == "auth/pre-registration":
+        settings["sign_in"] = {"issuer": CONTEXT["issuer"], **client}
+    elif SCENARIO == "auth/basic-cimd":
+        settings["sign_in"] = {"client_metadata_url": "https://conformance-test.local/client-metadata.json"}
+    return json.dumps({"mcp": {"servers": {"far": settings}}})[1:-1]
+
+
+def asked_to_sign_in(gateway):
+    return re.search("sign-in: start it|sign in again", gateway.ready().get("mcp:far", ""))
+
+
+def sign_in(gateway):
+    """As an administrator and a user's browser do it, as often as the server asks."""
+    times = 0
+    while asked_to_sign_in(gateway) and times < 6:
+        times += 1
+        started = gateway.json("POST", "/tools/mcp/far/sign_in", {})
+        if "authorization_url" not in started:
+            print("the sign-in was not begun:", started["error"])
+            return
+        try:
+            with urllib.request.urlopen(started["authorization_url"]) as response:
+                print(response.read().decode().strip())
+        except urllib.error.HTTPError as refusal:
+            print("the sign-in came to nothing:", json.load(refusal)["error"])
+            return
+        with contextlib.suppress(AssertionError):
+            gateway.until(lambda: theirs(gateway) and not asked_to_sign_in(gateway), 2, "its tools are listed")
 
 
 def theirs(gateway):
@@ -51,7 +81,11 @@ def call(gateway, name, given):
     # Left out or null is the same to the protocol, and not to a schema that knows no null.
     given = {name: value for name, value in given.items() if value is not None}
     if not SCENARIO.startswith(("sep-2322", "elicitation")):
-        print(name, json.dumps(gateway.call(name, given))[:200])
+        reply = gateway.call(name, given)
+        if asked_to_sign_in(gateway):
+            sign_in(gateway)
+            reply = gateway.call(name, given)
+        print(name, json.dumps(reply)[:200])
         return
     params = {"name": name, "arguments": given}
     result = gateway.mcp("tools/call", params, capabilities=ASKABLE)[-1]["result"]
@@ -64,14 +98,13 @@ def call(gateway, name, given):
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        servers, yaml = {"far": {"url": sys.argv[2]}}, ""
-        if "client_secret" in CONTEXT:
-            servers, yaml = {}, credentials(sys.argv[2])
         options = ["--mcp-prefix", "never"]
-        gateway = Gateway(sys.argv[1], pathlib.Path(folder), servers, options=options, yaml=yaml)
+        yaml = configured(sys.argv[2])
+        gateway = Gateway(sys.argv[1], pathlib.Path(folder), {}, options=options, yaml=yaml)
         try:
             log = pathlib.Path(gateway.log.name)
             gateway.until(lambda: "connected" in log.read_text() or "mcp:far" in gateway.ready(), 20, "it was tried")
+            sign_in(gateway)
             with contextlib.suppress(AssertionError):
                 # Some of the servers have none.
                 gateway.until(lambda: theirs(gateway), 3, "its tools are listed")

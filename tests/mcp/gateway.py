@@ -14,7 +14,7 @@ class Gateway:
         config = folder / "sekisho.yaml"
         config.write_text(
             'server: {listen: "127.0.0.1:0"}\n'
-            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator]}}]}}\n"
+            f"auth: {{api_keys: [{{id: tester, key: {KEY}, roles: [operator, admin]}}]}}\n"
             'outbound: {allow_networks: ["127.0.0.0/8", "::1/128"], mcp_allowed_domains: ["127.0.0.1", localhost]}\n'
             f"{yaml}\n"
         )

@@ -112,6 +112,14 @@ fn every_rule_of_the_check_bites() {
         ("tools: {web_search: {base_url: 'file:///etc/passwd'}}", "tools.web_search.base_url"),
         ("tools: {workspace: {quota_bytes: 0}}", "tools.workspace.quota_bytes"),
         ("limits: {mcp_tool_rate_limit: 0}", "limits.mcp_tool_rate_limit"),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', sign_in: {client_secret: s}}}}",
+            "mcp.servers.a.sign_in.client_secret",
+        ),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', sign_in: {client_metadata_url: 'http://a.example/c'}}}}",
+            "mcp.servers.a.sign_in.client_metadata_url",
+        ),
         ("limits: {caller_rate_limit: 0}", "limits.caller_rate_limit"),
         ("limits: {tenant_rate_limit: 0}", "limits.tenant_rate_limit"),
         ("limits: {max_concurrent: 0}", "limits.max_concurrent"),

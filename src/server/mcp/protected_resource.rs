@@ -50,8 +50,8 @@ pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     HeaderValue::try_from(format!("Bearer resource_metadata=\"{}{PATH}/mcp\"", base(parts, gateway))).unwrap_or(plain)
 }
 
-/// Where clients reach this server: as configured, or as this one did.
-fn base(parts: &Parts, gateway: &Gateway) -> String {
+/// Where clients and browsers reach this server: as configured, or as this one did.
+pub(in crate::server) fn base(parts: &Parts, gateway: &Gateway) -> String {
     let server = &gateway.config().server;
     if let Some(url) = &server.mcp.public_url {
         return url.as_str().trim_end_matches('/').to_owned();

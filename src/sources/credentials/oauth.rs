@@ -75,7 +75,7 @@ impl TokenSource {
         deadline: Deadline,
     ) -> Result<Token, CallError> {
         let mut current = self.current.lock().await;
-        if let Some(token) = current.as_ref().filter(|token| Instant::now() < token.refresh_at) {
+        if let Some(token) = current.as_ref().filter(|token| token.is_fresh()) {
             return Ok(token.clone());
         }
         let token = self.fetch(outbound, allowed, deadline).await.map_err(|error| {
@@ -111,15 +111,23 @@ impl TokenSource {
         check_status(&response)?;
         let unusable = || CallError::tool("its answer holds no bearer token");
         let answer: Answer = json::parse_as(&response.body).map_err(|_| unusable())?;
-        let header = super::bearer(&answer.access_token).ok_or_else(unusable)?;
-        let lifetime = answer
-            .expires_in
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-            .unwrap_or(UNKNOWN_LIFETIME)
-            .min(UNKNOWN_LIFETIME * 24);
+        let lifetime = answer.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        Token::new(&answer.access_token, lifetime).ok_or_else(unusable)
+    }
+}
+
+impl Token {
+    /// `None` where the token cannot stand in a header.
+    pub(in crate::sources) fn new(token: &str, lifetime: Option<Duration>) -> Option<Self> {
+        let lifetime = lifetime.unwrap_or(UNKNOWN_LIFETIME).min(UNKNOWN_LIFETIME * 24);
         // A token that lives shorter than twice the margin is used for half its life.
         let used = lifetime.checked_sub(REFRESH_BEFORE).unwrap_or_default().max(lifetime / 2);
-        Ok(Token { header, refresh_at: Instant::now() + used })
+        Some(Self { header: super::bearer(token)?, refresh_at: Instant::now() + used })
+    }
+
+    /// It need not be replaced yet.
+    pub(in crate::sources) fn is_fresh(&self) -> bool {
+        Instant::now() < self.refresh_at
     }
 }
 

@@ -22,11 +22,12 @@ use tokio_util::sync::CancellationToken;
 use super::catalogue::wants;
 use super::child;
 use super::handler::{Handler, News};
-use super::http::{HttpAccess, HttpClient};
+use super::http::{HttpAccess, HttpClient, Tokens};
 use super::listing::Listing;
 use super::pipes::{Ending, Pipes};
 use super::probe::Probe;
 use super::session::{InFlight, Session};
+use super::sign_in::SignIn;
 use super::sse::EventStream;
 use crate::config::{McpServerSettings, McpTransport};
 use crate::error::CallError;
@@ -128,6 +129,9 @@ impl Connector {
     /// Why not, in words for an operator.
     pub(super) async fn connect(&self, more: &HeaderMap) -> Result<Session, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
+        if let Some(sign_in) = self.sign_in() {
+            sign_in.connects();
+        }
         match tokio::time::timeout(within, self.try_each(more)).await {
             Ok(Ok(session)) => Ok(session),
             Ok(Err(reason)) => {
@@ -138,6 +142,17 @@ impl Connector {
                 self.era.forget();
                 Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
             }
+        }
+    }
+
+    /// Where a user may sign in to it.
+    pub(super) fn sign_in(&self) -> Option<&Arc<SignIn>> {
+        match &self.reach {
+            Reach::Http(access) => match &access.tokens {
+                Tokens::User(sign_in) => Some(sign_in),
+                Tokens::None | Tokens::Client(_) => None,
+            },
+            Reach::Program(_) => None,
         }
     }
 
@@ -164,6 +179,10 @@ impl Connector {
                 }
                 Err(Attempt::Final(why)) => return Err(why),
                 Err(Attempt::Failed(why)) => reason = why,
+            }
+            if let Some(asked) = self.sign_in().and_then(|sign_in| sign_in.asked_meanwhile()) {
+                // In another way it would ask the same.
+                return Err(asked);
             }
         }
         Err(reason)

@@ -17,6 +17,7 @@ use sse_stream::{Sse, SseStream};
 use url::Url;
 
 use super::event_bound::bounded;
+use super::sign_in::SignIn;
 use crate::call::Deadline;
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, check_status};
@@ -40,13 +41,26 @@ pub(super) struct HttpAccess {
     pub(super) url: Url,
     /// Credentials among them.
     pub(super) headers: HeaderMap,
-    pub(super) tokens: Option<Arc<TokenSource>>,
+    pub(super) tokens: Tokens,
     pub(super) max_message_bytes: usize,
+}
+
+/// Where the tokens for one server come from.
+#[derive(Debug, Clone)]
+pub(super) enum Tokens {
+    /// From nowhere: its headers say all.
+    None,
+    /// Ours, by client credentials.
+    Client(Arc<TokenSource>),
+    /// A user's, once the server asks and somebody signs in.
+    User(Arc<SignIn>),
 }
 
 impl HttpAccess {
     /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
-    /// Without a token to be had the request goes without one (A69).
+    ///
+    /// # Errors
+    /// As [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
     pub(super) async fn open(
         &self,
         method: Method,
@@ -54,20 +68,42 @@ impl HttpAccess {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<OutboundStream, CallError> {
-        let token = self.token().await;
-        let answer = self.send(method.clone(), url, headers.clone(), body.clone(), token.as_ref()).await?;
-        match (&self.tokens, token) {
-            (Some(tokens), Some(refused)) if answer.status == StatusCode::UNAUTHORIZED => {
-                tokens.drop_token(&refused).await;
-                let token = self.token().await;
-                self.send(method, url, headers, body, token.as_ref()).await
-            }
-            _ => Ok(answer),
+        let mut token = self.token().await?;
+        let mut answer = self.send(method.clone(), url, headers.clone(), body.clone(), token.as_ref()).await?;
+        if answer.status == StatusCode::UNAUTHORIZED
+            && let Some(refused) = &token
+            && let Some(other) = self.another(refused).await?
+        {
+            answer = self.send(method.clone(), url, headers, body, Some(&other)).await?;
+            token = Some(other);
+        }
+        if let Tokens::User(sign_in) = &self.tokens {
+            sign_in.hear(&method, answer.status, &answer.headers, token.as_ref())?;
+        }
+        Ok(answer)
+    }
+
+    async fn token(&self) -> Result<Option<Token>, CallError> {
+        match &self.tokens {
+            Tokens::None => Ok(None),
+            Tokens::Client(tokens) => Ok(self.fetch(tokens).await),
+            Tokens::User(sign_in) => sign_in.token().await,
         }
     }
 
-    async fn token(&self) -> Option<Token> {
-        let tokens = self.tokens.as_ref()?;
+    async fn another(&self, refused: &Token) -> Result<Option<Token>, CallError> {
+        match &self.tokens {
+            Tokens::None => Ok(None),
+            Tokens::Client(tokens) => {
+                tokens.drop_token(refused).await;
+                Ok(self.fetch(tokens).await)
+            }
+            Tokens::User(sign_in) => sign_in.another(refused.clone()).await,
+        }
+    }
+
+    /// Without a token to be had the request goes without one (A69).
+    async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
         let fetched = tokens.token(&self.outbound, &self.allowed, Deadline::after(super::TOKEN_WITHIN)).await;
         fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
     }

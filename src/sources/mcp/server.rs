@@ -156,7 +156,8 @@ impl Server {
 
     /// What is wrong with it, also where it can be used.
     pub(super) fn trouble(&self) -> Option<Arc<str>> {
-        self.down().or_else(|| self.listing.load().tools_cut.then(|| TOO_MANY.into()))
+        let cut = || self.listing.load().tools_cut.then(|| TOO_MANY.into());
+        self.down().or_else(|| self.connector.sign_in()?.trouble().map(Into::into)).or_else(cut)
     }
 
     /// Waits until it was connected or has failed once.

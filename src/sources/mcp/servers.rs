@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod setup;
+mod signing_in;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,6 +158,8 @@ impl McpServers {
 
     /// Uses a server once, before it is added: connects, reads its lists, and lets it go.
     ///
+    /// A server that first wants a user's sign-in can be used, later.
+    ///
     /// # Errors
     /// Why it cannot be used.
     pub async fn try_out(&self, name: &str, registered: &Registered, config: &Config) -> Result<(), String> {
@@ -167,8 +170,12 @@ impl McpServers {
         };
         let alone = Arc::new(Semaphore::new(1));
         let (connector, _) = self.connector(name, settings, config, &alone).map_err(problem)?;
-        let session = connector.connect(&HeaderMap::new()).await?;
-        connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
+        let used = async {
+            let session = connector.connect(&HeaderMap::new()).await?;
+            connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
+        };
+        let wants_sign_in = || connector.sign_in().is_some_and(|sign_in| sign_in.asked_meanwhile().is_some());
+        used.await.or_else(|reason| if wants_sign_in() { Ok(()) } else { Err(reason) })
     }
 
     /// Waits until the server was connected or has failed once.

@@ -52,7 +52,13 @@ impl Server {
             }
             let wait = wait_after(failures);
             self.went_down(&reason, wait);
-            if self.stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            let waited = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.is_signed_in() => failures = 0,
+                }
+            };
+            if self.stop.run_until_cancelled(waited).await.is_none() {
                 break;
             }
         }
@@ -90,6 +96,8 @@ impl Server {
                     }
                 }
                 () = &mut listening, if listens => listens = false,
+                // Calls fail for want of it; others may not.
+                () = self.sign_in_changes() => self.tell_trouble(),
             }
         }
     }
@@ -149,14 +157,33 @@ impl Server {
     fn came_up(&self, session: &Session) {
         let version = session.info.protocol_version.as_str();
         tracing::info!(server = self.name(), version, "an MCP server is connected");
-        self.tell(|told, source| {
-            match self.trouble() {
-                Some(trouble) => told.readiness.degrade(source, &*trouble),
-                None => told.readiness.restore(source),
-            }
-            told.metrics.mcp_server(self.name(), true);
-        });
+        if let Some(sign_in) = self.connector.sign_in() {
+            sign_in.is_let_in();
+        }
+        self.tell_trouble();
+        self.tell(|told, _| told.metrics.mcp_server(self.name(), true));
         self.settled.send_replace(true);
+    }
+
+    fn tell_trouble(&self) {
+        self.tell(|told, source| match self.trouble() {
+            Some(trouble) => told.readiness.degrade(source, &*trouble),
+            None => told.readiness.restore(source),
+        });
+    }
+
+    async fn sign_in_changes(&self) {
+        match self.connector.sign_in() {
+            Some(sign_in) => sign_in.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn is_signed_in(&self) {
+        match self.connector.sign_in() {
+            Some(sign_in) => sign_in.done().await,
+            None => std::future::pending().await,
+        }
     }
 
     fn went_down(&self, reason: &str, wait: Duration) {

@@ -9,15 +9,16 @@ use tokio::sync::{Notify, Semaphore};
 use url::Url;
 
 use super::McpServers;
-use crate::config::{Config, McpConfig, McpPrefix, McpServerSettings};
+use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use crate::outbound::{DomainList, InvalidDomain};
 use crate::sources::ToolDefinition;
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
 use crate::sources::mcp::connect::{Connector, Reach};
 use crate::sources::mcp::handler::News;
-use crate::sources::mcp::http::HttpAccess;
+use crate::sources::mcp::http::{HttpAccess, Tokens};
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
+use crate::sources::mcp::sign_in::SignIn;
 
 /// Why a server cannot even be tried.
 #[derive(Debug, Error)]
@@ -65,10 +66,26 @@ impl McpServers {
             url: listed(&function.registration.url, &allowed)?,
             allowed,
             headers: headers(&settings)?,
-            tokens: None,
+            tokens: Tokens::None,
             max_message_bytes: settings.max_message_bytes,
         };
         Ok(function.definition(access, config.limits.mcp_tool_rate_limit))
+    }
+
+    fn tokens(&self, name: &str, url: &Url, settings: &McpServerSettings, allowed: &Arc<DomainList>) -> Tokens {
+        if let Some(McpOAuth { token_url, client_id, client_secret, scopes }) = &settings.oauth {
+            return Tokens::Client(Arc::new(TokenSource::new(token_url.clone(), client_id, client_secret, scopes)));
+        }
+        if says_who_we_are(settings) {
+            return Tokens::None;
+        }
+        let running = self.running.load();
+        let before = running.get(name).and_then(|server| server.connector.sign_in());
+        if let Some(known) = before.filter(|known| known.serves(url, &settings.sign_in, allowed)) {
+            return Tokens::User(Arc::clone(known));
+        }
+        let (outbound, allowed) = (self.outbound.clone(), Arc::clone(allowed));
+        Tokens::User(SignIn::new(name.into(), url.clone(), settings.sign_in.clone(), outbound, allowed))
     }
 
     pub(super) fn connector(
@@ -84,12 +101,9 @@ impl McpServers {
             (None, Some(url)) => Reach::Http(Arc::new(HttpAccess {
                 outbound: self.outbound.clone(),
                 url: listed(url, &allowed)?,
-                allowed,
                 headers: headers(&settings)?,
-                tokens: settings.oauth.as_ref().map(|oauth| {
-                    let url = oauth.token_url.clone();
-                    Arc::new(TokenSource::new(url, &oauth.client_id, &oauth.client_secret, &oauth.scopes))
-                }),
+                tokens: self.tokens(name, url, &settings, &allowed),
+                allowed,
                 max_message_bytes: settings.max_message_bytes,
             })),
             (None, None) => return Err(Unusable::Nowhere),
@@ -112,6 +126,12 @@ impl McpServers {
         };
         Ok((connector, templates))
     }
+}
+
+/// A user is asked only where the configuration has no credentials.
+fn says_who_we_are(settings: &McpServerSettings) -> bool {
+    let mut headers = settings.headers.keys().chain(settings.headers_template.keys());
+    settings.token.is_some() || headers.any(|name| name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()))
 }
 
 /// The URL, if its host is on the list.

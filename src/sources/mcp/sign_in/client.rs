@@ -1,0 +1,98 @@
+//! What the library's sign-in sends goes over our own outbound client: every address it is told of is somebody else's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
+use thiserror::Error;
+use url::Url;
+
+use crate::call::Deadline;
+use crate::error::CallError;
+use crate::outbound::{DomainList, Outbound, OutboundRequest};
+
+/// Metadata, registrations and tokens are a few kilobytes.
+const MOST_BYTES: usize = 64 << 10;
+
+/// One request of a sign-in.
+const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+
+/// Requests of one step of a sign-in. Discovery asks at some ten addresses; a document that names a thousand
+/// authorization servers would have us ask thousands.
+const MOST_REQUESTS: u32 = 32;
+
+/// Why a request of a sign-in is not made.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error("{0} is not https, which the server itself is")]
+    Downgrade(Url),
+    #[error("it leads to more than {MOST_REQUESTS} requests")]
+    TooMany,
+    #[error("{0:?} is not an address")]
+    NoAddress(String),
+    #[error("{}", .0.message())]
+    Failed(CallError),
+}
+
+#[derive(Debug)]
+pub(super) struct Guarded {
+    outbound: Outbound,
+    /// `outbound.mcp_allowed_domains`.
+    allowed: Arc<DomainList>,
+    /// The server is spoken to over TLS, so that everything of its sign-in must be too.
+    secure: bool,
+    left: AtomicU32,
+}
+
+impl Guarded {
+    pub(super) fn new(outbound: Outbound, allowed: Arc<DomainList>, server: &Url) -> Self {
+        Self { outbound, allowed, secure: server.scheme() == "https", left: AtomicU32::new(0) }
+    }
+
+    pub(super) fn has_list(&self, allowed: &DomainList) -> bool {
+        *self.allowed == *allowed
+    }
+
+    /// Another step of a sign-in begins.
+    pub(super) fn begin(&self) {
+        self.left.store(MOST_REQUESTS, Ordering::Relaxed);
+    }
+
+    /// Whether a browser, or we, may be sent there.
+    pub(super) fn permits(&self, url: &Url) -> bool {
+        url.scheme() == "https" || (url.scheme() == "http" && !self.secure)
+    }
+
+    async fn send(&self, request: OAuthHttpRequest) -> Result<oauth2::HttpResponse, Refused> {
+        let (head, body) = request.request.into_parts();
+        let written = head.uri.to_string();
+        let url = Url::parse(&written).map_err(|_| Refused::NoAddress(written))?;
+        if !self.permits(&url) {
+            return Err(Refused::Downgrade(url));
+        }
+        let spend = |left: u32| left.checked_sub(1);
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).map_err(|_| Refused::TooMany)?;
+        let request = OutboundRequest {
+            method: head.method,
+            headers: head.headers,
+            body: (!body.is_empty()).then(|| body.into()),
+            max_response_bytes: MOST_BYTES,
+            // A redirect is an answer: the library follows those of metadata on one origin, and no others.
+            max_redirects: 0,
+            allowed: &self.allowed,
+            ..OutboundRequest::get(url, Deadline::after(REQUEST_WITHIN))
+        };
+        let answer = self.outbound.send(request).await.map_err(Refused::Failed)?;
+        let mut response = oauth2::HttpResponse::new(answer.body.into());
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
+    }
+}
+
+impl OAuthHttpClient for Guarded {
+    fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
+        Box::pin(async move { self.send(request).await.map_err(Into::into) })
+    }
+}

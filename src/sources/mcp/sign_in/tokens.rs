@@ -1,0 +1,124 @@
+//! The token of a sign-in: sent, renewed, forgotten.
+
+use std::sync::Arc;
+
+use oauth2::TokenResponse;
+use oauth2::basic::BasicTokenType;
+use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
+
+use super::{SignIn, TOKEN_WITHIN, described};
+use crate::error::{Blame, CallError, ErrorCode};
+use crate::sources::credentials::Token;
+
+/// Somebody has signed in.
+pub(super) struct SignedIn {
+    /// Knows the refresh token, and where it is used.
+    pub(super) manager: Arc<AuthorizationManager>,
+    pub(super) token: Token,
+    /// There is a refresh token.
+    renewable: bool,
+    /// Times that further scopes were granted.
+    pub(super) steps: u32,
+}
+
+impl SignIn {
+    /// The token to send; `None` where nobody has signed in.
+    ///
+    /// # Errors
+    /// `upstream_error` when it is over, and the token server gives no other just now.
+    pub(in crate::sources::mcp) async fn token(self: &Arc<Self>) -> Result<Option<Token>, CallError> {
+        let (token, renewable) = match &self.state().signed_in {
+            None => return Ok(None),
+            Some(signed_in) => (signed_in.token.clone(), signed_in.renewable),
+        };
+        // One that cannot be renewed is sent until the server refuses it.
+        if token.is_fresh() || !renewable {
+            return Ok(Some(token));
+        }
+        self.another(token).await
+    }
+
+    /// Another token in the place of one that is old or was refused; `None` where there is none without a user.
+    ///
+    /// # Errors
+    /// As [`token`](Self::token).
+    pub(in crate::sources::mcp) async fn another(self: &Arc<Self>, than: Token) -> Result<Option<Token>, CallError> {
+        let this = Arc::clone(self);
+        // In a task of its own: whoever hangs up must not lose a refresh token that was just given for another.
+        let renewing = tokio::spawn(async move { this.renew(&than).await });
+        renewing.await.unwrap_or_else(|error| Err(CallError::internal(error)))
+    }
+
+    async fn renew(&self, old: &Token) -> Result<Option<Token>, CallError> {
+        let _alone = self.renewing.lock().await;
+        let manager = match &self.state().signed_in {
+            None => return Ok(None),
+            // Somebody else has renewed it meanwhile.
+            Some(signed_in) if signed_in.token != *old => return Ok(Some(signed_in.token.clone())),
+            Some(signed_in) if !signed_in.renewable => return Ok(None),
+            Some(signed_in) => Arc::clone(&signed_in.manager),
+        };
+        self.client.begin();
+        match tokio::time::timeout(TOKEN_WITHIN, manager.refresh_token()).await {
+            Ok(Ok(answer)) => {
+                let token = token_of(&answer).ok_or_else(|| self.not_renewed("it is not a bearer token"))?;
+                let granted = manager.get_current_scopes().await;
+                let mut state = self.state();
+                if let Some(signed_in) = &mut state.signed_in {
+                    signed_in.token = token.clone();
+                }
+                state.granted = granted;
+                Ok(Some(token))
+            }
+            Ok(Err(AuthError::AuthorizationRequired | AuthError::TokenRefreshRejected(_))) => {
+                self.forget(old);
+                Ok(None)
+            }
+            Ok(Err(error)) => Err(self.not_renewed(&described(&error))),
+            Err(_) => Err(self.not_renewed("the token server does not answer")),
+        }
+    }
+
+    /// Keeps the tokens of a user who has signed in, in the place of earlier ones.
+    ///
+    /// # Errors
+    /// It is no bearer token.
+    pub(super) fn keep(
+        &self,
+        manager: Arc<AuthorizationManager>,
+        answer: &OAuthTokenResponse,
+        granted: Vec<String>,
+    ) -> Result<(), String> {
+        let token = token_of(answer).ok_or("the token server gave something that is not a bearer token")?;
+        let mut state = self.state();
+        let steps = match &state.signed_in {
+            Some(before) if Arc::ptr_eq(&before.manager, &manager) => before.steps + 1,
+            _ => 0,
+        };
+        let renewable = answer.refresh_token().is_some();
+        state.signed_in = Some(SignedIn { manager, token, renewable, steps });
+        state.granted = granted;
+        state.wanted = None;
+        self.done.notify_one();
+        Ok(())
+    }
+
+    /// The server refuses the token for good, unless another has taken its place.
+    pub(super) fn forget(&self, refused: &Token) {
+        let mut state = self.state();
+        if state.signed_in.as_ref().is_some_and(|signed_in| signed_in.token == *refused) {
+            state.signed_in = None;
+        }
+    }
+
+    fn not_renewed(&self, why: &str) -> CallError {
+        let problem = format!("the sign-in to the MCP server {} cannot be renewed now: {why}", self.server);
+        CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
+    }
+}
+
+fn token_of(answer: &OAuthTokenResponse) -> Option<Token> {
+    // RFC 6749 §7.1: a token of a kind that is not understood must not be used.
+    let is_bearer = matches!(answer.token_type(), BasicTokenType::Bearer);
+    is_bearer.then(|| Token::new(answer.access_token().secret(), answer.expires_in())).flatten()
+}
