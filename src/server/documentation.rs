@@ -1,5 +1,7 @@
 //! `/openapi.json`: the service's own description, made from its routes.
 
+mod shared;
+
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -28,7 +30,9 @@ pub(super) fn document() -> OpenApi {
 
 /// Serves the finished document, written once.
 pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
-    let body = Bytes::from(serde_json::to_vec(document).unwrap_or_default());
+    let mut document = serde_json::to_value(document).unwrap_or_default();
+    shared::describe(&mut document);
+    let body = Bytes::from(document.to_string());
     get(async move || ([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 

@@ -337,7 +337,7 @@ pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Longest id that a header may carry.
-const MAX_ID_BYTES: usize = 256;
+pub(super) const MAX_ID_BYTES: usize = 256;
 
 fn text_header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, CallError> {
     let mut values = headers.get_all(name).iter();

@@ -1,7 +1,7 @@
 //! What the SRE sees: metrics, health, and the log's facts.
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code, degraded};
 
@@ -79,4 +79,31 @@ async fn the_service_describes_itself() {
     assert_eq!(status, StatusCode::OK);
     let routes: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
     insta::assert_debug_snapshot!(routes);
+}
+
+#[tokio::test]
+async fn the_description_tells_headers_and_how_to_say_who_one_is() {
+    let app = TestApp::start().await;
+    let (_, document) = answer(app.get("/openapi.json")).await;
+    assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
+    assert_eq!(document["components"]["securitySchemes"]["api_key"]["name"], "X-API-Key");
+    assert_eq!(document["paths"]["/healthz"]["get"]["security"], json!([]));
+    let at = |reference: &Value| document.pointer(&reference["$ref"].as_str().unwrap()[1..]).unwrap().clone();
+    // What is described is what is sent: the headers of a real reply, and those that a real request may have.
+    let execute = &document["paths"]["/tools/{name}/execute"]["post"];
+    let taken: Vec<_> =
+        execute["parameters"].as_array().unwrap().iter().filter(|taken| taken["$ref"].is_string()).map(at).collect();
+    let mut request = app.post("/tools/calculator/execute").json(&json!({"arguments": {"expression": "1"}}));
+    for parameter in &taken {
+        request = request.header(parameter["name"].as_str().unwrap(), "7");
+    }
+    assert!(taken.iter().any(|parameter| parameter["name"] == "Idempotency-Key"), "{taken:?}");
+    let again = request.try_clone().unwrap();
+    let mut sent = request.send().await.unwrap().headers().clone();
+    sent.extend(again.send().await.unwrap().headers().clone());
+    for (name, reference) in execute["responses"]["200"]["headers"].as_object().unwrap() {
+        let value = sent.get(name).unwrap_or_else(|| panic!("{name} is not sent: {sent:?}")).to_str().unwrap();
+        let described = at(reference);
+        assert!(described["schema"]["type"] == "string" || value.parse::<u64>().is_ok(), "{name}: {value}");
+    }
 }

@@ -1,0 +1,106 @@
+//! What many operations have in common: headers in and out, and how callers say who they are.
+
+use serde_json::{Map, Value, json};
+
+use super::super::request::MAX_ID_BYTES;
+
+/// Routes that run one call, and so take an `Idempotency-Key`.
+const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];
+
+/// Routes that run calls on behalf of somebody, whose budgets the headers name.
+const RUNS: [&str; 4] = ["/tools/batch-execute", "/v1/chat/completions", "/api/chat", "/api/chat/stream"];
+
+/// Of these, agents'.
+const AGENTS: [&str; 3] = ["/v1/chat/completions", "/api/chat", "/api/chat/stream"];
+
+/// Routes that ask nobody who they are.
+const OPEN: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Header, the name of its description, and what it is for.
+const REQUEST: [(&str, &str, &str); 6] = [
+    ("X-Request-Id", "request_id", "The request that the calls belong to: one budget for all of them."),
+    ("X-Agent-Id", "agent_id", "The agent whose token budget the calls count against."),
+    ("X-Task-Id", "task_id", "The task whose token budget the calls count against."),
+    ("traceparent", "traceparent", "The caller's place in its trace (W3C Trace Context)."),
+    ("Idempotency-Key", "idempotency_key", "The same call sent twice under one key runs once."),
+    ("x-openwebui-chat-id", "chat_id", "The thread whose summary is remembered."),
+];
+
+const RATE: [(&str, &str, &str); 3] = [
+    ("X-RateLimit-Limit", "rate_limit", "Calls that the limit nearest to empty allows."),
+    ("X-RateLimit-Remaining", "rate_limit_remaining", "Calls left of them."),
+    ("X-RateLimit-Reset", "rate_limit_reset", "Seconds until all of them may be made again."),
+];
+
+/// Adds what the routes' own descriptions do not say.
+pub(super) fn describe(document: &mut Value) {
+    document["security"] = json!([{}, {"bearer": []}, {"api_key": []}]);
+    let components = &mut document["components"];
+    components["securitySchemes"] = json!({
+        "bearer": {"type": "http", "scheme": "bearer",
+            "description": "An API key, or a JSON Web Token of the configured issuer. Callers without credentials are let in where `auth.anonymous` says so."},
+        "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
+    });
+    components["parameters"] =
+        REQUEST.into_iter().map(|(header, name, says)| (name.to_owned(), parameter(header, says))).collect();
+    components["headers"] = headers();
+    let Some(paths) = document["paths"].as_object_mut() else { return };
+    for (path, operations) in paths.iter_mut() {
+        for operation in operations.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            describe_operation(path, operation);
+        }
+    }
+}
+
+fn describe_operation(path: &str, operation: &mut Value) {
+    if OPEN.contains(&path) {
+        operation["security"] = json!([]);
+        return;
+    }
+    let (is_call, is_run) = (CALLS.contains(&path), RUNS.contains(&path));
+    let takes = |name: &str| match name {
+        "idempotency_key" => is_call,
+        "chat_id" => AGENTS.contains(&path),
+        _ => is_call || is_run,
+    };
+    let taken = REQUEST.iter().filter(|(_, name, _)| takes(name));
+    let taken: Vec<_> = taken.map(|(_, name, _)| json!({"$ref": format!("#/components/parameters/{name}")})).collect();
+    if !taken.is_empty() {
+        match operation["parameters"].as_array_mut() {
+            Some(parameters) => parameters.extend(taken),
+            None => operation["parameters"] = taken.into(),
+        }
+    }
+    for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        let refused = matches!(status.as_str(), "4XX" | "5XX");
+        let headers =
+            [("retry_after", "Retry-After", refused), ("idempotency_replayed", "Idempotency-Replayed", is_call)]
+                .into_iter()
+                .chain(RATE.map(|(header, name, _)| (name, header, is_call)));
+        let headers: Map<_, _> = headers
+            .filter(|(_, _, is_sent)| *is_sent)
+            .map(|(name, header, _)| (header.to_owned(), json!({"$ref": format!("#/components/headers/{name}")})))
+            .collect();
+        if !headers.is_empty() {
+            response["headers"] = headers.into();
+        }
+    }
+}
+
+fn parameter(header: &str, says: &str) -> Value {
+    // `traceparent` that is none is left alone.
+    let schema = json!({"type": "string", "minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": "^[!-~]+$"});
+    json!({"name": header, "in": "header", "description": says, "schema": schema})
+}
+
+fn headers() -> Value {
+    let number = |says: &str| json!({"description": says, "schema": {"type": "integer", "minimum": 0}});
+    let mut headers: Map<_, _> = RATE.into_iter().map(|(_, name, says)| (name.to_owned(), number(says))).collect();
+    headers
+        .insert("retry_after".to_owned(), number("Seconds to wait before the call is made again; with 429 and 503."));
+    headers.insert(
+        "idempotency_replayed".to_owned(),
+        json!({"description": "`true`: the reply is that of an earlier call under the same key.", "schema": {"type": "string", "enum": ["true"]}}),
+    );
+    headers.into()
+}
