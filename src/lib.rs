@@ -39,3 +39,6 @@ pub mod call;
 pub mod error;
 pub mod peer;
 pub mod record;
+
+#[cfg(test)]
+mod fuzz;

@@ -240,6 +240,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn hostile_bytes_as_frames() {
+        use futures_util::FutureExt;
+
+        let ready = encode(&FromWorker::Ready { missing_walls: vec!["a wall".into()] }).unwrap();
+        let cancel = encode(&ToWorker::Cancel(300)).unwrap();
+        crate::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
+            let mut frames = Frames::new(bytes);
+            while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}
+            let mut frames = Frames::new(bytes);
+            while let Some(Ok(Some(_))) = frames.next::<ToWorker>().now_or_never() {}
+        });
+    }
+
     #[tokio::test]
     async fn what_is_no_frame_is_an_error() {
         let cases: [(&[u8], &str); 4] = [

@@ -354,3 +354,24 @@ fn text_header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>
 fn invalid(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidRequest, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_bytes_as_the_body_of_a_call() {
+        let seeds: [&[u8]; 3] = [
+            br#"{"arguments": {"expression": "1", "n": [1.5, null]}, "session_id": "s", "dry_run": true}"#,
+            br#"{"tool_name": "t", "parameters": {"a": {"b": "\u00e9"}}, "session_context": {"user_id": "u", "prompt_params": {"c": 1}}}"#,
+            br#"[{"tool_name": "t"}, {"tool_name": "u", "arguments": {}}]"#,
+        ];
+        crate::fuzz::feed(&seeds, |bytes| {
+            let Ok(body) = json::parse(bytes) else { return };
+            let _ = json::digest(&Map::from_iter([("body".to_owned(), body.clone())]));
+            let _ = serde_json::from_value::<ExecuteRequest>(body.clone());
+            let _ = serde_json::from_value::<ExecuteNamedRequest>(body.clone());
+            let _ = serde_json::from_value::<Vec<ExecuteNamedRequest>>(body);
+        });
+    }
+}

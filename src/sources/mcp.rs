@@ -12,6 +12,8 @@ mod connect;
 mod event_bound;
 mod executor;
 mod handler;
+#[cfg(test)]
+mod hostile;
 mod http;
 mod listing;
 mod names;

@@ -211,3 +211,14 @@ proptest! {
         prop_assert_eq!(lock.pins(), &after);
     }
 }
+
+#[test]
+fn hostile_bytes_as_a_lock() {
+    let whole = lock(&[("a", json!({"description": "Adds.\u{200b}"})), ("b", json!({"title": "t"}))]).to_text();
+    crate::fuzz::feed(&[whole.as_bytes(), br#"{"version": 1, "tools": {}}"#], |bytes| {
+        if let Ok(lock) = Lock::parse(bytes) {
+            // Whatever passes is intact, to the last hash.
+            assert_eq!(Lock::parse(lock.to_text().as_bytes()).unwrap(), lock);
+        }
+    });
+}

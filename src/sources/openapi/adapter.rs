@@ -144,6 +144,21 @@ mod tests {
         Adapter::compile(serde_json::from_value(declared).unwrap())
     }
 
+    #[test]
+    fn hostile_bytes_as_an_adapter() {
+        let seeds: [&[u8]; 2] = [
+            br#"{"keys": {"from": "to"}, "values": {"metrics": {"users": "di:unique_users"}}, "inject": {"a": "b"}}"#,
+            br#"{"time_ranges": {"r": {"start": "s", "end": "e"}}, "headers": {"x-a": "b"}, "response": "items[*].{a: b}"}"#,
+        ];
+        crate::fuzz::feed(&seeds, |bytes| {
+            let Ok(declared) = crate::json::parse(bytes) else { return };
+            let Ok(declared) = serde_json::from_value(declared) else { return };
+            if let Ok(adapter) = Adapter::compile(declared) {
+                let _ = adapter.shape_response("op", json!({"items": [{"b": 1}]}));
+            }
+        });
+    }
+
     fn transformed(declared: Value, arguments: Value, prompt_params: Value) -> Value {
         let (Value::Object(mut arguments), Value::Object(prompt_params)) = (arguments, prompt_params) else {
             panic!("arguments are objects")

@@ -137,3 +137,21 @@ proptest! {
         prop_assert_eq!(ours, theirs);
     }
 }
+
+#[test]
+fn hostile_bytes_as_a_query() {
+    let seeds: [&[u8]; 4] = [
+        b"people[?age > `40` && contains(tags, 'navy')].{n: name, t: length(tags)} | [0]",
+        b"sort_by(people, &age)[*].name || not_null(a, @.\"b\")[::-1]",
+        b"join(', ', map(&to_string(@), people[*].age[-1:]))",
+        b"reverse(keys(merge(@, `{\"a\": [1, null]}`)))",
+    ];
+    let data = people();
+    crate::fuzz::feed(&seeds, |bytes| {
+        let Ok(query) = std::str::from_utf8(bytes) else { return };
+        if check(query).is_ok() {
+            let (_caller, stop) = crate::sources::builtin::side_thread::tests::never();
+            let _ = select(query, &data, (1 << 20, 1 << 16), &stop);
+        }
+    });
+}

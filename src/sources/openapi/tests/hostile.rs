@@ -94,3 +94,48 @@ async fn doubled_ids_and_too_many_operations_are_told_and_the_rest_lives() {
     assert_eq!(collection.tools.len(), 10_000);
     assert!(collection.report.lost[0].reason.contains("first 10000"), "{:?}", collection.report.lost);
 }
+
+const DOCUMENTS: [&[u8]; 3] = [
+    br##"{"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": [{"url": "https://a.example/{v}", "variables": {"v": {"default": "b"}}}],
+        "paths": {"/c/{d}": {"parameters": [{"name": "d", "in": "path", "required": true, "schema": {"type": "string"}}],
+            "post": {"operationId": "e", "parameters": [{"$ref": "#/components/parameters/f"}],
+                "requestBody": {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/g"}}}},
+                "responses": {"200": {"description": "h", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/g"}}}}}}}},
+        "components": {"parameters": {"f": {"name": "i", "in": "query", "style": "deepObject", "schema": {"type": "object"}}},
+            "schemas": {"g": {"type": "object", "required": ["j"], "properties": {"j": {"oneOf": [{"$ref": "#/components/schemas/g"}, {"type": "null"}]}}}}}}"##,
+    b"openapi: 3.0.3\ninfo: {title: t, version: '1'}\nservers: [{url: https://a.example}]\npaths:\n  /b:\n    get:\n      operationId: c\n      parameters:\n        - {name: d, in: header, schema: {type: array, items: {type: integer, nullable: true}}}\n      responses: {default: {description: e}}\n",
+    br##"{"swagger": "2.0", "info": {"title": "t", "version": "1"}, "host": "a.example", "basePath": "/b", "schemes": ["https"], "consumes": ["application/json"],
+        "paths": {"/c": {"put": {"parameters": [{"name": "d", "in": "body", "schema": {"$ref": "#/definitions/e"}}, {"name": "f", "in": "formData", "type": "file"}],
+            "responses": {"200": {"description": "g"}}}}}, "definitions": {"e": {"allOf": [{"type": "object"}]}}}"##,
+];
+
+#[test]
+fn hostile_bytes_as_a_document() {
+    let access = access();
+    crate::fuzz::feed(&DOCUMENTS, |bytes| {
+        let Ok(document) = crate::sources::openapi::document::parse(bytes) else { return };
+        let Ok(api) = crate::sources::openapi::reader::read(&document, None) else { return };
+        if let Ok((tools, report)) = definitions("x", &api, &CollectionSettings::default(), &access) {
+            assert_eq!(tools.len(), report.tools);
+            for tool in tools {
+                InputSchema::compile(&tool.metadata.name, tool.parameters, true).unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn hostile_bytes_as_an_overlay() {
+    let seeds: [&[u8]; 2] = [
+        br#"{"overlay": "1.0.0", "info": {"title": "t", "version": "1"}, "actions": [{"target": "$.paths[?@.get].*", "update": {"deprecated": true}}, {"target": "$..e", "remove": true}]}"#,
+        b"overlay: 1.0.0\ninfo: {title: t, version: '1'}\nactions:\n  - {target: $.info, update: {title: u, list: [1]}}\n",
+    ];
+    let document = crate::sources::openapi::document::parse(DOCUMENTS[0]).unwrap();
+    crate::fuzz::feed(&seeds, |bytes| {
+        let Ok(overlay) = crate::sources::openapi::document::parse(bytes) else { return };
+        let mut changed = document.clone();
+        if crate::sources::openapi::overlay::apply(&mut changed, &overlay).is_err() {
+            assert_eq!(changed, document, "all actions or none");
+        }
+    });
+}

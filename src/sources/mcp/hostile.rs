@@ -1,0 +1,80 @@
+//! Messages, event streams and lists that no decent server sends: read or refused.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt, stream};
+use rmcp::service::{RoleClient, RxJsonRpcMessage};
+use serde_json::Value;
+use sse_stream::SseStream;
+
+use super::catalogue::{Catalogue, Terms};
+use super::event_bound::bounded;
+use super::listing::Listing;
+use super::names::Names;
+use super::output;
+use crate::call::Arguments;
+use crate::config::McpServerSettings;
+use crate::fuzz::feed;
+use crate::json;
+use crate::sources::{Attempt, Execution, Executor};
+
+const MESSAGES: [&[u8]; 4] = [
+    br#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"x"},{"type":"image","data":"AAAA","mimeType":"image/png"},{"type":"resource","resource":{"uri":"a://b","text":"c"}}],"isError":true,"structuredContent":{"a":[1]}}}"#,
+    br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":0.5,"total":1,"message":"m"}}"#,
+    br#"[{"jsonrpc":"2.0","id":"x","error":{"code":-32601,"message":"no","data":{}}},{"jsonrpc":"2.0","id":2,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":1}}]"#,
+    br#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"n","version":"1"}}}"#,
+];
+
+const TOOLS: [&[u8]; 2] = [
+    br#"[{"name":"a","description":"d","inputSchema":{"type":"object","properties":{"x":{"type":"string","default":"y"}}},"annotations":{"destructiveHint":true},"_meta":{"k":1}}]"#,
+    br#"[{"name":"b b","inputSchema":null,"outputSchema":{"type":"object"},"title":"t","icons":[{"src":"a"}]},{"name":"","inputSchema":{"$ref":"other"}},3]"#,
+];
+
+#[test]
+fn hostile_bytes_as_messages() {
+    feed(&MESSAGES, |bytes| {
+        let _ = serde_json::from_slice::<Vec<RxJsonRpcMessage<RoleClient>>>(bytes);
+        let Ok(message) = serde_json::from_slice::<Value>(bytes) else { return };
+        let _ = serde_json::from_value::<RxJsonRpcMessage<RoleClient>>(message.clone());
+        if let Some(result) = message.get("result") {
+            let _ = output::output(result.clone(), &Names::new(Some("s")));
+        }
+    });
+}
+
+#[test]
+fn hostile_bytes_as_event_streams() {
+    let events: [&[u8]; 2] =
+        [b"event: endpoint\ndata: /messages?id=1\n\n: ping\n\n", b"id: 7\r\nretry: 10\r\ndata: {\r\ndata: }\r\n\r\n"];
+    feed(&events, |bytes| {
+        let pieces: Vec<_> = bytes.chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+        let read =
+            SseStream::from_bytes_stream(bounded(stream::iter(pieces), 1_000)).collect::<Vec<_>>().now_or_never();
+        assert!(read.is_some_and(|events| events.len() <= bytes.len() + 1), "it ends");
+    });
+}
+
+struct Nothing;
+
+impl Executor for Nothing {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(async { Ok(Value::Null.into()) })
+    }
+}
+
+#[test]
+fn hostile_bytes_as_lists_of_tools() {
+    let settings = McpServerSettings::default();
+    feed(&TOOLS, |bytes| {
+        let Ok(Value::Array(tools)) = json::parse(bytes) else { return };
+        let listing = Listing { tools, ..Listing::default() };
+        let terms = Terms { server: "s", settings: &settings, names: &Names::new(Some("s")), rate_limit: 1 };
+        let catalogue = Catalogue::of(&listing, &terms, |_| Arc::new(Nothing));
+        assert_eq!(catalogue.tools.len() + catalogue.unavailable.len(), listing.tools.len());
+        for tool in &catalogue.tools {
+            let pin = crate::registry::lock::Pin::of(&tool.metadata.name, tool);
+            let _ = pin.flags();
+        }
+    });
+}
