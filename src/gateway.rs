@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::documents::Bringing;
 use self::parts::{
     authenticator, create_private, fixed_offer, in_part, lines, loader, sandbox, snapshot, tell_what_is_broken,
     tell_what_needs_a_restart, workspaces,
@@ -73,8 +74,7 @@ pub struct Gateway {
     registered: ArcSwap<BTreeMap<String, Registration>>,
     /// Held by whoever changes which tools are on offer.
     changing: Mutex<()>,
-    /// Held by whoever fetches the documents that are awaited.
-    bringing: Mutex<()>,
+    bringing: Bringing,
     /// Told when there are more of them.
     documents_awaited: Notify,
     store: Store,
@@ -172,7 +172,7 @@ impl Gateway {
             lock: ArcSwapOption::from(lock),
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
-            bringing: Mutex::default(),
+            bringing: Bringing::default(),
             documents_awaited: Notify::new(),
             store,
             usage,

@@ -3,10 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
-use tokio::sync::MutexGuard;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::background::HOUSEKEEPING;
 use super::parts::{fixed_offer, snapshot, tell_what_is_broken};
@@ -122,37 +125,44 @@ impl Gateway {
 
     /// Fetches the documents that are awaited, side by side, and offers the tools of each as it comes.
     pub async fn bring_documents(&self) {
-        let _bringing = self.bringing.lock().await;
-        let awaited = self.collections.load().awaited.clone();
-        let config = self.config.load_full();
-        let bring = awaited.into_iter().map(async |(name, settings)| {
-            let outcome = self.loader.load(&name, settings.clone(), &config.openapi).await.map(Arc::new);
-            let _changing = self.changing.lock().await;
-            let mut next = Collections::clone(&self.collections.load());
-            // A reload may want another document by now, or none, or have it adapted otherwise.
-            if next.awaited.get(&name) != Some(&settings) || !Arc::ptr_eq(&config, &self.config.load()) {
-                return;
-            }
-            next.settle(&name, settings, outcome);
-            match self.prepare(next) {
-                Ok(change) => self.offer(change),
-                Err(problem) => self.give_up(&name, &problem),
-            }
-        });
-        futures_util::future::join_all(bring).await;
+        let awaited = self.collections.load_full();
+        join_all(awaited.awaited.keys().map(|name| self.bring(name))).await;
     }
 
-    /// Documents that are out of reach are asked for again, as long as the service runs.
+    /// Nobody asks for a document that is on its way; who comes second finds it there.
+    async fn bring(&self, name: &str) {
+        let turn = self.bringing.turn_of(name);
+        let _turn = turn.lock().await;
+        let (collections, config) = (self.collections.load_full(), self.config.load_full());
+        let Some(settings) = collections.awaited.get(name) else { return };
+        let outcome = self.loader.load(name, settings.clone(), &config.openapi).await.map(Arc::new);
+        let _changing = self.changing.lock().await;
+        let mut next = Collections::clone(&self.collections.load());
+        // A reload may want another document by now, or none, or have it adapted otherwise.
+        if next.awaited.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.config.load()) {
+            return;
+        }
+        next.settle(name, settings.clone(), outcome);
+        match self.prepare(next) {
+            Ok(change) => self.offer(change),
+            Err(problem) => self.give_up(name, &problem),
+        }
+    }
+
+    /// Documents that are out of reach are asked for again, as long as the service runs. Those that a reload
+    /// adds do not wait for others that are slow to come.
     pub(super) async fn keep_documents(&self) {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
-        let mut turn = async || {
+        let mut bringing = FuturesUnordered::new();
+        loop {
             tokio::select! {
+                () = self.closing.cancelled() => return,
+                Some(()) = bringing.next() => continue,
                 _ = tick.tick() => {}
                 () = self.documents_awaited.notified() => {}
             }
-            self.bring_documents().await;
-        };
-        while self.closing.run_until_cancelled(turn()).await.is_some() {}
+            bringing.push(self.bring_documents());
+        }
     }
 
     /// The collections of the next configuration, and the right to offer them. What stands at addresses is
@@ -210,6 +220,19 @@ impl Gateway {
         next.broken.insert(name.to_owned(), problem.to_string());
         tell_what_is_broken(&self.readiness, &before, &next);
         self.collections.store(Arc::new(next));
+    }
+}
+
+/// Documents on their way, by the names of their collections.
+#[derive(Debug, Default)]
+pub(super) struct Bringing(std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
+
+impl Bringing {
+    /// Held by whoever fetches that collection's document.
+    fn turn_of(&self, name: &str) -> Arc<Mutex<()>> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(turns.entry(name.to_owned()).or_default())
     }
 }
 

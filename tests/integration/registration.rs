@@ -184,13 +184,22 @@ async fn a_start_does_not_wait_for_a_document_that_does_not_come() {
     let host = DocumentHost::start().await;
     let url = host.put("/api.json", document("http://127.0.0.1:9"));
     let silent = format!("http://{}/api.json", silent.local_addr().unwrap());
-    let collections =
-        format!("openapi: {{collections: {{slow: {{spec_url: '{silent}'}}, quick: {{spec_url: '{url}'}}}}}}");
+    let directory = tempfile::TempDir::new().unwrap();
+    let leading = directory.path().join("leading.json");
+    let mut document = document("http://127.0.0.1:9");
+    document["paths"]["/elsewhere"] = json!({"$ref": format!("{silent}#/a")});
+    std::fs::write(&leading, document.to_string()).unwrap();
+    let collections = format!(
+        "openapi: {{collections: {{slow: {{spec_url: '{silent}'}}, quick: {{spec_url: '{url}'}}, \
+         leading: {{spec_file: '{}'}}}}}}",
+        leading.display()
+    );
     let begun = Instant::now();
     let app = TestApp::with(&format!("{ALLOWED}\n{collections}")).await;
     assert!(begun.elapsed() < Duration::from_secs(5), "it waited {:?}", begun.elapsed());
     let (_, ready) = answer(app.get("/readyz")).await;
     assert_eq!(ready["degraded"]["openapi:slow"], "its document is being loaded");
+    assert_eq!(ready["degraded"]["openapi:leading"], "its document is being loaded", "a file that leads to an address");
     // The one that comes does not wait for the other.
     while app.gateway.readiness.degraded().contains_key("openapi:quick") {
         assert!(begun.elapsed() < Duration::from_secs(15), "its tools never came");
@@ -217,6 +226,16 @@ async fn a_reload_and_a_registration_do_not_wait_for_a_document_that_does_not_co
     let inline = json!({"name": "new", "spec_inline": document("http://127.0.0.1:9").to_string()});
     assert_eq!(register(&app, &inline).await.0, StatusCode::OK);
     assert!(begun.elapsed() < Duration::from_secs(5), "it waited {:?}", begun.elapsed());
+    assert_eq!(app.gateway.readiness.degraded()["openapi:slow"], "its document is being loaded");
+
+    // Nor does a document that is wanted now wait for the one on its way.
+    let begun = Instant::now();
+    let more = format!("{slow}, more: {{spec_url: '{}/api.json'}}", host.url);
+    app.gateway.reload(config(&app.directory, &yaml(&more))).await;
+    while app.gateway.readiness.degraded().contains_key("openapi:more") {
+        assert!(begun.elapsed() < Duration::from_secs(10), "its tools never came");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     assert_eq!(app.gateway.readiness.degraded()["openapi:slow"], "its document is being loaded");
 }
 

@@ -81,6 +81,11 @@ pub enum CollectionFault {
 impl CollectionFault {
     /// Whether the same collection may load later without anybody changing it.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Busy | Self::Fetch(FetchFault::Url { .. }))
+        matches!(self, Self::Busy | Self::Fetch(FetchFault::Url { .. })) || self.leads_elsewhere()
+    }
+
+    /// Whether only files were to be read, and the document stands at an address or refers to one.
+    pub(super) fn leads_elsewhere(&self) -> bool {
+        matches!(self, Self::Fetch(FetchFault::NotAtHand { .. }))
     }
 }

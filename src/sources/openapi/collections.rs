@@ -39,7 +39,7 @@ pub enum Wait {
     ForWhatIsAtHand,
 }
 
-/// Longest that a start waits for one document at hand; a file may refer to addresses.
+/// Longest that a start waits for one document at hand.
 const AT_HAND_WITHIN: Duration = Duration::from_secs(10);
 
 const BEING_LOADED: &str = "its document is being loaded";
@@ -69,11 +69,13 @@ impl Collections {
         let Wanted { settings, unusable } = wanted;
         let mut next = Self { broken: unusable, ..Self::default() };
         let loading = settings.into_iter().map(async |(name, settings)| {
-            let load = async || loader.load(&name, settings.clone(), config).await;
+            let load = async |loader: &Loader| loader.load(&name, settings.clone(), config).await;
             let outcome = match wait {
-                Wait::ForAll => Some(load().await),
-                Wait::ForWhatIsAtHand if settings.spec_url.is_some() => None,
-                Wait::ForWhatIsAtHand => tokio::time::timeout(AT_HAND_WITHIN, load()).await.ok(),
+                Wait::ForAll => Some(load(loader).await),
+                Wait::ForWhatIsAtHand => {
+                    let outcome = tokio::time::timeout(AT_HAND_WITHIN, load(&loader.at_hand())).await;
+                    outcome.ok().filter(|outcome| !outcome.as_ref().is_err_and(CollectionFault::leads_elsewhere))
+                }
             };
             (name, settings, outcome)
         });

@@ -45,6 +45,8 @@ pub enum FetchFault {
     NotAllowed { host: String },
     #[error("{url} cannot be fetched: {problem}")]
     Url { url: Url, problem: String },
+    #[error("{url} is not asked for yet")]
+    NotAtHand { url: Url },
 }
 
 /// Longest wait for a document, so that one slow server does not hold up a start.
@@ -63,6 +65,8 @@ pub(super) struct Fetcher {
     /// Hosts that may be asked.
     pub(super) allowed: Arc<DomainList>,
     pub(super) cache: Arc<SpecCache>,
+    /// Reads files only, and leaves addresses for later.
+    pub(super) at_hand: bool,
 }
 
 impl Fetcher {
@@ -110,6 +114,9 @@ impl Fetcher {
 
     async fn download(&self, url: Url, max_response_bytes: usize) -> Result<SpecText, FetchFault> {
         check_allowed(&url, &self.allowed)?;
+        if self.at_hand {
+            return Err(FetchFault::NotAtHand { url });
+        }
         let (headers, known) = self.cache.find(&url).unzip();
         let request = OutboundRequest {
             headers: headers.unwrap_or_default(),

@@ -55,8 +55,15 @@ struct Whole {
 impl Loader {
     /// `allowed` are the hosts of documents and of servers (`outbound.openapi_allowed_domains`).
     pub fn new(outbound: Outbound, allowed: DomainList) -> Self {
-        let fetcher = Fetcher { outbound, allowed: Arc::new(allowed), cache: Arc::default() };
+        let fetcher = Fetcher { outbound, allowed: Arc::new(allowed), cache: Arc::default(), at_hand: false };
         Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)) }
+    }
+
+    /// One that asks no address: what leads to one is [`FetchFault::NotAtHand`].
+    pub(super) fn at_hand(&self) -> Self {
+        let mut loader = self.clone();
+        loader.fetcher.at_hand = true;
+        loader
     }
 
     /// Hosts that documents and servers may stand on.
@@ -153,6 +160,10 @@ impl Loader {
             if missing.is_empty() {
                 break;
             }
+            let mut addresses = missing.iter().filter_map(Location::as_url).filter(|url| self.allowed().allows(url));
+            if let (true, Some(url)) = (self.fetcher.at_hand, addresses.next()) {
+                return Err(FetchFault::NotAtHand { url: url.clone() }.into());
+            }
             let folder = match &from {
                 Some(Location::File(file)) => file.parent(),
                 _ => None,
@@ -201,10 +212,7 @@ impl Loader {
 
 impl Whole {
     fn read(self) -> Result<Api, CollectionFault> {
-        let base = match &self.from {
-            Some(Location::Url(url)) => Some(url),
-            _ => None,
-        };
+        let base = self.from.as_ref().and_then(Location::as_url);
         let mut api = reader::read(&self.document, base)?;
         api.report.approximated.extend(self.notes);
         Ok(api)

@@ -42,6 +42,13 @@ impl Location {
         Ok(Self::Url(url))
     }
 
+    pub(super) fn as_url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::File(_) => None,
+        }
+    }
+
     /// The last part of the address, without its ending: a name for what stands there.
     pub(super) fn stem(&self) -> String {
         let last = match self {
