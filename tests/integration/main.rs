@@ -33,6 +33,7 @@ mod mcp_http;
 mod mcp_leaks;
 mod mcp_servers;
 mod moody;
+mod oauth;
 mod observability;
 mod openapi;
 mod outside;
