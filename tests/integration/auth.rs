@@ -25,6 +25,21 @@ async fn anonymous_callers_can_be_shut_out() {
     assert_eq!(app.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
 }
 
+/// Anybody may write these headers: there is no proxy that would be believed.
+#[tokio::test]
+async fn a_forwarded_address_is_nobodys_identity() {
+    let app = TestApp::with("tools: {overrides: {calculator: {rate_limit: 1}}}").await;
+    let mut statuses = Vec::new();
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        let request = app.post("/tools/calculator/execute").json(&json!({"arguments": {"expression": "1"}}));
+        let request = request.header("x-forwarded-for", address).header("forwarded", format!("for={address}"));
+        statuses.push(answer(request.header("x-real-ip", address)).await.0);
+    }
+    assert_eq!(statuses, [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS], "one caller, wherever it says it stands");
+    let elsewhere = app.get("/tools/list").header(HOST, "evil.example").header("x-forwarded-host", "localhost");
+    assert_eq!(answer(elsewhere).await.0, StatusCode::BAD_REQUEST);
+}
+
 /// A web page that points its own name at loopback (DNS rebinding) finds nobody there.
 #[tokio::test]
 async fn on_loopback_only_the_names_of_loopback_are_answered() {
