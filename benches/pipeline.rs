@@ -41,7 +41,7 @@ impl Source for Instant {
         });
         let tool = |name: &str| ToolDefinition {
             metadata: metadata(name),
-            parameters: parameters.clone(),
+            parameters: parameters.clone().into(),
             output_schema: Some(json!({"type": "string"})),
             executor: Arc::new(InstantTool { down: name == "down" }),
         };

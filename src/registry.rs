@@ -27,7 +27,9 @@ pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::quarantine::Quarantined;
-pub use self::schema::{InputSchema, InvalidSchema, OutputSchema, ValidArguments, is_pattern};
+pub use self::schema::{
+    ArgumentSchema, InputSchema, InvalidSchema, OutputSchema, Parameters, ValidArguments, is_pattern,
+};
 pub use self::search::SearchIndex;
 pub use self::suspicion::escape_hidden;
 pub(crate) use self::tool::approximate_size;
@@ -298,7 +300,7 @@ fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> 
 
 fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
-    let parts: Vec<_> = [("parameters", &definition.parameters)].into_iter().chain(output).collect();
+    let parts: Vec<_> = [("parameters", definition.parameters.document())].into_iter().chain(output).collect();
     suspicion::look(&definition.metadata.description, &parts, &definition.metadata.told)
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
 use crate::error::CallError;
-use crate::registry::{Metadata, SharedSchema};
+use crate::registry::{Metadata, Parameters, SharedSchema};
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
 pub trait Source: Send + Sync {
@@ -45,7 +45,7 @@ pub struct Unavailable {
 pub struct ToolDefinition {
     pub metadata: Metadata,
     /// JSON Schema 2020-12 of the arguments, `type: object`.
-    pub parameters: Value,
+    pub parameters: Parameters,
     /// JSON Schema of `ToolOutput::value`, as lists show it; see [`Executor::output_schema`].
     pub output_schema: Option<Value>,
     pub executor: Arc<dyn Executor>,

@@ -34,7 +34,7 @@ fn tool(name: &str, change: impl FnOnce(&mut Metadata)) -> Arc<Tool> {
     change(&mut metadata);
     let definition = ToolDefinition {
         metadata,
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output_schema: None,
         executor: Arc::new(NeverRun),
     };

@@ -68,7 +68,7 @@ impl Checkpoint {
         let metadata = Metadata { name: "scripted".into(), cost_per_use: cents(10), idempotent: true, ..metadata };
         let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
         let executor = Arc::new(Counted { script, runs: Arc::clone(&runs) });
-        let definition = ToolDefinition { metadata, parameters, output_schema: None, executor };
+        let definition = ToolDefinition { metadata, parameters: parameters.into(), output_schema: None, executor };
         let metrics = Arc::new(Metrics::new("test").unwrap());
         let snapshot = Snapshot::build(vec![definition], Vec::new(), &config.tools, &metrics).unwrap();
         let file = state.path().join("audit.jsonl");

@@ -55,7 +55,8 @@ fn tool(metadata: Metadata) -> Arc<Tool> {
     }
     let name = metadata.name.clone();
     let parameters = json!({"type": "object"});
-    let definition = ToolDefinition { metadata, parameters, output_schema: None, executor: Arc::new(Unused) };
+    let definition =
+        ToolDefinition { metadata, parameters: parameters.into(), output_schema: None, executor: Arc::new(Unused) };
     let metrics = Metrics::new("test").unwrap();
     let snapshot = Snapshot::build(vec![definition], Vec::new(), &ToolsConfig::default(), &metrics).unwrap();
     snapshot.get(&name).unwrap().clone()

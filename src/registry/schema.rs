@@ -32,11 +32,26 @@ const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 #[error("{0}")]
 pub struct InvalidSchema(pub String);
 
-/// The compiled schema of a tool's arguments.
+/// The schema of a tool's arguments as its source describes it.
+#[derive(Debug, Clone)]
+pub enum Parameters {
+    /// Not yet looked at.
+    Described(Value),
+    /// By a source that had to know whether it can be: once is enough.
+    Compiled(Arc<ArgumentSchema>),
+}
+
+/// A compiled schema of arguments.
 #[derive(Debug)]
-pub struct InputSchema {
+pub struct ArgumentSchema {
     schema: Schema,
     hash: String,
+}
+
+/// What a tool's arguments must fit, and what may be mended of them.
+#[derive(Debug)]
+pub struct InputSchema {
+    schema: Arc<ArgumentSchema>,
     tool: String,
     coerce: bool,
 }
@@ -63,14 +78,35 @@ pub struct ValidArguments {
     coercions: Vec<Coercion>,
 }
 
-impl InputSchema {
-    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` allows
-    /// changes of form ([`Coercion`]). A root without `type` becomes `type: object`.
+impl Parameters {
+    pub fn document(&self) -> &Value {
+        match self {
+            Self::Described(document) => document,
+            Self::Compiled(compiled) => compiled.document(),
+        }
+    }
+
+    fn compile(self) -> Result<Arc<ArgumentSchema>, InvalidSchema> {
+        match self {
+            Self::Described(document) => ArgumentSchema::compile(document).map(Arc::new),
+            Self::Compiled(compiled) => Ok(compiled),
+        }
+    }
+}
+
+impl From<Value> for Parameters {
+    fn from(document: Value) -> Self {
+        Self::Described(document)
+    }
+}
+
+impl ArgumentSchema {
+    /// A root without `type` becomes `type: object`.
     ///
     /// # Errors
     /// [`InvalidSchema`]: not a JSON Schema, its root admits no object, it points outside itself, or it
     /// is too large to be applied cheaply.
-    pub fn compile(tool: &str, mut document: Value, coerce: bool) -> Result<Self, InvalidSchema> {
+    pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
         let Value::Object(root) = &mut document else {
             return Err(InvalidSchema("the schema of arguments must be an object with `type: object`".into()));
         };
@@ -85,16 +121,31 @@ impl InputSchema {
             }
         }
         let hash = hex(json::digest(root));
-        Ok(Self { schema: Schema::compile(document)?, hash, tool: tool.to_owned(), coerce })
+        Ok(Self { schema: Schema::compile(document)?, hash })
     }
 
     pub fn document(&self) -> &Value {
         &self.schema.document
     }
+}
+
+impl InputSchema {
+    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` allows
+    /// changes of form ([`Coercion`]).
+    ///
+    /// # Errors
+    /// As [`ArgumentSchema::compile`].
+    pub fn compile(tool: &str, parameters: impl Into<Parameters>, coerce: bool) -> Result<Self, InvalidSchema> {
+        Ok(Self { schema: parameters.into().compile()?, tool: tool.to_owned(), coerce })
+    }
+
+    pub fn document(&self) -> &Value {
+        self.schema.document()
+    }
 
     /// SHA-256 (hex) of the canonical document.
     pub fn hash(&self) -> &str {
-        &self.hash
+        &self.schema.hash
     }
 
     /// Checks the arguments and, where that is switched on, mends what is wrong only in form.
@@ -103,15 +154,14 @@ impl InputSchema {
     /// `invalid_arguments`, with at most [`misfit::MOST_TOLD`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
-        let fits = self.schema.validator.is_valid(&arguments);
-        if fits && !(self.coerce && self.schema.bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
+        let Schema { document, validator, bounds } = &self.schema.schema;
+        let fits = validator.is_valid(&arguments);
+        if fits && !(self.coerce && bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
             return Ok(ValidArguments::new(arguments, Vec::new()));
         }
-        let mended = if self.coerce { coerce::mend(&self.schema.document, &self.tool, &arguments, fits) } else { None };
+        let mended = if self.coerce { coerce::mend(document, &self.tool, &arguments, fits) } else { None };
         match mended {
-            Some((mended, coercions)) if self.schema.validator.is_valid(&mended) => {
-                Ok(ValidArguments::new(mended, coercions))
-            }
+            Some((mended, coercions)) if validator.is_valid(&mended) => Ok(ValidArguments::new(mended, coercions)),
             _ if fits => Ok(ValidArguments::new(arguments, Vec::new())),
             Some((mended, _)) => Err(self.refusal(&mended)),
             None => Err(self.refusal(&arguments)),
@@ -120,7 +170,7 @@ impl InputSchema {
 
     #[cold]
     fn refusal(&self, arguments: &Value) -> CallError {
-        let misfits = self.schema.misfits(arguments, "the arguments");
+        let misfits = self.schema.schema.misfits(arguments, "the arguments");
         // The details name the values that do not fit; the message, which is logged, does not.
         let first = misfits.first().map_or("they do not fit its schema", |misfit| misfit.demand.as_str());
         let mut message = format!("the arguments do not fit {}: {first}", self.tool);
@@ -134,7 +184,7 @@ impl InputSchema {
 
 impl OutputSchema {
     /// # Errors
-    /// As [`InputSchema::compile`], but the root may admit any type.
+    /// As [`ArgumentSchema::compile`], but the root may admit any type.
     pub fn compile(document: Value) -> Result<Self, InvalidSchema> {
         let schema = Schema::compile(document)?;
         Ok(Self { listed: schema.document.clone(), whole: None, compiled: OnceLock::from(Some(schema)) })

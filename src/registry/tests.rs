@@ -24,7 +24,7 @@ pub(super) fn tool_with(metadata: Metadata, parameters: Value, output_schema: Op
 
 fn definition(name: &str, source: &str) -> ToolDefinition {
     let metadata = Metadata { name: name.into(), source: source.into(), ..Metadata::default() };
-    ToolDefinition { metadata, parameters: json!({}), output_schema: None, executor: Arc::new(Silent) }
+    ToolDefinition { metadata, parameters: json!({}).into(), output_schema: None, executor: Arc::new(Silent) }
 }
 
 fn build(definitions: Vec<ToolDefinition>, config: &ToolsConfig) -> Result<Snapshot, Vec<String>> {
@@ -48,6 +48,17 @@ fn tools_stand_in_the_order_of_their_names() {
 }
 
 #[test]
+fn a_schema_that_its_source_compiled_is_not_compiled_again() {
+    let compiled = Arc::new(ArgumentSchema::compile(json!({"properties": {"n": {"type": "integer"}}})).unwrap());
+    let parameters = Parameters::Compiled(Arc::clone(&compiled));
+    let snapshot =
+        build(vec![ToolDefinition { parameters, ..definition("a", "one") }], &ToolsConfig::default()).unwrap();
+    let tool = snapshot.get("a").unwrap();
+    assert!(std::ptr::eq(tool.input.document(), compiled.document()));
+    assert!(tool.input.validate(json!({"n": "x"}).as_object().unwrap().clone()).is_err());
+}
+
+#[test]
 fn a_clash_names_both_sources() {
     let definitions = || vec![definition("find", "mcp:github"), definition("find", "openapi:jira")];
     let faults = build(definitions(), &ToolsConfig::default()).unwrap_err();
@@ -61,7 +72,7 @@ fn a_clash_names_both_sources() {
 #[test]
 fn every_fault_is_told_at_once() {
     let mut bad_input = definition("bad_input", "mcp:x");
-    bad_input.parameters = json!({"type": "string"});
+    bad_input.parameters = json!({"type": "string"}).into();
     let mut bad_output = definition("bad_output", "mcp:x");
     bad_output.output_schema = Some(json!({"$ref": "https://example.com/schema"}));
     let faults =
@@ -105,7 +116,7 @@ fn overrides_change_what_they_name_and_nothing_else() {
 #[test]
 fn a_renamed_tool_goes_by_its_new_name() {
     let mut tool = definition("calculator", "builtin");
-    tool.parameters = json!({"required": ["n"]});
+    tool.parameters = json!({"required": ["n"]}).into();
     let config = override_of("calculator", ToolOverride { rename: Some("sum".into()), ..ToolOverride::default() });
     let snapshot = build(vec![tool], &config).unwrap();
     let nested = |name: &str| Arguments::from_iter([(name.to_owned(), json!({"n": 1}))]);
@@ -150,7 +161,7 @@ fn searchable(tools: &[(&str, &str, Value)]) -> Snapshot {
     let definitions = tools.iter().map(|(name, description, properties)| {
         let mut definition = definition(name, "builtin");
         definition.metadata.description = (*description).into();
-        definition.parameters = json!({"properties": properties});
+        definition.parameters = json!({"properties": properties}).into();
         definition
     });
     build(definitions.collect(), &ToolsConfig::default()).unwrap()

@@ -162,7 +162,7 @@ fn test_tool(name: &'static str) -> ToolDefinition {
     };
     ToolDefinition {
         metadata,
-        parameters: json!({"type": "object"}),
+        parameters: json!({"type": "object"}).into(),
         output_schema: (name == "misfit").then(|| json!({"type": "integer"})),
         executor: Arc::new(TestTool { name, runs: AtomicUsize::new(0) }),
     }

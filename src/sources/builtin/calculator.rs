@@ -49,7 +49,8 @@ pub(super) fn definition() -> ToolDefinition {
             },
             "required": ["expression"],
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({
             "type": ["number", "string"],
             "description": "A number where JSON holds the exact result: an integer up to 2^53, or a decimal of at most \

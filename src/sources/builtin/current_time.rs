@@ -48,7 +48,8 @@ fn definition_at(now: fn() -> Timestamp) -> ToolDefinition {
                 }
             },
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({
             "type": "object",
             "properties": {

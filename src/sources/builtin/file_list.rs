@@ -42,7 +42,8 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 }
             },
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({
             "type": "object",
             "properties": {

@@ -56,7 +56,8 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
             },
             "required": ["path"],
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({
             "type": "object",
             "properties": {

@@ -51,7 +51,8 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
             },
             "required": ["path", "content"],
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({
             "type": "object",
             "properties": {

@@ -60,7 +60,8 @@ pub(super) fn definition() -> ToolDefinition {
             },
             "required": ["data", "query"],
             "additionalProperties": false
-        }),
+        })
+        .into(),
         output_schema: Some(json!({"description": "What the expression selects; null when it selects nothing."})),
         executor: Arc::new(JsonQuery { threads: SideThreads::new(TIME_LIMIT) }),
     }

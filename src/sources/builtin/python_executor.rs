@@ -52,7 +52,7 @@ pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn
             max_concurrent: Some(MAX_CONCURRENT),
             ..Metadata::default()
         },
-        parameters: parameters(config, profiles),
+        parameters: parameters(config, profiles).into(),
         output_schema: Some(output_schema()),
         executor: Arc::new(PythonExecutor { config: config.clone(), run }),
     }

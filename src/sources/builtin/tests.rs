@@ -54,12 +54,12 @@ fn every_tool_describes_itself_fully() {
         let name = &tool.metadata.name;
         assert!(tool.metadata.description.len() > 40, "{name}: a model needs more to go by");
         assert_eq!((tool.metadata.source.as_str(), tool.metadata.version.as_str()), ("builtin", "1.0.0"), "{name}");
-        assert_eq!(tool.parameters["type"], "object", "{name}");
-        assert_eq!(tool.parameters["additionalProperties"], false, "{name}");
-        for (property, schema) in tool.parameters["properties"].as_object().unwrap() {
+        assert_eq!(tool.parameters.document()["type"], "object", "{name}");
+        assert_eq!(tool.parameters.document()["additionalProperties"], false, "{name}");
+        for (property, schema) in tool.parameters.document()["properties"].as_object().unwrap() {
             assert!(schema["description"].is_string(), "{name}.{property} has no description");
         }
-        jsonschema::meta::validate(&tool.parameters).unwrap();
+        jsonschema::meta::validate(tool.parameters.document()).unwrap();
         jsonschema::meta::validate(tool.output_schema.as_ref().unwrap()).unwrap();
         assert!(tool.metadata.timeout_seconds <= 60, "{name}");
     }

@@ -51,7 +51,7 @@ pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result
             idempotent: true,
             ..Metadata::default()
         },
-        parameters: parameters(),
+        parameters: parameters().into(),
         output_schema: Some(output_schema()),
         executor: Arc::new(WebFetch { config: config.clone(), allowed, outbound: outbound.clone() }),
     })

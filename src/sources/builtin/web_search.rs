@@ -40,7 +40,7 @@ pub(super) fn definition(config: &WebSearchConfig, outbound: &Outbound) -> Resul
             idempotent: true,
             ..Metadata::default()
         },
-        parameters: parameters(),
+        parameters: parameters().into(),
         output_schema: Some(output_schema()),
         executor: Arc::new(WebSearch { engine, outbound: outbound.clone() }),
     })

@@ -127,7 +127,7 @@ impl Terms<'_> {
         };
         Ok(ToolDefinition {
             metadata,
-            parameters: repaired(tool.get("inputSchema")),
+            parameters: repaired(tool.get("inputSchema")).into(),
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             executor: executor(),
         })
@@ -249,7 +249,7 @@ mod tests {
         for schema in [json!(null), json!({}), json!({"properties": null}), json!({"type": "string"}), json!([])] {
             let tools =
                 catalogue(&McpServerSettings::default(), Some("s"), json!([{"name": "a", "inputSchema": schema}]));
-            assert_eq!(tools.tools[0].parameters["type"], "object");
+            assert_eq!(tools.tools[0].parameters.document()["type"], "object");
         }
     }
 

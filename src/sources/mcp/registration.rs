@@ -116,7 +116,7 @@ impl Function {
         let parameters = super::catalogue::repaired(registration.parameters.as_ref());
         ToolDefinition {
             metadata,
-            parameters,
+            parameters: parameters.into(),
             output_schema: None,
             executor: Arc::new(FunctionTool { function, access }),
         }

@@ -218,8 +218,8 @@ async fn call(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, Cal
 }
 
 async fn call_as(tool: &ToolDefinition, context: &CallContext, arguments: Value) -> Result<ToolOutput, CallError> {
-    let fits = jsonschema::validator_for(&tool.parameters).unwrap().is_valid(&arguments);
-    assert!(fits, "{arguments} does not fit {:#}", tool.parameters);
+    let fits = jsonschema::validator_for(tool.parameters.document()).unwrap().is_valid(&arguments);
+    assert!(fits, "{arguments} does not fit {:#}", tool.parameters.document());
     let attempt = Attempt {
         call: context,
         deadline: Deadline::after(Duration::from_secs(20)),

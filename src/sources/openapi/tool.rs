@@ -5,6 +5,7 @@ mod choice;
 mod tests;
 
 use std::collections::{BTreeSet, HashSet};
+use std::mem;
 use std::sync::Arc;
 
 use rust_decimal::Decimal;
@@ -22,7 +23,7 @@ use super::report::{Note, Report, Works};
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
 use crate::outbound::{DomainList, upstream_of};
-use crate::registry::{Fit, InputSchema, InvalidSchema, Metadata, SharedSchema, approximate_size};
+use crate::registry::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema, approximate_size};
 use crate::sources::ToolDefinition;
 
 /// Most characters of a tool's description.
@@ -134,10 +135,11 @@ impl Maker<'_> {
             adapter.widen(&id, &mut arguments.schema);
         }
         // One schema that cannot be used must not keep the others from being offered.
-        match make_checkable(&name, &mut arguments.schema, &self.api.definitions) {
-            Ok(note) => notes.extend(note.map(str::to_owned)),
+        let (parameters, cost) = match checkable(mem::take(&mut arguments.schema), &self.api.definitions) {
+            Ok(checkable) => checkable,
             Err(fault) => return Ok(Err(format!("its arguments cannot be checked: {fault}"))),
-        }
+        };
+        notes.extend(cost.map(str::to_owned));
         let output = self.output_schema(operation).map(Arc::new);
         for note in notes {
             self.report.approximated(label, note);
@@ -146,7 +148,7 @@ impl Maker<'_> {
         let plan = RequestPlan::new(operation, base, &arguments, body);
         let output_schema = output.as_ref().map(|output| output.alone(self.listed_output).0);
         let executor = OperationExecutor { id, plan, authorization, trusted, access: Arc::clone(self.access), output };
-        Ok(Ok(ToolDefinition { metadata, parameters: arguments.schema, output_schema, executor: Arc::new(executor) }))
+        Ok(Ok(ToolDefinition { metadata, parameters, output_schema, executor: Arc::new(executor) }))
     }
 
     /// Whether the collection's credentials may go to a server: they are meant for the configured one, or
@@ -231,32 +233,29 @@ impl Maker<'_> {
     }
 }
 
-/// Sees to it that the schema of arguments can be checked, and says what that cost.
+/// The schema of arguments so that it can be checked, and what that cost.
 ///
 /// # Errors
 /// Nothing of it can be checked.
-fn make_checkable(
-    tool: &str,
-    schema: &mut Value,
+fn checkable(
+    schema: Value,
     definitions: &Arc<Map<String, Value>>,
-) -> Result<Option<&'static str>, InvalidSchema> {
-    let compiles = |schema: &Value| InputSchema::compile(tool, schema.clone(), false).map(drop);
-    let size = approximate_size(schema);
+) -> Result<(Parameters, Option<&'static str>), InvalidSchema> {
+    let compiled = |schema| Ok(Parameters::Compiled(Arc::new(ArgumentSchema::compile(schema)?)));
+    let size = approximate_size(&schema);
     if size <= LARGEST_INPUT {
-        return compiles(schema).map(|()| None);
+        return Ok((compiled(schema)?, None));
     }
-    let shared = SharedSchema { schema: schema.clone(), definitions: Arc::clone(definitions) };
-    let (smaller, fit) = shared.alone(LARGEST_INPUT);
+    let (smaller, fit) = SharedSchema { schema, definitions: Arc::clone(definitions) }.alone(LARGEST_INPUT);
     if smaller.get("properties").is_none() {
         return Err(InvalidSchema(format!("their schema has {size} bytes")));
     }
-    compiles(&smaller)?;
-    *schema = smaller;
-    Ok(match fit {
+    let cost = match fit {
         Fit::Whole => None,
         Fit::Shortened => Some("the schema of its arguments is long: descriptions in it were shortened"),
         Fit::Opened => Some("the schema of its arguments is too large: parts of them are not checked"),
-    })
+    };
+    Ok((compiled(smaller)?, cost))
 }
 
 /// What a document may say of its operation's price, pace and danger: only ever stricter than the settings,

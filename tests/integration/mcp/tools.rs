@@ -23,7 +23,7 @@ impl Source for ConversingTools {
     fn tools(&self) -> Offer {
         let tool = |name: &str, parameters: Value, executor: Arc<dyn Executor>| ToolDefinition {
             metadata: Metadata { name: name.into(), source: "test".into(), ..Metadata::default() },
-            parameters,
+            parameters: parameters.into(),
             output_schema: None,
             executor,
         };

@@ -67,7 +67,7 @@ async fn search(config: &WebSearchConfig, arguments: Value) -> Result<ToolOutput
         max_output_bytes: 1 << 20,
     };
     let arguments = arguments.as_object().unwrap();
-    assert!(jsonschema::validator_for(&tool.parameters).unwrap().is_valid(&Value::Object(arguments.clone())));
+    assert!(jsonschema::validator_for(tool.parameters.document()).unwrap().is_valid(&Value::Object(arguments.clone())));
     let output = tool.executor.execute(attempt, arguments).await?;
     let schema = jsonschema::validator_for(&tool.output_schema.unwrap()).unwrap();
     assert!(schema.is_valid(&output.value), "{:#}", output.value);
