@@ -2,6 +2,8 @@
 //!
 //! The key pairs in `tests/fixtures/auth` were made for these tests and open nothing.
 
+mod issuer;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
@@ -290,117 +292,6 @@ async fn a_token_without_a_key_id_is_only_taken_when_there_is_no_choice() {
     assert!(present(&one, &token).await.is_ok());
     let two = trusting(&Issuer::publishing(&[pair.public(), rotated("s").public()])).await;
     assert!(present(&two, &token).await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unknown_key_makes_us_ask_once_a_minute_for_all_callers_together() {
-    let (old, new) = (rsa("old"), rotated("new"));
-    let issuer = Issuer::publishing(&[old.public()]);
-    let authenticator = trusting(&issuer).await;
-    assert_eq!(issuer.asked(), 0, "nothing is fetched before it is needed");
-    assert!(present(&authenticator, &old.sign(&claims(json!({})))).await.is_ok());
-    issuer.publish(&[new.public()]);
-    let token = new.sign(&claims(json!({})));
-    assert!(present(&authenticator, &token).await.is_err(), "asked a moment ago");
-    assert_eq!(issuer.asked(), 1);
-
-    tokio::time::advance(Duration::from_secs(61)).await;
-    let results = join_all((0..20).map(|_| present(&authenticator, &token))).await;
-    assert!(results.iter().all(Result::is_ok));
-    assert_eq!(issuer.asked(), 2);
-    assert!(
-        present(&authenticator, &old.sign(&claims(json!({})))).await.is_err(),
-        "the old key is gone, its tokens with it"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_caller_who_hangs_up_does_not_cut_off_the_fetch() {
-    let pair = rsa("r");
-    let issuer = Arc::new(Issuer {
-        answer: Mutex::new(Ok(key_set(&[pair.public()]))),
-        asked: AtomicUsize::new(0),
-        delay: Duration::from_secs(1),
-    });
-    let authenticator = trusting(&issuer).await;
-    let token = pair.sign(&claims(json!({})));
-    let hung_up = tokio::time::timeout(Duration::from_millis(10), present(&authenticator, &token)).await;
-    assert!(hung_up.is_err());
-    assert!(present(&authenticator, &token).await.is_ok());
-    assert_eq!(issuer.asked(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_issuer_that_is_down_or_talks_nonsense_changes_nothing() {
-    let pair = rsa("r");
-    let issuer = Issuer::publishing(&[pair.public()]);
-    let authenticator = trusting(&issuer).await;
-    assert!(present(&authenticator, &pair.sign(&claims(json!({})))).await.is_ok());
-    for nonsense in [&b""[..], b"<html>", b"{}", b"{\"keys\": 1}", b"\xff", &vec![b' '; 2 << 20]] {
-        *issuer.answer.lock().unwrap() = Ok(nonsense.to_vec());
-        tokio::time::advance(Duration::from_secs(3_600)).await;
-        let unknown = rotated("unknown").sign(&claims(json!({})));
-        assert!(present(&authenticator, &unknown).await.is_err());
-    }
-    issuer.go_down();
-    tokio::time::advance(Duration::from_secs(3_600)).await;
-    assert!(present(&authenticator, &rotated("unknown").sign(&claims(json!({})))).await.is_err());
-    assert_eq!(issuer.asked(), 8);
-    assert!(present(&authenticator, &pair.sign(&claims(json!({"sub": "dave"})))).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_issuer_that_is_down_from_the_start_is_asked_again_later() {
-    let pair = rsa("r");
-    let issuer = Issuer::publishing(&[]);
-    issuer.go_down();
-    let authenticator = trusting(&issuer).await;
-    let token = pair.sign(&claims(json!({})));
-    assert!(present(&authenticator, &token).await.is_err());
-    issuer.publish(&[pair.public()]);
-    tokio::time::advance(Duration::from_secs(61)).await;
-    assert!(present(&authenticator, &token).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_withdrawn_key_ends_also_for_tokens_seen_before() {
-    let pair = rsa("r");
-    let issuer = Issuer::publishing(&[pair.public()]);
-    let authenticator = trusting(&issuer).await;
-    let token = pair.sign(&claims(json!({})));
-    let (first, again) =
-        (present(&authenticator, &token).await.unwrap(), present(&authenticator, &token).await.unwrap());
-    assert!(Arc::ptr_eq(&first, &again), "remembered");
-
-    issuer.publish(&[rotated("other").public()]);
-    tokio::time::advance(Duration::from_secs(16 * 60)).await;
-    assert!(present(&authenticator, &token).await.is_ok(), "fetched behind the call's back");
-    tokio::task::yield_now().await;
-    tokio::task::yield_now().await;
-    assert!(present(&authenticator, &token).await.is_err());
-    assert_eq!(issuer.asked(), 2);
-}
-
-#[tokio::test]
-async fn a_key_file_is_read_at_once() {
-    let folder = tempfile::TempDir::new().unwrap();
-    let file = folder.path().join("keys.json");
-    let pair = ec("e");
-    let config = || {
-        let jwt = JwtConfig { jwks_url: None, jwks_file: Some(file.clone()), ..jwt_config() };
-        AuthConfig { jwt: Some(jwt), ..AuthConfig::default() }
-    };
-    for text in [None, Some("{"), Some("{\"keys\": []}"), Some("{\"keys\": [{\"kty\": \"oct\", \"k\": \"AA\"}]}")] {
-        if let Some(text) = text {
-            std::fs::write(&file, text).unwrap();
-        }
-        let faults = Authenticator::new(&config(), true, None).await.unwrap_err();
-        assert_eq!(faults[0].place, "auth.jwt.jwks_file", "{text:?}");
-    }
-    std::fs::write(&file, key_set(&[pair.public()])).unwrap();
-    let authenticator = Authenticator::new(&config(), true, None).await.unwrap();
-    assert!(present(&authenticator, &pair.sign(&claims(json!({})))).await.is_ok());
-    assert!(present(&authenticator, "some-api-key").await.is_err());
 }
 
 #[tokio::test]

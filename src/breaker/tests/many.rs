@@ -1,0 +1,81 @@
+//! Breakers side by side: what is one's own, and which are kept.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn one_upstreams_failures_close_off_no_other() {
+    let breakers = breakers(|_| {});
+    opened(&breakers);
+    call(&breakers, &upstream("mcp:other"), Ok(())).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
+    let breakers = breakers(|_| {});
+    let (old, used) = (upstream("http://0"), breakers.admit(Some(upstream("http://1"))).unwrap());
+    for at in 0..MOST_LIVE {
+        call(&breakers, &upstream(&format!("http://{at}")), Ok(())).unwrap();
+        advance(Duration::from_millis(1)).await;
+    }
+    for newcomer in ["http://a", "http://b"] {
+        fail(&breakers, &upstream(newcomer), 5);
+        assert_eq!(breakers.state(&upstream(newcomer)), BreakerState::Open);
+        assert_eq!(breakers.gates.len(), MOST_LIVE);
+    }
+    let gone = |upstream: &Upstream| !breakers.gates.contains_key(upstream);
+    assert!(gone(&old) && gone(&upstream("http://2")));
+    assert!(!gone(used.upstream().unwrap()), "a call is under way");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_is_room() {
+    let breakers = breakers(|_| {});
+    for at in 0..MOST_LIVE {
+        fail(&breakers, &upstream(&format!("http://{at}")), 5);
+    }
+    fail(&breakers, &upstream("http://a"), 5);
+    assert_eq!(breakers.gates.len(), MOST_LIVE);
+    assert_eq!(call(&breakers, &upstream("http://b"), Ok(())), Err(ErrorCode::CircuitOpen));
+    assert_eq!(call(&breakers, &upstream("http://0"), Ok(())), Err(ErrorCode::CircuitOpen));
+    advance(RECOVERY).await;
+    call(&breakers, &upstream("http://b"), Ok(())).unwrap();
+    assert_eq!(breakers.state(&upstream("http://b")), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_breakers_are_forgotten_and_those_in_use_or_open_are_not() {
+    let breakers = breakers(|config| config.recovery_seconds = 10_000);
+    let used = breakers.admit(Some(upstream("mcp:used"))).unwrap();
+    call(&breakers, &upstream("mcp:idle"), Ok(())).unwrap();
+    opened(&breakers);
+    advance(IDLE_AFTER / 2).await;
+    call(&breakers, &upstream("mcp:recent"), Ok(())).unwrap();
+    advance(IDLE_AFTER / 2).await;
+    breakers.evict_idle();
+    let left = ["mcp:idle", "mcp:recent", "mcp:used", &host().0].map(|it| breakers.gates.contains_key(&upstream(it)));
+    assert_eq!(left, [false, true, true, true]);
+    drop(used);
+    advance(Duration::from_secs(10_000)).await;
+    breakers.evict_idle();
+    assert!(breakers.gates.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_with_rules_of_its_own_goes_by_those() {
+    let breakers = breakers(|_| {});
+    let (own, other) = (upstream("mcp:own"), upstream("mcp:other"));
+    let strict = || BreakerConfig { consecutive_failures: 2, recovery_seconds: 7, ..BreakerConfig::default() };
+    breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), [(own.clone(), strict())]));
+    for upstream in [&own, &other] {
+        fail(&breakers, upstream, 2);
+    }
+    assert_eq!((breakers.state(&own), breakers.state(&other)), (BreakerState::Open, BreakerState::Closed));
+    advance(Duration::from_secs(7)).await;
+    call(&breakers, &own, Ok(())).unwrap();
+    // Rules that are taken away again are those of all.
+    breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), []));
+    fail(&breakers, &own, 4);
+    assert_eq!(breakers.state(&own), BreakerState::Closed);
+    fail(&breakers, &own, 1);
+    assert_eq!(breakers.state(&own), BreakerState::Open);
+}
