@@ -18,9 +18,9 @@ use super::python;
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/finish.py");
 
-/// Counts the ways in which a guest's folders were laid out ([`Mounts`](super::mounts::Mounts)): a snapshot
-/// remembers the descriptors it started with.
-const LAYOUT: u64 = 1;
+/// Counts the ways in which a guest's folders were laid out ([`Mounts`](super::mounts::Mounts)), whose descriptors a
+/// snapshot remembers, and those in which the host arranges its heap.
+const LAYOUT: u64 = 2;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -5,6 +5,7 @@
 
 mod fault;
 mod fetch;
+mod heap;
 mod progress;
 mod snapshot;
 #[cfg(test)]

@@ -6,22 +6,28 @@
 /// only its own instance's copy.
 pub(super) fn prelude() -> String {
     let install_loop = "import sys\nsys.modules['_sekisho_event_loop'].install()\n";
-    [&installed(&[ENCODE, EVENT_LOOP, HARNESS]), install_loop].concat()
+    let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
+    [&installed(&[ENCODE, EVENT_LOOP, HARNESS]), install_loop, wait].concat()
 }
 
 /// All that a command runs, for its `-c`: the harness, with a door of files, and the one turn. Without the event
 /// loop, whose import alone takes longer than most programs.
 pub(super) fn command() -> String {
-    [include_str!("python/file_door.py"), &installed(&[ENCODE, HARNESS]), TURN].concat()
+    [include_str!("python/file_door.py"), &installed(&[ENCODE, HARNESS]), RUN].concat()
 }
 
 /// Before a snapshot is taken, and after the prelude.
 pub(super) const REHEARSAL: &str =
     "import sys\nsys.modules['_sekisho_harness'].rehearse(sys.modules['_sekisho_encode'].encode)\n";
 
-/// Runs the one program of an instance. The program itself comes by the door.
-pub(super) const TURN: &str =
-    "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
+/// Runs the one program of an instance, after the prelude. The program itself comes by the door.
+///
+/// A value to be shown, in whose place the harness runs the program: nothing costs less to compile, and this is
+/// compiled anew for each instance.
+pub(super) const TURN: &str = "0\n";
+
+/// The same for a command, which has nothing compiled before.
+const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
 
 /// A name, and a source text.
 type Module = (&'static str, &'static str);

@@ -1,14 +1,62 @@
+"""Before a snapshot: tidies up, and arranges the heap so that a call writes to few of its pages.
+
+Each page that a call writes to is copied for it first, which together costs more than a small program. CPython
+writes to an object whenever it counts a reference, and lays new objects into gaps anywhere in the heap.
+"""
+
+
 def finish():
     import gc, linecache, sys
+    harness, encode = sys.modules["_sekisho_harness"], sys.modules["_sekisho_encode"].encode
     # Lines of the preludes must not be taken for lines of a call's code.
     linecache.clearcache()
+    # At its end a program flushes and closes what is listed here: the handler of last resort, whose stderr is
+    # flushed anyway.
+    if "logging" in sys.modules:
+        sys.modules["logging"]._handlerList.clear()
+    arrange = arrange_heap
     for name in [name for name in globals() if not name.startswith("__")]:
         del globals()[name]
     sys.stdout.flush()
     sys.stderr.flush()
-    # What lives now lives as long as the instance: the collector need not look at it, and so not write to it.
+    gc.unfreeze()
     gc.collect()
+    # What is known of this version, with pointers of 32 bits, need not hold for another.
+    if sys.version_info[:2] == (3, 15) and sys.maxsize < 1 << 32:
+        arrange()
+        # What the next run frees for the one after it then lies side by side.
+        harness.rehearse(encode)
+    # What lives now lives as long as the instance: the collector need not look at it, and so not write to it.
     gc.freeze()
+
+
+def arrange_heap():
+    import _host, array, gc, sys, types
+    # References to immortal objects (PEP 683) are not counted. The interpreter offers no way to make them; the
+    # host has one.
+    addresses = array.array("I")
+    for tracked in gc.get_objects():
+        near = [tracked]
+        while near:
+            thing = near.pop()
+            if sys._is_immortal(thing):
+                continue
+            addresses.append(id(thing))
+            # What the collector does not list is found by what it does. It knows nothing of a code object's parts.
+            if type(thing) is types.CodeType:
+                parts = [thing.co_consts, thing.co_names, thing.co_filename, thing.co_name, thing.co_qualname]
+                parts += [thing.co_linetable, thing.co_exceptiontable]
+            else:
+                parts = gc.get_referents(thing)
+            near += [part for part in parts if not gc.is_tracked(part)]
+        if len(addresses) > 10_000:
+            _host.call(b"immortal" + addresses.tobytes())
+            del addresses[:]
+    _host.call(b"immortal" + addresses.tobytes())
+    del addresses, near, parts, thing, tracked
+    # Before the gaps are filled, so that the objects that CPython keeps for reuse are none of those in them.
+    gc.collect()
+    _host.call(b"fill")
 
 
 finish()

@@ -8,14 +8,12 @@ use tokio::runtime::{Builder, Runtime};
 use wasmtime::{Caller, Instance, Linker, Module, Store};
 use wasmtime_wizer::{ModuleContext, WasmtimeWizer, Wizer};
 
-use super::Prepared;
+use super::{Prepared, heap};
 use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
-/// What `host.call` answers where nobody is at the door.
-const NO_HOST: i32 = -1;
 /// The status in what `turn` returns; the rest are flags.
 const STATUS: i32 = 0xff;
 /// matplotlib's caches are the largest thing that preludes write.
@@ -45,8 +43,11 @@ impl<'a> Snapshots<'a> {
         let module = Module::new(&engine, instrumented).map_err(whole)?;
         let mut linker = Linker::new(&engine);
         wasi::add_to_linker(&mut linker, |wasi: &mut Wasi| wasi).map_err(whole)?;
-        let no_host = |_: Caller<'_, Wasi>, _: i32, _: i32, _: i32, _: i32| NO_HOST;
-        linker.func_wrap("host", "call", no_host).map_err(whole)?;
+        linker
+            .func_wrap_async("host", "call", |mut caller: Caller<'_, Wasi>, arguments: (u32, u32, u32, u32)| {
+                Box::new(async move { heap::call(&mut caller, arguments).await })
+            })
+            .map_err(whole)?;
         let mounts = Mounts::open(&prepared.mounts).map_err(whole)?;
         let runtime = Builder::new_current_thread().enable_time().build().map_err(whole)?;
         Ok(Self { wizer, context, module, linker, mounts, prepared, runtime })

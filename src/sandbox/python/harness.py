@@ -45,6 +45,7 @@ REHEARSED = [
 def run(encode):
     """Fetches the program, runs it, and answers. `encode(value, max_bytes)` makes the result."""
     # Before the program is asked for: an interpreter that waits has done all this.
+    sys.displayhook = sys.__displayhook__
     reseed()
     job = _ask({"op": "job"})
     end, value = _execute(job["code"])
@@ -58,12 +59,23 @@ def run(encode):
     _ask({"op": "done", "end": end, "result": result})
 
 
+def wait_for_turn(encode):
+    """The next value that the interpreter shows runs the program instead."""
+
+    def show(value):
+        if value is not None:
+            run(encode)
+
+    sys.displayhook = show
+
+
 def rehearse(encode):
     """Runs small programs with nobody at the door, before a snapshot: what Python makes at a first use and where it
     specialises its code is in the snapshot then, and no call pays for it."""
     global _host
     host, _host = _host, types.SimpleNamespace()
     main, exit_functions = sys.modules["__main__"], sys.modules.pop("atexit", None)
+    show = sys.displayhook
     try:
         for _ in range(REHEARSALS):
             for module, code in REHEARSED:
@@ -74,6 +86,7 @@ def rehearse(encode):
     finally:
         _host = host
         sys.modules["__main__"] = main
+        sys.displayhook = show
         if exit_functions:
             sys.modules["atexit"] = exit_functions
 

@@ -108,6 +108,22 @@ async fn nothing_is_kept_between_calls() {
     assert_eq!(app.run(look).await["result"], json!([false, false, [], [], []]));
 }
 
+/// What a snapshot holds is not counted when it is used, which would copy the pages it stands in for each call. To a
+/// program it is as any other object is, and all of it can be collected.
+#[tokio::test]
+async fn what_stands_ready_is_immortal_and_can_be_done_without() {
+    let app = PythonApp::start().await;
+    let look = "import decimal, json, sys\n\
+                [sys._is_immortal(thing) for thing in (json, json.dumps, json.dumps.__code__, decimal.Decimal, [])]";
+    assert_eq!(app.run(look).await["result"], json!([true, true, true, true, false]));
+    let look = "import numpy, pandas, sys\n[sys._is_immortal(thing) for thing in (numpy.sum, pandas.DataFrame.sum)]";
+    assert_eq!(app.run(look).await["result"], json!([true, true]));
+    let without = "import gc, json, sys\n\
+                   for name in list(sys.modules):\n    if name.startswith('json'): del sys.modules[name]\n\
+                   del json\ngc.unfreeze()\ngc.collect()\nimport json\njson.loads('[1]')";
+    assert_eq!(app.run(without).await["result"], json!([1]));
+}
+
 /// Results travel by a channel of the host's: printing one, or breaking the harness, forges nothing of another call.
 #[tokio::test]
 async fn a_printed_result_is_only_printed() {
