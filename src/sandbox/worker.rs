@@ -21,7 +21,7 @@ use tokio::runtime::Builder;
 use self::fibers::Fibers;
 use self::profile::Profile;
 use self::ticker::Ticker;
-use super::engine::{Pool, can_scan_pages, engine};
+use super::engine::{Pool, engine};
 use super::frame::{Captured, End, Frames, FromWorker, Job, Load, Outcome, ToWorker, Usage, encode};
 use super::guest::Remains;
 use super::walls;
@@ -70,9 +70,6 @@ pub fn main() -> Result<(), WorkerFault> {
         let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
         let mut missing_walls = walls::raise();
         missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
-        if !can_scan_pages() {
-            missing_walls.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
-        }
         worker.say(&FromWorker::Ready { missing_walls })?;
         worker.serve(messages, outgoing).await
     })

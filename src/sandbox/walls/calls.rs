@@ -79,9 +79,6 @@ const REFUSED_HERE: &[c_long] = &[libc::SYS_open, libc::SYS_stat, libc::SYS_read
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[c_long] = &[];
 
-/// `_IOWR('f', 16, struct pm_scan_arg)`, which asks what pages were written (linux/fs.h, Linux 6.7).
-const PAGEMAP_SCAN: u64 = 0xc060_6610;
-
 pub(super) fn rules() -> Result<Rules, seccompiler::BackendError> {
     let bare = |calls: &[&[c_long]]| calls.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
     let mut allowed: Vec<_> = bare(&[ALLOWED, ALLOWED_HERE]);
@@ -92,7 +89,6 @@ pub(super) fn rules() -> Result<Rules, seccompiler::BackendError> {
     }
     // To whom the socket leads already: no address.
     allowed.push((libc::SYS_sendto, vec![argument(4, SeccompCmpOp::Eq, 0)?]));
-    allowed.push((libc::SYS_ioctl, vec![argument(1, SeccompCmpOp::Eq, PAGEMAP_SCAN)?]));
     // Rust asks of a descriptor that it closes whether it is one, in debug builds.
     allowed.push((libc::SYS_fcntl, vec![argument(1, SeccompCmpOp::Eq, F_GETFD)?]));
     let mut refused: Vec<_> = bare(&[REFUSED, REFUSED_HERE]);
