@@ -20,23 +20,19 @@ use tokio_util::task::TaskTracker;
 
 use self::documents::Bringing;
 use self::parts::{
-    authenticator, create_private, fixed_offer, in_part, lines, loader, sandbox, snapshot, tell_what_is_broken,
-    tell_what_needs_a_restart, workspaces,
+    authenticator, create_private, fixed_offer, in_part, lines, loader, pipeline, sandbox, snapshot,
+    tell_what_is_broken, tell_what_needs_a_restart, workspaces,
 };
 use crate::agent::Desk;
-use crate::audit::Audit;
 use crate::auth::Authenticator;
-use crate::breaker::Breakers;
-use crate::budget::{Budgets, WriteBehind};
+use crate::budget::WriteBehind;
 use crate::config::Config;
-use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
-use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
-use crate::policy::Policy;
+use crate::pipeline::Pipeline;
 use crate::readiness::Readiness;
+use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::session::Sessions;
 use crate::sources::builtin::{Builtin, Workspaces};
@@ -134,27 +130,11 @@ impl Gateway {
         tell_what_is_broken(&readiness, &none, &collections);
         lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
-        let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
-
-        let audit =
-            Audit::open(config.audit_file(), config.audit.durability, config.audit.max_queued, Arc::clone(&readiness))
-                .map_err(in_part("audit"))?;
+        let pipeline = pipeline(&config, snapshot, metrics, &readiness)?;
         let desk = Desk::new(&config.agent).map_err(in_part("agent"))?;
-        let budget = Arc::new(Budgets::new(&config.budget));
-        let usage = WriteBehind::start(Arc::clone(&budget), store.clone(), Arc::clone(&readiness))
+        let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(in_part("store"))?;
-
-        let pipeline = Pipeline {
-            registry: Arc::new(Registry::new(snapshot)),
-            limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
-            policy,
-            budget,
-            breakers: Breakers::new(mcp::breaker_rules(&config), Arc::clone(&metrics)),
-            retries: Retries::new(&config.execution),
-            replies: Replies::new(&config.session),
-            settlement: Settlement { metrics, audit },
-        };
         let gateway = Arc::new(Self {
             pipeline,
             sessions: Sessions::new(&config.session),

@@ -7,15 +7,21 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
-use super::{CannotStart, documents, lock};
+use super::{CannotStart, documents, lock, mcp};
+use crate::audit::Audit;
 use crate::auth::{Authenticator, KeySource};
+use crate::breaker::Breakers;
+use crate::budget::Budgets;
 use crate::call::Deadline;
-use crate::config::Config;
+use crate::config::{AuditConfig, Config};
+use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outbound::{DomainList, Outbound};
+use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
+use crate::policy::Policy;
 use crate::readiness::Readiness;
-use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
+use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
@@ -99,6 +105,28 @@ pub(super) fn snapshot(
 ) -> Result<Snapshot, CannotStart> {
     Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
         .map_err(|faults| in_part("tools")(lines(&faults)))
+}
+
+/// The checkpoint, with what it offers at the start.
+pub(super) fn pipeline(
+    config: &Config,
+    snapshot: Snapshot,
+    metrics: Arc<Metrics>,
+    readiness: &Arc<Readiness>,
+) -> Result<Pipeline, CannotStart> {
+    let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
+    let AuditConfig { durability, max_queued, .. } = config.audit;
+    let audit = Audit::open(config.audit_file(), durability, max_queued, Arc::clone(readiness));
+    Ok(Pipeline {
+        registry: Arc::new(Registry::new(snapshot)),
+        limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
+        policy,
+        budget: Arc::new(Budgets::new(&config.budget)),
+        breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
+        retries: Retries::new(&config.execution),
+        replies: Replies::new(&config.session),
+        settlement: Settlement { metrics, audit: audit.map_err(in_part("audit"))? },
+    })
 }
 
 pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
