@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use proptest::prelude::*;
 use rust_decimal::Decimal;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::*;
@@ -106,6 +107,21 @@ const TAMPERINGS: &[Tampering] = &[
     ("cut in a line", |lines| lines[4].truncate(100), Some(5)),
     ("cut off the last newline", |lines| lines[4] = lines[4].trim_end().into(), Some(5)),
 ];
+
+/// Anybody can check a trail with what the module says of its form, and nothing of ours.
+#[tokio::test]
+async fn a_hash_is_over_the_one_before_and_the_line_without_its_own() {
+    let (_folder, file) = trail(3).await;
+    let mut prev = "0".repeat(64);
+    for line in fs::read_to_string(&file).unwrap().lines() {
+        let (body, hash) = line.trim_end_matches("\"}").split_once(",\"hash\":\"").unwrap();
+        let digest = Sha256::digest(format!("{prev}{body}}}"));
+        let expected: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hash, expected);
+        assert_eq!(serde_json::from_str::<Value>(line).unwrap()["prev"], prev);
+        prev = expected;
+    }
+}
 
 /// The line with another caller and a hash that fits, as one who knows the form would write it.
 fn forged(before: &str, line: &str) -> String {

@@ -43,6 +43,36 @@ fn without_a_file_and_without_variables_the_defaults_hold() {
     );
 }
 
+/// Configurations end up in logs and in test failures.
+#[test]
+fn debug_shows_no_secret() {
+    let config = load(
+        "
+auth: {api_keys: [{id: ada, key: hunter2}]}
+agent: {profiles: {a: {provider: anthropic, model: m, api_key: hunter2}}}
+tools: {web_search: {provider: brave, api_key: hunter2}}
+outbound: {mcp_allowed_domains: [b.example]}
+mcp:
+  secrets: {A: hunter2}
+  servers:
+    a: {command: a, env: {B: hunter2}}
+    b: {url: 'https://b.example', headers: {C: hunter2}, token: hunter2}
+    c: {url: 'https://b.example', oauth: {token_url: 'https://b.example', client_id: d, client_secret: hunter2}}
+openapi:
+  secrets: {E: hunter2}
+  collections:
+    f:
+      spec_file: f.yaml
+      auth_config: {api_key: hunter2, token: hunter2, password: hunter2, client_secret: hunter2, extra_headers: {G: hunter2}}
+  adapters: {h: {headers: {I: hunter2}}}
+",
+    )
+    .unwrap();
+    let shown = format!("{config:?}");
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert_eq!(shown.matches("***").count(), 15, "{shown}");
+}
+
 #[test]
 fn variables_are_filled_in_also_for_numbers_and_booleans() {
     let text = "

@@ -101,6 +101,13 @@ async fn a_redirect_is_checked_like_the_first_address() {
         let error = outbound().send(trusted).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::ToolError, "{target}, although the first address is the operator's");
     }
+    // A name is looked up by whoever connects: where it leads counts there too.
+    let address = serve(Router::new().route("/", get(redirect_to)).with_state("http://inside.test/".into())).await;
+    for trust in [Trust::Caller, Trust::Operator] {
+        let through_a_name = OutboundRequest { trust, ..request(url(address, "/")) };
+        let error = outbound_resolving(&loopback(), &["127.0.0.2"]).send(through_a_name).await.unwrap_err();
+        assert!(error.message().contains("public address; tools may not reach it"), "{trust:?}: {error}");
+    }
     let address = serve(Router::new().route("/", get(redirect_to)).with_state("http://off.test/".into())).await;
     let off_the_list = OutboundRequest { allowed: &list, ..request(url(address, "/")) };
     assert!(outbound().send(off_the_list).await.unwrap_err().message().contains("off.test is not on the list"));
