@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, config};
+use crate::app::{TestApp, answer, code, config};
 use crate::document_host::DocumentHost;
 use crate::openapi::{ADMIN, document};
 
@@ -123,6 +123,38 @@ async fn references_lead_to_no_forbidden_place() {
         assert_eq!(report.tools, 0, "{reference}");
         assert!(report.approximated.iter().any(|note| note.reason.contains(reason)), "{reference}: {report:?}");
     }
+}
+
+/// The allowlist names hosts. An address inside is refused all the same, whoever leads to it.
+#[tokio::test]
+async fn no_document_leads_to_an_address_inside() {
+    let trap = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    trap.set_nonblocking(true).unwrap();
+    let inside = format!("http://{}", trap.local_addr().unwrap());
+    let host = DocumentHost::start().await;
+    host.put("/tools/list", format!("->{inside}/"));
+    let redirect = host.put("/redirect", format!("->{inside}/api.json"));
+    let yaml = json!({
+        "outbound": {"allow_networks": ["127.0.0.1/32"], "openapi_allowed_domains": ["127.0.0.1", "127.0.0.2"]},
+        "openapi": {"collections": {
+            "server": {"spec_inline": document(&inside).to_string()},
+            "forwarding": {"spec_inline": document(&host.url).to_string()},
+            "fetched": {"spec_url": format!("{inside}/api.json")},
+            "forwarded": {"spec_url": redirect},
+        }},
+    });
+    let app = TestApp::with(&yaml.to_string()).await;
+    app.gateway.bring_documents().await;
+    for tool in ["server__tools", "forwarding__tools"] {
+        let (_, reply) = app.call(tool, json!({})).await;
+        assert_eq!(code(&reply), "tool_error", "{tool}");
+        assert!(reply["error"].as_str().unwrap().contains("may not reach it"), "{reply}");
+    }
+    for collection in ["openapi:fetched", "openapi:forwarded"] {
+        let reason = app.gateway.readiness.degraded()[collection].clone();
+        assert!(reason.contains("may not reach it"), "{collection}: {reason}");
+    }
+    assert_eq!(trap.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock, "nobody came");
 }
 
 #[tokio::test]
