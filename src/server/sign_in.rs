@@ -74,18 +74,21 @@ pub(super) async fn finish(
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<CallbackParameters>,
 ) -> Response {
-    let ended = match parameters.read() {
-        Ok(callback) => gateway.mcp_servers().finish_sign_in(callback).await.map_err(|fault| refused(&fault)),
-        Err(problem) => Err(problem),
+    let callback = match parameters.read() {
+        Ok(callback) => callback,
+        Err(problem) => return unkept(problem.into_response()),
     };
-    unkept(match ended {
+    unkept(match gateway.mcp_servers().finish_sign_in(callback).await {
         Ok(server) => {
             tracing::info!(server, "a user has signed in to an MCP server");
             format!("You are signed in to the MCP server {server}. This window can be closed.\n").into_response()
         }
-        Err(problem) => {
-            tracing::warn!(problem = problem.message(), "a sign-in to an MCP server came to nothing");
-            problem.into_response()
+        Err(fault) => {
+            // Anybody can come here with anything, which is not worth a line.
+            if matches!(fault, SignInFault::Failed { .. }) {
+                tracing::warn!(%fault, "a sign-in to an MCP server came to nothing");
+            }
+            refused(&fault).into_response()
         }
     })
 }

@@ -255,10 +255,9 @@ async fn a_code_is_exchanged_at_no_private_address() {
     let app = app_before(&provider, "").await;
     provider.behave().metadata = json!({"token_endpoint": "http://10.0.0.1/token"});
     let (_, begun) = begin(&app).await;
-    let began = Instant::now();
     let (status, page) = browse(&app, &begun).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{page}");
-    assert!(began.elapsed() < Duration::from_secs(2), "it was never connected to");
+    assert!(page.contains("cannot be asked") && page.contains("not a public address"), "{page}");
     app.stop().await;
 }
 

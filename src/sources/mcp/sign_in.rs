@@ -217,6 +217,23 @@ impl SignIn {
         self.done.notified().await;
     }
 
+    /// What went wrong, in words for an operator. Token servers' own words are passed on only where they name an error:
+    /// elsewhere a token might stand in them.
+    fn described(&self, error: &AuthError) -> String {
+        const SERVERS_OWN: &str = "Server returned error response";
+        match error {
+            AuthError::TokenExchangeFailed(said) | AuthError::TokenRefreshFailed(said)
+                if !said.starts_with(SERVERS_OWN) =>
+            {
+                let failure =
+                    self.client.failure().map(|failure| format!("the token server cannot be asked: {failure}"));
+                failure.unwrap_or_else(|| "the token server's answer holds no token that can be used".to_owned())
+            }
+            AuthError::DiscoveryRequestFailed { url, source } => bounded(&format!("{url} cannot be read: {source}")),
+            other => bounded(&other.to_string()),
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -226,17 +243,5 @@ impl SignIn {
     }
 }
 
-/// What went wrong, in words for an operator. Token servers' own words are passed on only where they name an error:
-/// elsewhere a token might stand in them.
-fn described(error: &AuthError) -> String {
-    const SERVERS_OWN: &str = "Server returned error response";
-    match error {
-        AuthError::TokenExchangeFailed(said) | AuthError::TokenRefreshFailed(said)
-            if !said.starts_with(SERVERS_OWN) =>
-        {
-            "the token server's answer holds no token that can be used".to_owned()
-        }
-        AuthError::DiscoveryRequestFailed { url, source } => format!("{url} cannot be read: {source}"),
-        other => bounded(&other.to_string()),
-    }
-}
+#[cfg(test)]
+mod tests;

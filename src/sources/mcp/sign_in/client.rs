@@ -1,7 +1,7 @@
 //! What the library's sign-in sends goes over our own outbound client: every address it is told of is somebody else's.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
@@ -43,11 +43,19 @@ pub(super) struct Guarded {
     /// The server is spoken to over TLS, so that everything of its sign-in must be too.
     secure: bool,
     left: AtomicU32,
+    /// Why the last request of this step had no answer: not all of the library's errors say it.
+    failure: Mutex<Option<String>>,
 }
 
 impl Guarded {
     pub(super) fn new(outbound: Outbound, allowed: Arc<DomainList>, server: &Url) -> Self {
-        Self { outbound, allowed, secure: server.scheme() == "https", left: AtomicU32::new(0) }
+        Self {
+            outbound,
+            allowed,
+            secure: server.scheme() == "https",
+            left: AtomicU32::new(0),
+            failure: Mutex::default(),
+        }
     }
 
     pub(super) fn has_list(&self, allowed: &DomainList) -> bool {
@@ -57,6 +65,16 @@ impl Guarded {
     /// Another step of a sign-in begins.
     pub(super) fn begin(&self) {
         self.left.store(MOST_REQUESTS, Ordering::Relaxed);
+        self.remember(None);
+    }
+
+    /// Why the last request had no answer.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn remember(&self, failure: Option<String>) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
     /// Whether a browser, or we, may be sent there.
@@ -93,6 +111,10 @@ impl Guarded {
 
 impl OAuthHttpClient for Guarded {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
-        Box::pin(async move { self.send(request).await.map_err(Into::into) })
+        Box::pin(async move {
+            let answer = self.send(request).await;
+            self.remember(answer.as_ref().err().map(ToString::to_string));
+            answer.map_err(Into::into)
+        })
     }
 }

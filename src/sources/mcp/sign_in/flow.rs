@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::{SignIn, TOKEN_WITHIN, Wanted, described};
+use super::{SignIn, TOKEN_WITHIN, Wanted};
 use crate::sources::mcp::connect::bounded;
 
 /// How long a user has, from the address to the answer.
@@ -34,6 +34,12 @@ pub(super) struct Pending {
     /// SHA-256 of `state`: compared in place of it, so that a comparison's time tells nothing.
     state: [u8; 32],
     until: Instant,
+}
+
+impl Pending {
+    pub(super) fn new(manager: Arc<AuthorizationManager>, state: &str, now: Instant) -> Self {
+        Self { manager, state: digest(state), until: now + USER_WITHIN }
+    }
 }
 
 /// A sign-in that waits for its user.
@@ -112,8 +118,8 @@ impl SignIn {
         let (manager, written) = started.map_err(|_| self.failed("the servers take too long to answer"))??;
         let authorization_url = self.checked(&written)?;
         let state = authorization_url.query_pairs().find(|(name, _)| name == "state");
-        let state = state.map(|(_, state)| digest(&state)).ok_or_else(|| self.failed("it has no state"))?;
-        self.state().pending = Some(Pending { manager, state, until: Instant::now() + USER_WITHIN });
+        let (_, state) = state.ok_or_else(|| self.failed("where to sign in has no state"))?;
+        self.state().pending = Some(Pending::new(manager, &state, Instant::now()));
         Ok(Started { authorization_url, expires_in: USER_WITHIN })
     }
 
@@ -134,7 +140,7 @@ impl SignIn {
         let exchange = manager.exchange_code_for_token_with_issuer(&code, &callback.state, callback.issuer.as_deref());
         let exchanged = tokio::time::timeout(TOKEN_WITHIN, exchange).await;
         let answer = exchanged.map_err(|_| self.failed("the token server does not answer"))?;
-        let answer = answer.map_err(|error| self.failed(described(&error)))?;
+        let answer = answer.map_err(|error| self.failed(self.described(&error)))?;
         let granted = manager.get_current_scopes().await;
         self.keep(manager, &answer, granted).map_err(|reason| self.failed(reason))
     }
@@ -151,20 +157,20 @@ impl SignIn {
     async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Asked, SignInFault> {
         let client: Arc<dyn OAuthHttpClient> = Arc::clone(&self.client) as _;
         let manager = AuthorizationManager::new_with_oauth_http_client(self.url.as_str(), client).await;
-        let mut manager = manager.map_err(|error| self.failed(described(&error)))?;
+        let mut manager = manager.map_err(|error| self.failed(self.described(&error)))?;
         manager.set_state_store(LatestState::default());
         let resolved = manager.resolve_metadata_from_challenge(challenge.header.as_deref()).await;
         let AuthorizationMetadataResolution { metadata, source, .. } =
-            resolved.map_err(|error| self.failed(described(&error)))?;
+            resolved.map_err(|error| self.failed(self.described(&error)))?;
         self.check_issuer(metadata.issuer.as_deref())?;
         manager.set_metadata(metadata);
         let scopes = self.scopes(&manager).await;
         let request = self.request(own, scopes);
         match AuthorizationSession::new(manager, request).await {
             Ok(AuthorizationSession { auth_manager, auth_url, .. }) => Ok((Arc::new(auth_manager), auth_url)),
-            Err((_, error)) if source.is_discovered() => Err(self.failed(described(&error))),
+            Err((_, error)) if source.is_discovered() => Err(self.failed(self.described(&error))),
             Err((_, error)) => {
-                let reason = format!("it publishes nothing about where to sign in, and {}", described(&error));
+                let reason = format!("it publishes nothing about where to sign in, and {}", self.described(&error));
                 Err(self.failed(reason))
             }
         }
@@ -205,7 +211,7 @@ impl SignIn {
     async fn ask_for_more(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Asked, SignInFault> {
         // The library counts addresses that were asked for; what is bounded here is what was granted.
         manager.reset_scope_upgrade_attempts().await;
-        let url = manager.request_scope_upgrade(scope).await.map_err(|error| self.failed(described(&error)))?;
+        let url = manager.request_scope_upgrade(scope).await.map_err(|error| self.failed(self.described(&error)))?;
         Ok((manager, url))
     }
 

@@ -6,7 +6,7 @@ use oauth2::TokenResponse;
 use oauth2::basic::BasicTokenType;
 use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
 
-use super::{SignIn, TOKEN_WITHIN, described};
+use super::{SignIn, TOKEN_WITHIN};
 use crate::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::Token;
 
@@ -74,7 +74,7 @@ impl SignIn {
                 self.forget(old);
                 Ok(None)
             }
-            Ok(Err(error)) => Err(self.not_renewed(&described(&error))),
+            Ok(Err(error)) => Err(self.not_renewed(&self.described(&error))),
             Err(_) => Err(self.not_renewed("the token server does not answer")),
         }
     }
