@@ -48,6 +48,8 @@ pub struct Outbound {
     slots: Arc<Slots>,
     /// Of answers that stay open: they must not keep short requests waiting.
     streams: Arc<Slots>,
+    /// Of those that were asked of an address of the configuration.
+    streams_of_operator: Arc<Slots>,
 }
 
 /// Why there is no client.
@@ -160,11 +162,12 @@ impl Outbound {
             guard,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
             streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
+            streams_of_operator: Slots::new(stream::MOST_STREAMS_OF_OPERATOR, stream::MOST_STREAMS_OF_OPERATOR),
         })
     }
 
-    /// For a library that streams from an address of the configuration (a model's provider): no redirects,
-    /// no proxy of the environment, the same pool. Whoever uses it bounds what it reads and how long it waits.
+    /// For measurements that load an address of ours from many connections: no redirects, no proxy of the
+    /// environment, no bounds.
     pub fn operator_client(&self) -> reqwest::Client {
         self.for_operator.clone()
     }

@@ -224,8 +224,8 @@ where
 
 fn log_filter(from: &'static str, directives: &str) -> Result<EnvFilter, TelemetryError> {
     let directives = directives.split(',').map(str::trim).filter(|directive| !directive.is_empty());
-    // They log whole messages: answers of model providers, and what MCP servers and clients say to each other.
-    let directives = directives.chain(["genai=off", "rmcp=off"]);
+    // It logs whole messages: what MCP servers and clients say to each other.
+    let directives = directives.chain(["rmcp=off"]);
     let mut parsed = directives.map(|text| {
         let invalid = || TelemetryError::InvalidDirective { from, directive: text.to_owned() };
         text.parse::<Directive>().map_err(|_| invalid())

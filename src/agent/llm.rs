@@ -1,5 +1,8 @@
 //! Models: one turn of a conversation in, its pieces out as they come. One file a provider.
 
+mod anthropic;
+mod bedrock;
+mod openai;
 pub mod patience;
 mod remote;
 pub mod replay;
@@ -10,11 +13,9 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use serde::Deserialize;
-use serde_json::Value;
 use thiserror::Error;
-use url::Url;
 
-use super::message::{Message, RequestedCall};
+use super::message::{Message, RequestedCall, Thought};
 use super::toolbox::ToolDescription;
 use crate::config::{AgentProfile, Provider, Secret};
 use crate::error::ErrorCode;
@@ -41,8 +42,7 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         .clone()
         .or(keyless)
         .ok_or(CannotOpen::NoKey { variable: protocol.key_variable(), note: protocol.key_note() })?;
-    let base_url = profile.base_url.as_ref().map(Url::as_str);
-    Ok(Arc::new(Remote::new(outbound.operator_client(), protocol, profile.model(), base_url, key)?))
+    Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), profile.base_url.as_ref(), &key)?))
 }
 
 /// Why a profile has no model.
@@ -93,8 +93,13 @@ pub enum Purpose {
 pub enum ModelChunk {
     Text(String),
     Thinking(String),
-    /// Signed or redacted thinking, in the form of the model's own file, to be sent back as it is.
-    ThinkingBlock(Value),
+    /// Signed or redacted thinking, to be sent back as it is.
+    Thought(Thought),
+    /// So many bytes of a call's arguments have come. The call is told when it is whole; until then this is a sign of
+    /// life, and has to be paid for.
+    Fragment {
+        bytes: usize,
+    },
     /// A call, joined from its fragments.
     Call(RequestedCall),
     /// The turn is over, as the protocol says.
@@ -161,6 +166,11 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// An answer that can be read, and means nothing in the provider's protocol.
+    fn foreign() -> Self {
+        Self::Garbled("it does not keep to the provider's protocol".into())
+    }
+
     /// What an HTTP status of the provider means; 529 is Anthropic's "overloaded" (A65).
     pub(crate) fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
         match status {
@@ -189,6 +199,8 @@ impl ModelError {
 
 #[cfg(test)]
 mod tests {
+    use url::Url;
+
     use super::*;
     use crate::config::OutboundConfig;
 

@@ -1,6 +1,6 @@
 //! A conversation in our own form, whatever provider it is sent to.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::toolbox::ToolImage;
 
@@ -14,12 +14,20 @@ pub enum Message {
 }
 
 impl Message {
+    /// The text of a system prompt.
+    pub(super) fn as_system(&self) -> Option<&str> {
+        match self {
+            Self::System(text) => Some(text),
+            Self::User(_) | Self::Assistant(_) | Self::Tool(_) => None,
+        }
+    }
+
     /// How much memory it takes, roughly.
     pub fn bytes(&self) -> usize {
         match self {
             Self::System(text) | Self::User(text) => text.len(),
             Self::Assistant(turn) => {
-                let thinking = turn.thinking.iter().map(|block| block.to_string().len()).sum::<usize>();
+                let thinking = turn.thoughts.iter().map(Thought::bytes).sum::<usize>();
                 turn.text.len() + thinking + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
             }
             Self::Tool(result) => {
@@ -34,8 +42,29 @@ impl Message {
 pub struct AssistantTurn {
     pub text: String,
     pub calls: Vec<RequestedCall>,
-    /// Thinking, as the model's file keeps it: the provider wants it back unchanged.
-    pub thinking: Vec<Value>,
+    /// Signed or redacted: the provider wants it back unchanged.
+    pub thoughts: Vec<Thought>,
+}
+
+/// A piece of the model's thinking.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Thought {
+    pub text: String,
+    /// The provider's proof that the text is the model's own.
+    pub signature: String,
+    /// Instead of both: thinking that the provider shows to nobody.
+    pub redacted: String,
+}
+
+impl Thought {
+    /// Whether the provider can know it again.
+    pub fn is_wanted_back(&self) -> bool {
+        !self.signature.is_empty() || !self.redacted.is_empty()
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.signature.len() + self.redacted.len()
+    }
 }
 
 /// A tool call as the model asked for it.
@@ -45,6 +74,14 @@ pub struct RequestedCall {
     pub tool: String,
     /// The text as it came: whether it is a JSON object is for the loop to find out.
     pub arguments: String,
+}
+
+impl RequestedCall {
+    /// The arguments as providers take them back: an object, empty where the model wrote none.
+    pub(super) fn parsed_arguments(&self) -> Value {
+        let parsed = serde_json::from_str(&self.arguments).ok().filter(Value::is_object);
+        parsed.unwrap_or_else(|| Value::Object(Map::new()))
+    }
 }
 
 /// The answer to one call (D16).

@@ -125,7 +125,9 @@ impl Bill<'_> {
             Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
             Ok(ModelChunk::Call(call)) => self.said_bytes += call.arguments.len(),
-            Ok(ModelChunk::ThinkingBlock(_)) => {}
+            Ok(ModelChunk::Fragment { bytes }) => self.said_bytes += bytes,
+            // Their text came before.
+            Ok(ModelChunk::Thought(_)) => {}
             // The provider refused: nothing is owed, and the hold is given back.
             Err(_) if self.said_bytes == 0 => self.settled = true,
             Err(_) => {}

@@ -57,7 +57,8 @@ pub struct AgentProfile {
     pub temperature: Option<Option<f64>>,
     /// Tokens of one answer (A11, D22).
     pub max_tokens: Option<u32>,
-    /// The longest wait for the first piece of an answer, and between two pieces (A12).
+    /// The longest wait for the first piece of an answer, and between two pieces (A12); a server's mere signs of life
+    /// are none.
     pub timeout_seconds: f64,
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,

@@ -18,6 +18,10 @@ pub(super) const MOST_STREAMS: usize = 1_024;
 /// Of those, to one origin.
 pub(super) const MOST_STREAMS_PER_ORIGIN: usize = 256;
 
+/// Of those to addresses of the configuration, in places of their own and to one origin or many: a model's provider
+/// answers all agents at once, and how many of them run is bounded where they begin.
+pub(super) const MOST_STREAMS_OF_OPERATOR: usize = 2_048;
+
 /// An answer whose body is still to come.
 pub struct OutboundStream {
     pub status: StatusCode,
@@ -42,7 +46,11 @@ impl Outbound {
     /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
     pub async fn open(&self, request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
-        let Some(place) = self.streams.try_acquire(upstream_of(&request.url)) else {
+        let places = match request.trust {
+            Trust::Caller => &self.streams,
+            Trust::Operator => &self.streams_of_operator,
+        };
+        let Some(place) = places.try_acquire(upstream_of(&request.url)) else {
             let problem = "too many answers of other services are awaited; call again when some have come";
             return Err(CallError::new(ErrorCode::Overloaded, problem));
         };

@@ -44,7 +44,8 @@ pub fn ask(
                         return;
                     }
                     Ok(piece) => {
-                        silent = false;
+                        // A call is run when it is whole, and not before the end: a fragment can be taken back.
+                        silent &= matches!(piece, ModelChunk::Fragment { .. });
                         yield Ok(piece);
                     }
                     Err(error) => break error,

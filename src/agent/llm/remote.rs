@@ -1,26 +1,44 @@
-//! Models of a provider on the network, through the library `genai`.
+//! Models of a provider on the network, over our own HTTP client.
 //!
-//! What a provider writes into its errors is neither shown nor logged: it may repeat what it was sent.
+//! What is the same for all of them is here: a request, its answer read as it comes, and bounds on both. What differs
+//! is a [`Protocol`], in a file of its own.
 
+mod events;
 mod failure;
-mod joined;
-mod request;
+mod frames;
+mod sides;
+mod turn;
+mod wire;
 
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use async_stream::stream;
-use futures_util::stream::{BoxStream, StreamExt};
-use genai::adapter::AdapterKind;
-use genai::chat::ChatOptions;
-use genai::resolver::{AuthData, Endpoint};
-use genai::{Client, ModelIden, ServiceTarget};
+use async_stream::try_stream;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde_json::Value;
+use url::Url;
 
-use self::failure::failure;
-use self::joined::Joined;
-use self::request::chat_request;
-use super::{Model, ModelChunk, ModelError, ModelRequest};
+use self::wire::{Framing, Wire};
+use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
+use crate::call::Deadline;
 use crate::config::Secret;
+use crate::error::CallError;
+use crate::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
+
+pub(super) use self::failure::told as failure_told;
+pub(super) use self::sides::Sides;
+pub(super) use self::turn::Turn;
+pub(super) use self::wire::Event;
+
+/// Whoever waits for an answer gives up earlier, and the request ends with him.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+
+/// How long a server that has said why it stopped is waited for, for what was used and the end: some never say.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Whose protocol is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,68 +52,113 @@ pub enum Protocol {
 }
 
 /// One model of one provider.
-#[derive(Debug)]
 pub struct Remote {
-    client: Client,
+    outbound: Outbound,
     protocol: Protocol,
     model: String,
-    base_url: String,
-    key: Secret,
+    /// Where the provider's API stands.
+    base_url: Url,
+    /// Whether it stands where the provider has it.
+    is_own: bool,
+    /// The key among them.
+    headers: HeaderMap,
 }
 
 impl Remote {
-    /// `http` connects; `base_url` is what `messages` or `chat/completions` is appended to.
+    /// `base_url` is what `messages`, `chat/completions` or `model/…` is appended to; without it the provider's own.
+    /// An empty key is not sent.
     ///
     /// # Errors
-    /// The library's client cannot be set up.
+    /// A key that no header can hold.
     pub fn new(
-        http: reqwest::Client,
+        outbound: Outbound,
         protocol: Protocol,
         model: &str,
-        base_url: Option<&str>,
-        key: Secret,
+        base_url: Option<&Url>,
+        key: &Secret,
     ) -> Result<Self, ModelError> {
-        let mut base_url = base_url.unwrap_or_else(|| protocol.own_base_url()).to_owned();
-        if !base_url.ends_with('/') {
-            base_url.push('/');
-        }
-        let client = Client::builder().with_reqwest(http).build();
-        let client = client.map_err(|_| ModelError::Refused("the client cannot be set up".into()))?;
-        Ok(Self { client, protocol, model: model.to_owned(), base_url, key })
+        let own = || Url::parse(protocol.own_base_url()).map_err(|_| ModelError::Refused("no address".into()));
+        Ok(Self {
+            outbound,
+            protocol,
+            model: model.to_owned(),
+            base_url: base_url.cloned().map_or_else(own, Ok)?,
+            is_own: base_url.is_none(),
+            headers: protocol.headers(key)?,
+        })
     }
 
-    fn target(&self) -> ServiceTarget {
-        ServiceTarget {
-            model: ModelIden::new(self.protocol.adapter(), self.model.clone()),
-            endpoint: Endpoint::from_owned(self.base_url.clone()),
-            auth: AuthData::from_single(self.key.expose()),
+    /// The answer, once it is known to be one of the protocol's.
+    async fn ask(&self, request: &ModelRequest) -> Result<OutboundStream, ModelError> {
+        let asked = OutboundRequest {
+            method: Method::POST,
+            headers: self.headers.clone(),
+            body: Some(Bytes::from(self.body(request).to_string())),
+            trust: Trust::Operator,
+            ..OutboundRequest::get(self.address()?, Deadline::after(LONGEST_REQUEST))
+        };
+        let answer = self.outbound.open(asked).await.map_err(|error| failure::lost(&error))?;
+        let expected = self.protocol.framing().media_type();
+        if !answer.status.is_success() {
+            Err(failure::refused(answer).await)
+        } else if !is_of_type(&answer.headers, expected) {
+            Err(failure::foreign(answer, expected).await)
+        } else {
+            Ok(answer)
+        }
+    }
+
+    fn address(&self) -> Result<Url, ModelError> {
+        let mut url = self.base_url.clone();
+        let mut path =
+            url.path_segments_mut().map_err(|()| ModelError::Refused("the profile's base_url has no path".into()))?;
+        path.pop_if_empty();
+        match self.protocol {
+            Protocol::Anthropic => path.push("messages"),
+            Protocol::Openai => path.extend(["chat", "completions"]),
+            Protocol::Bedrock => path.extend(["model", &self.model, "converse-stream"]),
+        };
+        drop(path);
+        Ok(url)
+    }
+
+    fn body(&self, request: &ModelRequest) -> Value {
+        match self.protocol {
+            Protocol::Anthropic => anthropic::body(&self.model, request),
+            Protocol::Openai => openai::body(&self.model, request, self.is_own),
+            Protocol::Bedrock => bedrock::body(request),
         }
     }
 }
 
 impl Model for Remote {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        stream! {
-            let options = ChatOptions { max_tokens: Some(request.max_tokens), temperature: request.temperature, ..ChatOptions::default() }
-                .with_capture_usage(true)
-                // Without it there would be no thinking blocks to send back.
-                .with_capture_reasoning_content(true);
-            let asked = self.client.exec_chat_stream(self.target(), chat_request(self.protocol, &request), Some(&options)).await;
-            let mut events = match asked {
-                Ok(answer) => answer.stream,
-                Err(error) => {
-                    yield Err(failure(&error));
-                    return;
-                }
-            };
-            let mut joined = Joined::new(self.protocol, estimated_prompt(&request));
-            while let Some(event) = events.next().await {
-                match event.map_err(|error| failure(&error)).and_then(|event| joined.take(event)) {
-                    Ok(pieces) => for piece in pieces { yield Ok(piece) },
-                    Err(error) => {
-                        yield Err(error);
-                        return;
+        try_stream! {
+            let answer = self.ask(&request).await?;
+            let mut wire = Wire::new(self.protocol.framing());
+            let mut turn = Turn::new(estimated_prompt(&request));
+            let mut pieces = std::pin::pin!(answer.pieces());
+            while !turn.is_over() {
+                let piece = match next(&mut pieces, turn.is_complete()).await {
+                    Some(Ok(piece)) => piece,
+                    Some(Err(error)) if !turn.is_complete() => Err(failure::lost(&error))?,
+                    None | Some(Err(_)) => break,
+                };
+                wire.feed(&piece)?;
+                while let Some(event) = wire.next()? {
+                    self.protocol.read(&event, &mut turn)?;
+                    for piece in turn.take_pieces() {
+                        yield piece;
                     }
+                    if turn.is_over() {
+                        break;
+                    }
+                }
+            }
+            // An answer that broke off has no end.
+            if turn.is_complete() {
+                for piece in turn.finish() {
+                    yield piece;
                 }
             }
         }
@@ -103,13 +166,57 @@ impl Model for Remote {
     }
 }
 
+/// The next piece of the answer; of one that is complete, only what comes soon.
+async fn next(
+    pieces: &mut (impl Stream<Item = Result<Bytes, CallError>> + Unpin),
+    is_complete: bool,
+) -> Option<Result<Bytes, CallError>> {
+    if is_complete {
+        tokio::time::timeout(LAST_WORDS_WITHIN, pieces.next()).await.ok().flatten()
+    } else {
+        pieces.next().await
+    }
+}
+
+fn is_of_type(headers: &HeaderMap, expected: &str) -> bool {
+    let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(expected))
+}
+
 impl Protocol {
-    fn adapter(self) -> AdapterKind {
+    fn read(self, event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
         match self {
-            Self::Anthropic => AdapterKind::Anthropic,
-            Self::Openai => AdapterKind::OpenAI,
-            Self::Bedrock => AdapterKind::BedrockApi,
+            Self::Anthropic => anthropic::read(event, turn),
+            Self::Openai => openai::read(event, turn),
+            Self::Bedrock => bedrock::read(event, turn),
         }
+    }
+
+    fn framing(self) -> Framing {
+        match self {
+            Self::Anthropic | Self::Openai => Framing::Events,
+            Self::Bedrock => Framing::Frames,
+        }
+    }
+
+    fn headers(self, key: &Secret) -> Result<HeaderMap, ModelError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(self.framing().media_type()));
+        if self == Self::Anthropic {
+            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
+        }
+        if !key.expose().is_empty() {
+            let (name, value) = match self {
+                Self::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
+                Self::Openai | Self::Bedrock => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
+            };
+            let mut value = HeaderValue::try_from(value)
+                .map_err(|_| ModelError::Refused("the profile's api_key holds characters that no key has".into()))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(headers)
     }
 
     pub(super) fn key_variable(self) -> &'static str {
@@ -130,12 +237,26 @@ impl Protocol {
 
     fn own_base_url(self) -> &'static str {
         match self {
-            Self::Anthropic => "https://api.anthropic.com/v1/",
-            Self::Openai => "https://api.openai.com/v1/",
-            Self::Bedrock => "https://bedrock-runtime.us-east-1.amazonaws.com/",
+            Self::Anthropic => "https://api.anthropic.com/v1",
+            Self::Openai => "https://api.openai.com/v1",
+            Self::Bedrock => "https://bedrock-runtime.us-east-1.amazonaws.com",
         }
     }
 }
 
+impl fmt::Debug for Remote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Remote")
+            .field("protocol", &self.protocol)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod provider;
 #[cfg(test)]
 mod tests;

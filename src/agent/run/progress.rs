@@ -102,7 +102,8 @@ impl Progress {
                 return Ok(Some(Event::Content { text }));
             }
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
-            ModelChunk::ThinkingBlock(block) => self.turn.thinking.push(block),
+            ModelChunk::Thought(thought) => self.turn.thoughts.push(thought),
+            ModelChunk::Fragment { .. } => {}
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, .. } => self.stop = stop,
         }

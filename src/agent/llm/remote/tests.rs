@@ -1,246 +1,350 @@
 //! The true protocols, from a server in this process.
 
-use std::convert::Infallible;
-use std::sync::Mutex;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::response::Response;
-use futures_util::stream;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::provider::{ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, two_calls};
 use super::*;
-use crate::agent::llm::StopReason;
-use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
-use crate::agent::toolbox::{ToolDescription, ToolImage};
-use crate::outbound::test_server;
+use crate::agent::llm::{ModelUsage, StopReason};
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, Thought, ToolMessage};
+use crate::agent::toolbox::ToolImage;
 
-const KEY: &str = "sk-do-not-tell";
-
-/// Serves one answer, `piece` bytes at a time, and keeps what it was asked.
-async fn serving(status: u16, body: &str, piece: usize) -> (String, Arc<Mutex<Vec<Value>>>) {
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let (seen, body) = (Arc::clone(&asked), body.to_owned());
-    let answer = move |request: Bytes| async move {
-        seen.lock().unwrap().push(serde_json::from_slice(&request).unwrap_or_default());
-        let pieces: Vec<_> =
-            body.as_bytes().chunks(piece).map(Bytes::copy_from_slice).map(Ok::<_, Infallible>).collect();
-        let response = Response::builder().status(status).header("content-type", "text/event-stream");
-        let response = response.header("retry-after", "7");
-        response.body(Body::from_stream(stream::iter(pieces))).unwrap()
-    };
-    let address = test_server::serve(Router::new().fallback(answer)).await;
-    (format!("http://{address}/v1"), asked)
+/// What comes of a body of the protocol's type, in pieces of so many bytes, and what was asked.
+async fn exchange(
+    protocol: Protocol,
+    body: &[u8],
+    size: usize,
+    messages: Vec<Message>,
+) -> (Vec<Result<ModelChunk, ModelError>>, Value) {
+    let provider = Provider::serving(Answer::whole(protocol, body, size)).await;
+    let pieces = provider.ask(protocol, messages).await;
+    let asked = provider.asked.lock().unwrap()[0].clone();
+    (pieces, asked)
 }
 
-async fn ask(protocol: Protocol, base_url: &str, messages: Vec<Message>) -> Vec<Result<ModelChunk, ModelError>> {
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let model = Remote::new(http, protocol, "a-model", Some(base_url), Secret::new(KEY)).unwrap();
-    assert!(!format!("{model:?}").contains(KEY));
-    let tools = vec![ToolDescription {
-        name: "add".into(),
-        description: "Adds.".into(),
-        parameters: json!({"type": "object"}),
-    }];
-    let request = ModelRequest { messages, tools, temperature: Some(0.2), max_tokens: 100, ..ModelRequest::default() };
-    model.stream(Arc::new(request)).collect().await
+/// The pieces of an answer without a fault.
+async fn heard(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
+    let (pieces, _) = exchange(protocol, body, 4_096, question()).await;
+    pieces.into_iter().collect::<Result<_, _>>().unwrap()
 }
 
-fn question() -> Vec<Message> {
-    vec![Message::System("be brief".into()), Message::User("1 + 2, and 3 + 4?".into())]
+fn call(id: &str, arguments: &str) -> RequestedCall {
+    RequestedCall { id: id.into(), tool: "add".into(), arguments: arguments.into() }
 }
 
-fn openai(events: &[Value]) -> String {
-    events.iter().map(|event| format!("data: {event}\n\n")).collect::<String>() + "data: [DONE]\n\n"
-}
-
-fn delta(delta: &Value) -> Value {
-    json!({"choices": [{"index": 0, "delta": delta}]})
-}
-
-fn anthropic(events: &[Value]) -> String {
-    events.iter().map(|event| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())).collect()
-}
-
-fn two_calls() -> [(Protocol, String); 2] {
-    let fragment = |index: u32, arguments: &str| {
-        delta(&json!({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]}))
-    };
-    let begin = |index: u32, id: &str| {
-        delta(
-            &json!({"tool_calls": [{"index": index, "id": id, "type": "function", "function": {"name": "add", "arguments": ""}}]}),
-        )
-    };
-    let openai = openai(&[
-        delta(&json!({"role": "assistant", "content": "Adding 足す."})),
-        begin(0, "a"),
-        begin(1, "b"),
-        fragment(0, "{\"x\":"),
-        fragment(1, "{\"x\":3}"),
-        fragment(0, "1}"),
-        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
-        json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}}),
-    ]);
-    let start = |index: u32, id: &str| json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": id, "name": "add", "input": {}}});
-    let input = |index: u32, text: &str| json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": text}});
-    let stop = |index: u32| json!({"type": "content_block_stop", "index": index});
-    let anthropic = anthropic(&[
-        json!({"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}),
-        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
-        json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Adding 足す."}}),
-        stop(0),
-        start(1, "a"),
-        input(1, "{\"x\":"),
-        input(1, "1}"),
-        stop(1),
-        start(2, "b"),
-        input(2, "{\"x\":3}"),
-        stop(2),
-        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 6}}),
-        json!({"type": "message_stop"}),
-    ]);
-    [(Protocol::Openai, openai), (Protocol::Anthropic, anthropic)]
+fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {
+    let call = |piece: &ModelChunk| if let ModelChunk::Call(call) = piece { Some(call.clone()) } else { None };
+    pieces.iter().filter_map(call).collect()
 }
 
 #[tokio::test]
-async fn a_turn_is_joined_from_its_fragments_split_at_every_few_bytes() {
-    for (protocol, body) in two_calls() {
-        for piece in [1, 2, 3, 7, body.len()] {
-            let (url, _) = serving(200, &body, piece).await;
-            let pieces: Result<Vec<_>, _> = ask(protocol, &url, question()).await.into_iter().collect();
-            let pieces = pieces.unwrap();
-            let call = |id: &str, arguments: &str| {
-                ModelChunk::Call(RequestedCall { id: id.into(), tool: "add".into(), arguments: arguments.into() })
-            };
-            let [text, first, second, ModelChunk::End { stop, usage }] = &pieces[..] else {
-                panic!("{protocol:?} {pieces:?}")
-            };
-            assert_eq!(*text, ModelChunk::Text("Adding 足す.".into()), "{protocol:?} by {piece}");
-            assert_eq!((first, second), (&call("a", "{\"x\":1}"), &call("b", "{\"x\":3}")), "{protocol:?} by {piece}");
-            assert_eq!((*stop, usage.prompt_tokens), (StopReason::ToolCalls, 11), "{protocol:?}");
-            assert!(usage.completion_tokens >= 6, "{protocol:?} {usage:?}");
+async fn a_turn_is_joined_from_its_fragments_however_they_are_cut() {
+    for protocol in ALL {
+        let body = two_calls(protocol);
+        for size in [1, 2, 3, 7, body.len()] {
+            let (pieces, _) = exchange(protocol, &body, size, question()).await;
+            let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
+            pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
+            let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7 };
+            let expected = [
+                ModelChunk::Text("Adding 足す.".into()),
+                ModelChunk::Call(call("a", "{\"x\":1}")),
+                ModelChunk::Call(call("b", "{\"x\":3}")),
+                ModelChunk::End { stop: StopReason::ToolCalls, usage },
+            ];
+            assert_eq!(pieces, expected, "{protocol:?} by {size}");
         }
+    }
+}
+
+#[tokio::test]
+async fn fragments_of_a_call_are_told_as_they_come() {
+    for protocol in ALL {
+        let pieces = heard(protocol, &two_calls(protocol)).await;
+        let bytes = |piece: &ModelChunk| if let ModelChunk::Fragment { bytes } = piece { *bytes } else { 0 };
+        assert_eq!(pieces.iter().map(bytes).sum::<usize>(), "{\"x\":1}{\"x\":3}".len(), "{protocol:?} {pieces:?}");
     }
 }
 
 #[tokio::test]
 async fn the_conversation_is_sent_with_calls_answers_and_tools() {
-    for (protocol, body) in two_calls() {
-        let (url, asked) = serving(200, &body, 4_096).await;
-        let call = RequestedCall { id: "a".into(), tool: "add".into(), arguments: "{\"x\":1}".into() };
+    for protocol in ALL {
         let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
-        let turn = AssistantTurn { calls: vec![call], ..AssistantTurn::default() };
+        let turn = AssistantTurn { calls: vec![call("a", "{\"x\":1}")], ..AssistantTurn::default() };
         let messages = [question(), vec![Message::Assistant(turn), Message::Tool(answer)]].concat();
-        ask(protocol, &url, messages).await;
-        let asked = asked.lock().unwrap();
-        let sent = asked[0].to_string();
-        assert_eq!((&asked[0]["model"], &asked[0]["stream"]), (&json!("a-model"), &json!(true)), "{sent}");
-        for expected in ["be brief", "\"add\"", "\"a\"", "\"3\"", "1 + 2, and 3 + 4?"] {
-            assert!(sent.contains(expected), "{protocol:?}: {expected} is not in {sent}");
-        }
-        assert!(!sent.contains(KEY));
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let expected = match protocol {
+            Protocol::Openai => json!({
+                "model": "a-model", "stream": true, "stream_options": {"include_usage": true},
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "user", "content": "1 + 2, and 3 + 4?"},
+                    {"role": "assistant", "content": null, "tool_calls": [
+                        {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{\"x\":1}"}}]},
+                    {"role": "tool", "tool_call_id": "a", "content": "3"},
+                ],
+                "max_tokens": 100, "temperature": 0.2,
+                "tools": [{"type": "function",
+                    "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}],
+            }),
+            Protocol::Anthropic => json!({
+                "model": "a-model", "stream": true, "max_tokens": 100, "temperature": 0.2, "system": "be brief",
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "1 + 2, and 3 + 4?"}]},
+                    {"role": "assistant", "content": [
+                        {"type": "tool_use", "id": "a", "name": "add", "input": {"x": 1}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "3"}]},
+                ],
+                "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
+            }),
+            Protocol::Bedrock => json!({
+                "system": [{"text": "be brief"}],
+                "messages": [
+                    {"role": "user", "content": [{"text": "1 + 2, and 3 + 4?"}]},
+                    {"role": "assistant", "content": [
+                        {"toolUse": {"toolUseId": "a", "name": "add", "input": {"x": 1}}}]},
+                    {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "3"}]}}]},
+                ],
+                "inferenceConfig": {"maxTokens": 100, "temperature": 0.2},
+                "toolConfig": {"tools": [{"toolSpec": {
+                    "name": "add", "description": "Adds.", "inputSchema": {"json": {"type": "object"}}}}]},
+            }),
+        };
+        assert_eq!(asked, expected, "{protocol:?}: {asked:#}");
+    }
+}
+
+/// Providers refuse arguments that are no object, a message without content and, all but OpenAI, two messages of one
+/// side in a row.
+#[tokio::test]
+async fn what_a_provider_would_refuse_is_not_sent() {
+    let turn = AssistantTurn { text: " ".into(), calls: vec![call("a", "{\"x\": 1")], ..AssistantTurn::default() };
+    let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: String::new(), images: Vec::new() };
+    let more = vec![
+        Message::User("and?".into()),
+        Message::Assistant(AssistantTurn::default()),
+        Message::Assistant(turn),
+        Message::Tool(answer),
+        Message::User("go on".into()),
+    ];
+    for protocol in [Protocol::Anthropic, Protocol::Bedrock] {
+        let messages = [question(), more.clone()].concat();
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let shape: Vec<_> = asked["messages"].as_array().unwrap().iter().collect();
+        let sides: Vec<_> = shape.iter().map(|message| message["role"].as_str().unwrap()).collect();
+        assert_eq!(sides, ["user", "assistant", "user"], "{asked:#}");
+        let parts: Vec<_> = shape.iter().map(|message| message["content"].as_array().unwrap().len()).collect();
+        assert_eq!(parts, [2, 1, 2], "{asked:#}");
+        let call = &shape[1]["content"][0];
+        let input = if protocol == Protocol::Bedrock { &call["toolUse"]["input"] } else { &call["input"] };
+        assert_eq!(*input, json!({}), "{asked:#}");
     }
 }
 
 #[tokio::test]
-async fn thinking_is_joined_and_sent_back_as_it_was_signed_or_redacted() {
+async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
     let thought = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
-    let redacted = json!({"type": "redacted_thinking", "data": "c2VjcmV0"});
-    let body = anthropic(&[
+    let begin =
+        |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let of_anthropic = anthropic(&[
         json!({"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}),
-        json!({"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": "", "signature": ""}}),
+        begin(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
         thought(json!({"type": "thinking_delta", "thinking": "Adding "})),
         thought(json!({"type": "thinking_delta", "thinking": "is easy."})),
         thought(json!({"type": "signature_delta", "signature": "c2ln"})),
         thought(json!({"type": "signature_delta", "signature": "bmVk"})),
-        json!({"type": "content_block_stop", "index": 0}),
-        json!({"type": "content_block_start", "index": 1, "content_block": redacted}),
-        json!({"type": "content_block_stop", "index": 1}),
-        json!({"type": "content_block_start", "index": 2, "content_block": {"type": "text", "text": ""}}),
-        json!({"type": "content_block_delta", "index": 2, "delta": {"type": "text_delta", "text": "3"}}),
-        json!({"type": "content_block_stop", "index": 2}),
+        begin(1, json!({"type": "redacted_thinking", "data": "c2VjcmV0"})),
+        begin(2, json!({"type": "text", "text": "3"})),
         json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 6}}),
         json!({"type": "message_stop"}),
     ]);
-    let (url, asked) = serving(200, &body, 9).await;
-    let pieces: Vec<_> = ask(Protocol::Anthropic, &url, question()).await.into_iter().map(Result::unwrap).collect();
-    let told: String =
-        pieces.iter().map(|piece| if let ModelChunk::Thinking(text) = piece { text.as_str() } else { "" }).collect();
-    assert_eq!(told, "Adding is easy.");
-    let thinking = pieces.into_iter().filter_map(|piece| match piece {
-        ModelChunk::ThinkingBlock(block) => Some(block),
-        _ => None,
-    });
-    let turn = AssistantTurn { text: "3".into(), thinking: thinking.collect(), ..AssistantTurn::default() };
-    let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
-    ask(Protocol::Anthropic, &url, messages).await;
-    let asked = asked.lock().unwrap();
-    let signed = json!({"type": "thinking", "thinking": "Adding is easy.", "signature": "c2lnbmVk"});
-    let text = json!({"type": "text", "text": "3"});
-    assert_eq!(asked[1]["messages"][1]["content"], json!([signed, redacted, text]), "{}", asked[1]);
+    let reasoning = |index: u32, reasoning: Value| {
+        ("contentBlockDelta", json!({"contentBlockIndex": index, "delta": {"reasoningContent": reasoning}}))
+    };
+    let of_bedrock = bedrock(&[
+        reasoning(0, json!({"text": "Adding "})),
+        reasoning(0, json!({"text": "is easy."})),
+        reasoning(0, json!({"signature": "c2lnbmVk"})),
+        reasoning(1, json!({"redactedContent": "c2VjcmV0"})),
+        ("contentBlockDelta", json!({"contentBlockIndex": 2, "delta": {"text": "3"}})),
+        ("messageStop", json!({"stopReason": "end_turn"})),
+        ("metadata", json!({"usage": {"inputTokens": 11, "outputTokens": 6}})),
+    ]);
+    for (protocol, body, sent_back) in [
+        (
+            Protocol::Anthropic,
+            of_anthropic,
+            json!([
+                {"type": "thinking", "thinking": "Adding is easy.", "signature": "c2lnbmVk"},
+                {"type": "redacted_thinking", "data": "c2VjcmV0"},
+                {"type": "text", "text": "3"},
+            ]),
+        ),
+        (
+            Protocol::Bedrock,
+            of_bedrock,
+            json!([
+                {"reasoningContent": {"reasoningText": {"text": "Adding is easy.", "signature": "c2lnbmVk"}}},
+                {"reasoningContent": {"redactedContent": "c2VjcmV0"}},
+                {"text": "3"},
+            ]),
+        ),
+    ] {
+        let pieces = heard(protocol, &body).await;
+        let signed = Thought { text: "Adding is easy.".into(), signature: "c2lnbmVk".into(), ..Thought::default() };
+        let redacted = Thought { redacted: "c2VjcmV0".into(), ..Thought::default() };
+        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6 };
+        let expected = [
+            ModelChunk::Thinking("Adding ".into()),
+            ModelChunk::Thinking("is easy.".into()),
+            ModelChunk::Text("3".into()),
+            ModelChunk::Thought(signed.clone()),
+            ModelChunk::Thought(redacted.clone()),
+            ModelChunk::End { stop: StopReason::Stop, usage },
+        ];
+        assert_eq!(pieces, expected, "{protocol:?}");
+        let turn = AssistantTurn { text: "3".into(), thoughts: vec![signed, redacted], ..AssistantTurn::default() };
+        let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
+        let (_, asked) = exchange(protocol, &body, 4_096, messages).await;
+        assert_eq!(asked["messages"][1]["content"], sent_back, "{asked:#}");
+    }
+}
+
+/// Servers other than OpenAI's show it under two names; nobody wants it back.
+#[tokio::test]
+async fn thinking_of_openais_kin_is_told_and_not_kept() {
+    for name in ["reasoning", "reasoning_content"] {
+        let body = openai(&[delta(&json!({name: "hm"})), delta(&json!({"content": "3"})), finish("stop")]);
+        let pieces = heard(Protocol::Openai, &body).await;
+        let [ModelChunk::Thinking(thinking), ModelChunk::Text(_), ModelChunk::End { .. }] = &pieces[..] else {
+            panic!("{pieces:?}")
+        };
+        assert_eq!(thinking, "hm");
+    }
 }
 
 #[tokio::test]
 async fn images_of_tools_are_shown_to_the_model() {
     let image = ToolImage { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
-    for (protocol, body) in two_calls() {
-        let (url, asked) = serving(200, &body, 4_096).await;
-        let calls = ["a", "b"].map(|id| RequestedCall { id: id.into(), tool: "plot".into(), arguments: "{}".into() });
-        let turn = AssistantTurn { calls: calls.into(), ..AssistantTurn::default() };
+    for protocol in ALL {
+        let turn = AssistantTurn { calls: vec![call("a", "{}"), call("b", "{}")], ..AssistantTurn::default() };
         let answer = |id: &str, images: Vec<ToolImage>| {
             Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
         };
         let answers = vec![Message::Assistant(turn), answer("a", vec![image.clone()]), answer("b", Vec::new())];
-        ask(protocol, &url, [question(), answers].concat()).await;
-        let sent = asked.lock().unwrap()[0]["messages"].clone();
-        let last = sent.as_array().unwrap().last().unwrap();
-        assert_eq!(last["role"], "user", "{sent}");
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, [question(), answers].concat()).await;
+        let last = asked["messages"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["role"], "user", "{asked}");
         let expected = match protocol {
             Protocol::Openai => json!([
                 {"type": "text", "text": "Images that `plot` gave (call a):"},
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
             ]),
-            _ => json!([
-                {"type": "tool_result", "content": "a", "tool_use_id": "a"},
-                {"type": "tool_result", "content": "b", "tool_use_id": "b"},
-                {"type": "text", "text": "Images that `plot` gave (call a):"},
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+            Protocol::Anthropic => json!([
+                {"type": "tool_result", "tool_use_id": "a", "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+                ]},
+                {"type": "tool_result", "tool_use_id": "b", "content": "b"},
+            ]),
+            Protocol::Bedrock => json!([
+                {"toolResult": {"toolUseId": "a", "content": [
+                    {"text": "a"}, {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}]}},
+                {"toolResult": {"toolUseId": "b", "content": [{"text": "b"}]}},
             ]),
         };
-        assert_eq!(last["content"], expected, "{protocol:?}: {sent}");
+        assert_eq!(last["content"], expected, "{protocol:?}: {asked:#}");
+    }
+}
+
+#[tokio::test]
+async fn the_reason_of_an_end_is_told() {
+    let anthropic_end = |reason: &str| {
+        anthropic(&[
+            json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 6}}),
+            json!({"type": "message_stop"}),
+        ])
+    };
+    let bedrock_end = |reason: &str| bedrock(&[("messageStop", json!({"stopReason": reason}))]);
+    let openai_end = |reason: &str| openai(&[finish(reason)]);
+    let refusal = openai(&[delta(&json!({"refusal": "I will not."})), finish("stop")]);
+    for (protocol, body, expected) in [
+        (Protocol::Openai, openai_end("stop"), StopReason::Stop),
+        (Protocol::Openai, openai_end("length"), StopReason::Length),
+        (Protocol::Openai, openai_end("content_filter"), StopReason::Refusal),
+        (Protocol::Openai, refusal, StopReason::Refusal),
+        (Protocol::Anthropic, anthropic_end("end_turn"), StopReason::Stop),
+        (Protocol::Anthropic, anthropic_end("max_tokens"), StopReason::Length),
+        (Protocol::Anthropic, anthropic_end("refusal"), StopReason::Refusal),
+        (Protocol::Bedrock, bedrock_end("end_turn"), StopReason::Stop),
+        (Protocol::Bedrock, bedrock_end("max_tokens"), StopReason::Length),
+        (Protocol::Bedrock, bedrock_end("guardrail_intervened"), StopReason::Refusal),
+    ] {
+        let pieces = heard(protocol, &body).await;
+        assert!(
+            matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected),
+            "{protocol:?} {expected:?}: {pieces:?}"
+        );
     }
 }
 
 /// A server that never says what was used is not free.
 #[tokio::test]
 async fn what_was_used_is_estimated_where_the_server_does_not_say() {
-    let silent = openai(&[
-        delta(&json!({"content": "12345678"})),
-        json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
-    ]);
-    let (url, _) = serving(200, &silent, 4_096).await;
-    let pieces = ask(Protocol::Openai, &url, question()).await;
-    let Some(Ok(ModelChunk::End { usage, .. })) = pieces.last() else { panic!("{pieces:?}") };
+    let silent = openai(&[delta(&json!({"content": "12345678"})), finish("stop")]);
+    let pieces = heard(Protocol::Openai, &silent).await;
+    let Some(ModelChunk::End { usage, .. }) = pieces.last() else { panic!("{pieces:?}") };
     assert!(usage.prompt_tokens > 5 && usage.completion_tokens == 2, "{usage:?}");
+}
+
+/// The older word for the bound is all that other servers know, the newer one all that OpenAI's later models do.
+#[test]
+fn openai_itself_is_told_its_own_word_for_the_most_tokens() {
+    let request = provider::request(question());
+    let own = openai::body("gpt", &request, true);
+    assert_eq!((&own["max_completion_tokens"], &own["max_tokens"]), (&json!(100), &Value::Null));
+    let others = openai::body("gpt", &request, false);
+    assert_eq!((&others["max_completion_tokens"], &others["max_tokens"]), (&Value::Null, &json!(100)));
+}
+
+#[test]
+fn addresses_keep_what_the_profile_says() {
+    let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
+    for (protocol, base_url, expected) in [
+        (Protocol::Openai, None, "https://api.openai.com/v1/chat/completions"),
+        (Protocol::Anthropic, None, "https://api.anthropic.com/v1/messages"),
+        (
+            Protocol::Bedrock,
+            None,
+            "https://bedrock-runtime.us-east-1.amazonaws.com/model/eu.a-model:0%2Fx/converse-stream",
+        ),
+        (Protocol::Openai, Some("http://h:1/v1/?api-version=2"), "http://h:1/v1/chat/completions?api-version=2"),
+    ] {
+        let base_url = base_url.map(|base_url| Url::parse(base_url).unwrap());
+        let key = Secret::new("k");
+        let model = Remote::new(outbound.clone(), protocol, "eu.a-model:0/x", base_url.as_ref(), &key).unwrap();
+        assert_eq!(model.address().unwrap().as_str(), expected);
+    }
+    let broken = Remote::new(outbound, Protocol::Openai, "m", None, &Secret::new("k\n"));
+    assert!(matches!(broken, Err(ModelError::Refused(told)) if told.contains("api_key")));
 }
 
 #[tokio::test]
 async fn an_answer_cut_off_has_no_end() {
-    for (protocol, body) in two_calls() {
-        let (url, _) = serving(200, &body[..body.len() / 2], 64).await;
-        let pieces = ask(protocol, &url, question()).await;
-        assert!(
-            !pieces.iter().any(|piece| matches!(piece, Ok(ModelChunk::End { .. } | ModelChunk::Call(_)))),
-            "{pieces:?}"
-        );
+    for protocol in ALL {
+        let body = two_calls(protocol);
+        let (pieces, _) = exchange(protocol, &body[..body.len() / 2], 64, question()).await;
+        let is_end = |piece: &_| matches!(piece, Ok(ModelChunk::End { .. } | ModelChunk::Call(_)));
+        assert!(!pieces.iter().any(is_end), "{pieces:?}");
     }
 }
 
 #[tokio::test]
 async fn failures_are_told_apart_and_tell_no_key() {
-    let echo = format!("{{\"error\": {{\"message\": \"wrong key {KEY}\"}}}}");
-    for protocol in [Protocol::Openai, Protocol::Anthropic] {
+    let echo = format!("{{\"error\": {{\"message\": \"wrong key {KEY}\", \"type\": \"{KEY}\"}}}}");
+    for protocol in ALL {
         for (status, code, hint) in [
             (529, "overloaded", "overloaded"),
             (500, "upstream_error", "HTTP 500"),
@@ -249,8 +353,8 @@ async fn failures_are_told_apart_and_tell_no_key() {
             (401, "upstream_error", "check the profile's api_key"),
             (404, "upstream_error", "check the profile's model"),
         ] {
-            let (url, _) = serving(status, &echo, 4_096).await;
-            let pieces = ask(protocol, &url, question()).await;
+            let answer = Answer::whole(protocol, echo.as_bytes(), 4_096).status(status);
+            let pieces = Provider::serving(answer).await.ask(protocol, question()).await;
             let [Err(error)] = &pieces[..] else { panic!("{protocol:?} {status}: {pieces:?}") };
             assert_eq!(error.code(), code, "{status}");
             assert!(error.to_string().contains(hint) && !format!("{error:?}{error}").contains(KEY), "{error}");
@@ -258,20 +362,93 @@ async fn failures_are_told_apart_and_tell_no_key() {
                 assert_eq!(*retry_after, Some(Duration::from_secs(7)), "{status}");
             }
         }
-        for garbage in ["data: {no json}\n\n", "event: content_block_start\ndata: {{{\n\n"] {
-            let (url, _) = serving(200, garbage, 4_096).await;
-            let pieces = ask(protocol, &url, question()).await;
-            assert!(!pieces.iter().any(Result::is_ok), "{protocol:?} {pieces:?}");
-        }
     }
 }
 
 #[tokio::test]
-async fn a_call_at_an_absurd_place_takes_no_memory() {
-    let far = delta(
-        &json!({"tool_calls": [{"index": 4_000_000_000_u32, "id": "a", "function": {"name": "add", "arguments": "{}"}}]}),
-    );
-    let (url, _) = serving(200, &openai(&[far]), 4_096).await;
-    let pieces = ask(Protocol::Openai, &url, question()).await;
-    assert!(matches!(&pieces[..], [Ok(ModelChunk::Call(_)), Ok(ModelChunk::End { .. })]), "{pieces:?}");
+async fn a_refusal_tells_the_providers_own_word_for_it() {
+    for (protocol, body, expected) in [
+        (
+            Protocol::Openai,
+            json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded"}}),
+            "context_length_exceeded",
+        ),
+        (Protocol::Openai, json!({"error": {"type": "insufficient_quota", "code": 7}}), "insufficient_quota"),
+        (Protocol::Anthropic, json!({"type": "error", "error": {"type": "request_too_large"}}), "request_too_large"),
+        (Protocol::Bedrock, json!({"__type": "ValidationException", "message": "no"}), "ValidationException"),
+    ] {
+        let answer = Answer::whole(protocol, body.to_string().as_bytes(), 4_096).status(400);
+        let pieces = Provider::serving(answer).await.ask(protocol, question()).await;
+        let expected = ModelError::Refused(format!("HTTP 400 ({expected})"));
+        assert_eq!(pieces, [Err(expected)], "{body}");
+    }
+}
+
+#[tokio::test]
+async fn failures_in_the_midst_of_an_answer_are_told_apart() {
+    let overloaded = json!({"type": "error", "error": {"type": "overloaded_error", "message": KEY}});
+    let broken = json!({"type": "error", "error": {"type": "api_error", "message": KEY}});
+    let failure = |name: &str| frames::tests::frame(&[(":message-type", "exception"), (":exception-type", name)], KEY);
+    let limited = ModelError::Limited { status: 429, retry_after: None };
+    let unavailable = ModelError::Unavailable("it reported an error in its answer".into());
+    for (protocol, event, expected) in [
+        (Protocol::Anthropic, anthropic(&[overloaded]), ModelError::Overloaded { retry_after: None }),
+        (Protocol::Anthropic, anthropic(&[broken]), unavailable.clone()),
+        (Protocol::Openai, openai(&[json!({"error": {"code": "rate_limit_exceeded"}})]), limited.clone()),
+        (Protocol::Openai, openai(&[json!({"error": {"code": 500, "message": KEY}})]), unavailable.clone()),
+        (Protocol::Bedrock, failure("throttlingException"), limited),
+        (Protocol::Bedrock, failure("modelStreamErrorException"), unavailable),
+    ] {
+        let (mut pieces, _) = exchange(protocol, &event, 4_096, question()).await;
+        assert_eq!(pieces.pop(), Some(Err(expected)), "{protocol:?}");
+        assert_eq!(pieces, [], "{protocol:?}");
+    }
+}
+
+/// Whatever a server calls the places of its calls, each call comes out once and whole.
+#[tokio::test]
+async fn calls_with_odd_places_and_ids_are_kept_apart() {
+    let piece = |fragment: Value| delta(&json!({"tool_calls": [fragment]}));
+    let begin = |index: Value, id: &str, arguments: &str| {
+        piece(json!({"index": index, "id": id, "function": {"name": "add", "arguments": arguments}}))
+    };
+    for (what, events, expected) in [
+        ("an absurd place takes no memory", vec![begin(json!(4_000_000_000_u32), "a", "{}")], vec![call("a", "{}")]),
+        (
+            "gaps, and out of order",
+            vec![
+                begin(json!(7), "b", "{\"n\":"),
+                begin(json!(2), "a", "{}"),
+                piece(json!({"index": 7, "function": {"arguments": "7}"}})),
+            ],
+            vec![call("b", "{\"n\":7}"), call("a", "{}")],
+        ),
+        (
+            "the same id at two places",
+            vec![begin(json!(0), "a", "{}"), begin(json!(1), "a", "{\"n\":1}")],
+            vec![call("a", "{}"), call("a", "{\"n\":1}")],
+        ),
+        (
+            "all at one place",
+            vec![begin(json!(0), "a", "{}"), begin(json!(0), "b", "{\"n\":1}")],
+            vec![call("a", "{}"), call("b", "{\"n\":1}")],
+        ),
+        (
+            "no place at all",
+            vec![
+                begin(Value::Null, "a", "{"),
+                piece(json!({"function": {"arguments": "}"}})),
+                begin(Value::Null, "b", "{}"),
+            ],
+            vec![call("a", "{}"), call("b", "{}")],
+        ),
+        (
+            "the name with every piece",
+            vec![begin(json!(0), "a", "{"), begin(json!(0), "a", "}")],
+            vec![call("a", "{}")],
+        ),
+    ] {
+        let pieces = heard(Protocol::Openai, &openai(&[events, vec![finish("tool_calls")]].concat())).await;
+        assert_eq!(calls(&pieces), expected, "{what}");
+    }
 }

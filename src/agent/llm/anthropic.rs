@@ -1,0 +1,234 @@
+//! Anthropic's Messages (<https://docs.anthropic.com/en/api/messages>, streamed as in
+//! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::remote::{Event, Sides, Turn, failure_told};
+use super::{ModelError, ModelRequest, StopReason};
+use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
+use crate::agent::toolbox::{ToolDescription, ToolImage};
+
+/// What the header `anthropic-version` says.
+pub(super) const VERSION: &str = "2023-06-01";
+
+pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
+    let mut body = json!({
+        "model": model,
+        "max_tokens": request.max_tokens,
+        "messages": messages(&request.messages),
+        "stream": true,
+    });
+    let system: Vec<_> = request.messages.iter().filter_map(Message::as_system).collect();
+    if !system.is_empty() {
+        body["system"] = system.join("\n\n").into();
+    }
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = temperature.into();
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    body
+}
+
+/// Everything but system prompts; one message for all that one side says in a row.
+fn messages(conversation: &[Message]) -> Value {
+    let mut messages = Sides::default();
+    for message in conversation {
+        match message {
+            Message::System(_) => {}
+            Message::User(text) => messages.user([json!({"type": "text", "text": text})]),
+            Message::Assistant(turn) => messages.assistant(said(turn)),
+            Message::Tool(answer) => messages.user([answered(answer)]),
+        }
+    }
+    messages.into_messages()
+}
+
+fn said(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
+    let thoughts = turn.thoughts.iter().map(|Thought { text, signature, redacted }| {
+        if redacted.is_empty() {
+            json!({"type": "thinking", "thinking": text, "signature": signature})
+        } else {
+            json!({"type": "redacted_thinking", "data": redacted})
+        }
+    });
+    // A text without a visible character is refused.
+    let text = Some(&turn.text).filter(|text| !text.trim().is_empty());
+    let text = text.map(|text| json!({"type": "text", "text": text}));
+    let calls = turn
+        .calls
+        .iter()
+        .map(|call| json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": call.parsed_arguments()}));
+    thoughts.chain(text).chain(calls)
+}
+
+fn answered(answer: &ToolMessage) -> Value {
+    let image = |image: &ToolImage| {
+        let source = json!({"type": "base64", "media_type": image.media_type, "data": image.base64});
+        json!({"type": "image", "source": source})
+    };
+    let content: Value = if answer.images.is_empty() {
+        answer.text.as_str().into()
+    } else {
+        let text = Some(&answer.text).filter(|text| !text.trim().is_empty());
+        let text = text.map(|text| json!({"type": "text", "text": text}));
+        text.into_iter().chain(answer.images.iter().map(image)).collect()
+    };
+    json!({"type": "tool_result", "tool_use_id": answer.call_id, "content": content})
+}
+
+fn tool(tool: &ToolDescription) -> Value {
+    json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
+}
+
+/// One event of an answer. Kinds that are not here are passed over, as the protocol asks.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Said {
+    MessageStart {
+        message: Start,
+    },
+    ContentBlockStart {
+        index: u64,
+        content_block: Block,
+    },
+    ContentBlockDelta {
+        index: u64,
+        delta: Increment,
+    },
+    MessageDelta {
+        delta: End,
+        usage: Option<Usage>,
+    },
+    MessageStop,
+    Error {
+        error: Problem,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Start {
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Block {
+    Text {
+        #[serde(default)]
+        text: String,
+    },
+    Thinking {
+        #[serde(default)]
+        thinking: String,
+        #[serde(default)]
+        signature: String,
+    },
+    RedactedThinking {
+        data: String,
+    },
+    ToolUse {
+        id: String,
+        name: String,
+        /// Empty where it comes in fragments.
+        #[serde(default)]
+        input: Value,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Increment {
+    TextDelta {
+        text: String,
+    },
+    ThinkingDelta {
+        thinking: String,
+    },
+    SignatureDelta {
+        signature: String,
+    },
+    InputJsonDelta {
+        partial_json: String,
+    },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct End {
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Usage {
+    input_tokens: Option<u64>,
+    /// Beside the others, not among them; so are the next.
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    r#type: String,
+}
+
+/// # Errors
+/// An event that is none of the protocol's, or that tells of an error.
+pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+    match serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())? {
+        Said::MessageStart { message } => count(message.usage, turn),
+        Said::ContentBlockStart { index, content_block } => begin(index, content_block, turn)?,
+        Said::ContentBlockDelta { index, delta } => match delta {
+            Increment::TextDelta { text } => turn.text(text)?,
+            Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking)?,
+            Increment::SignatureDelta { signature } => turn.signature(index, &signature)?,
+            Increment::InputJsonDelta { partial_json } => turn.call(index, None, None, &partial_json)?,
+            Increment::Other => {}
+        },
+        Said::MessageDelta { delta, usage } => {
+            count(usage, turn);
+            match delta.stop_reason.as_deref() {
+                None => {}
+                Some("max_tokens" | "model_context_window_exceeded") => turn.stop(StopReason::Length),
+                Some("refusal") => turn.stop(StopReason::Refusal),
+                Some(_) => turn.stop(StopReason::Stop),
+            }
+        }
+        Said::MessageStop => turn.end(),
+        Said::Error { error } => return Err(failure_told(&error.r#type)),
+        Said::Other => {}
+    }
+    Ok(())
+}
+
+fn begin(index: u64, block: Block, turn: &mut Turn) -> Result<(), ModelError> {
+    match block {
+        Block::Text { text } => turn.text(text),
+        Block::Thinking { thinking, signature } => {
+            turn.thinking(index, thinking)?;
+            turn.signature(index, &signature)
+        }
+        Block::RedactedThinking { data } => turn.redacted(index, &data),
+        Block::ToolUse { id, name, input } => {
+            let whole = input.as_object().filter(|input| !input.is_empty());
+            let arguments = whole.map(|_| input.to_string()).unwrap_or_default();
+            turn.call(index, Some(id), Some(name), &arguments)
+        }
+        Block::Other => Ok(()),
+    }
+}
+
+fn count(usage: Option<Usage>, turn: &mut Turn) {
+    let Some(usage) = usage else { return };
+    let cached = [usage.cache_creation_input_tokens, usage.cache_read_input_tokens];
+    let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));
+    turn.used(prompt, usage.output_tokens);
+}

@@ -1,0 +1,190 @@
+//! OpenAI's Chat Completions (<https://platform.openai.com/docs/api-reference/chat>), and whatever speaks it.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::remote::{Event, Turn, failure_told};
+use super::{ModelError, ModelRequest, StopReason};
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use crate::agent::toolbox::ToolDescription;
+
+/// The last event of an answer.
+const DONE: &[u8] = b"[DONE]";
+
+/// A request. OpenAI itself wants `max_completion_tokens`, which its newer models know alone; others know `max_tokens`.
+pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Value {
+    let most = if is_openai { "max_completion_tokens" } else { "max_tokens" };
+    let mut body = json!({
+        "model": model,
+        "messages": messages(&request.messages),
+        "stream": true,
+        "stream_options": {"include_usage": true},
+    });
+    body[most] = request.max_tokens.into();
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = temperature.into();
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    body
+}
+
+fn messages(conversation: &[Message]) -> Vec<Value> {
+    let mut messages = Vec::with_capacity(conversation.len());
+    let mut images = Vec::new();
+    for message in conversation {
+        // A call's answer takes text alone, and all answers of a turn stand together: images come after them.
+        if !matches!(message, Message::Tool(_)) {
+            messages.extend(shown(&mut images));
+        }
+        messages.push(match message {
+            Message::System(text) => json!({"role": "system", "content": text}),
+            Message::User(text) => json!({"role": "user", "content": text}),
+            Message::Assistant(turn) => said(turn),
+            Message::Tool(answer) => {
+                images.extend(images_of(answer));
+                json!({"role": "tool", "tool_call_id": answer.call_id, "content": answer.text})
+            }
+        });
+    }
+    messages.extend(shown(&mut images));
+    messages
+}
+
+fn said(turn: &AssistantTurn) -> Value {
+    let mut message = json!({"role": "assistant", "content": turn.text});
+    if !turn.calls.is_empty() {
+        let call = |call: &RequestedCall| {
+            // Arguments that were no JSON went back to the model as an error; some servers read them.
+            let arguments = call.parsed_arguments().to_string();
+            let function = json!({"name": call.tool, "arguments": arguments});
+            json!({"id": call.id, "type": "function", "function": function})
+        };
+        message["tool_calls"] = turn.calls.iter().map(call).collect();
+        if turn.text.is_empty() {
+            message["content"] = Value::Null;
+        }
+    }
+    message
+}
+
+fn shown(images: &mut Vec<Value>) -> Option<Value> {
+    (!images.is_empty()).then(|| json!({"role": "user", "content": std::mem::take(images)}))
+}
+
+/// The images of an answer, under a line that says whose they are.
+fn images_of(answer: &ToolMessage) -> Vec<Value> {
+    if answer.images.is_empty() {
+        return Vec::new();
+    }
+    let title = format!("Images that `{}` gave (call {}):", answer.tool, answer.call_id);
+    let images = answer.images.iter().map(|image| {
+        let url = format!("data:{};base64,{}", image.media_type, image.base64);
+        json!({"type": "image_url", "image_url": {"url": url}})
+    });
+    [json!({"type": "text", "text": title})].into_iter().chain(images).collect()
+}
+
+fn tool(tool: &ToolDescription) -> Value {
+    let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
+    json!({"type": "function", "function": function})
+}
+
+/// One event of an answer. Whatever is not here is passed over.
+#[derive(Deserialize)]
+struct Chunk {
+    choices: Option<Vec<Choice>>,
+    usage: Option<Usage>,
+    error: Option<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    delta: Option<Delta>,
+    finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Delta {
+    content: Option<String>,
+    refusal: Option<String>,
+    /// Thinking, as servers other than OpenAI's show it, by either name.
+    #[serde(alias = "reasoning")]
+    reasoning_content: Option<String>,
+    tool_calls: Option<Vec<Fragment>>,
+}
+
+#[derive(Deserialize)]
+struct Fragment {
+    index: Option<u64>,
+    id: Option<String>,
+    function: Option<Function>,
+}
+
+#[derive(Deserialize)]
+struct Function {
+    name: Option<String>,
+    arguments: Option<String>,
+}
+
+/// Cached tokens are among the prompt's.
+#[derive(Deserialize)]
+struct Usage {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+}
+
+/// `code` is a number with some servers.
+#[derive(Deserialize)]
+struct Problem {
+    code: Option<Value>,
+    r#type: Option<Value>,
+}
+
+/// # Errors
+/// An event that is none of the protocol's, or that tells of an error.
+pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+    if event.data == DONE {
+        turn.end();
+        return Ok(());
+    }
+    let chunk: Chunk = serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())?;
+    if let Some(Problem { code, r#type }) = chunk.error {
+        let called = [&code, &r#type].into_iter().flatten().find_map(Value::as_str);
+        return Err(failure_told(called.unwrap_or_default()));
+    }
+    for Choice { delta, finish_reason } in chunk.choices.unwrap_or_default().into_iter().take(1) {
+        if let Some(delta) = delta {
+            hear(delta, turn)?;
+        }
+        match finish_reason.as_deref() {
+            None | Some("") => {}
+            Some("length") => turn.stop(StopReason::Length),
+            Some("content_filter") => turn.stop(StopReason::Refusal),
+            Some(_) => turn.stop(StopReason::Stop),
+        }
+    }
+    if let Some(usage) = chunk.usage {
+        turn.used(usage.prompt_tokens, usage.completion_tokens);
+    }
+    Ok(())
+}
+
+fn hear(delta: Delta, turn: &mut Turn) -> Result<(), ModelError> {
+    if let Some(thinking) = delta.reasoning_content {
+        turn.thinking(0, thinking)?;
+    }
+    if let Some(text) = delta.content {
+        turn.text(text)?;
+    }
+    if let Some(refusal) = delta.refusal {
+        turn.text(refusal)?;
+        turn.stop(StopReason::Refusal);
+    }
+    for Fragment { index, id, function } in delta.tool_calls.unwrap_or_default() {
+        let (name, arguments) = function.map(|function| (function.name, function.arguments)).unwrap_or_default();
+        turn.call(index.unwrap_or_default(), id, name, &arguments.unwrap_or_default())?;
+    }
+    Ok(())
+}
