@@ -28,6 +28,7 @@ mod batch;
 pub mod config;
 pub mod json;
 pub mod metrics;
+pub mod other_gateway;
 pub mod outbound;
 pub mod readiness;
 pub mod sandbox;
