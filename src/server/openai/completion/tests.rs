@@ -1,0 +1,137 @@
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::*;
+use crate::error::ErrorCode;
+
+fn content(text: &str) -> Event {
+    Event::Content { text: text.into() }
+}
+
+fn client_call(id: &str) -> Event {
+    Event::ClientToolCall { id: id.into(), tool_name: "click".into(), arguments: "{\"x\":1}".into() }
+}
+
+fn finished(reason: agent::FinishReason) -> Event {
+    Event::Finished { reason, messages: Vec::new() }
+}
+
+fn error() -> Event {
+    Event::Error { code: "timeout".into(), message: "the model did not answer in time".into() }
+}
+
+fn used() -> Event {
+    Event::Usage(RunUsage { prompt_tokens: 7, completion_tokens: 5, ..RunUsage::default() })
+}
+
+fn told(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
+    let mut narrator = Narrator::new("weather", include_usage);
+    let mut chunks = vec![narrator.opening()];
+    chunks.extend(events.into_iter().flat_map(|event| narrator.chunks(event)).collect::<Vec<_>>());
+    chunks.extend(narrator.closing());
+    chunks.iter().map(|chunk| serde_json::to_value(chunk).unwrap()).collect()
+}
+
+fn said(chunks: &[Value]) -> String {
+    chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
+}
+
+fn finish(chunks: &[Value]) -> &Value {
+    let reasons: Vec<_> =
+        chunks.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).filter(|reason| !reason.is_null()).collect();
+    assert_eq!(reasons.len(), 1, "{chunks:?}");
+    reasons[0]
+}
+
+#[test]
+fn an_answer_is_told_in_openai_chunks() {
+    let tool = Event::ToolInput { id: "a".into(), tool_name: "calculator".into(), arguments: Map::new() };
+    let mut chunks = told(false, vec![tool, content("It is warm."), used()]);
+    let id = chunks[0]["id"].clone();
+    for chunk in &mut chunks {
+        assert_eq!(chunk["id"], id);
+        assert!(chunk["created"].as_i64().unwrap() > 1_700_000_000);
+        (chunk["id"], chunk["created"]) = (json!("chatcmpl"), json!(1));
+    }
+    let chunk = |delta: Value, finish_reason: Value| {
+        json!({"id": "chatcmpl", "object": "chat.completion.chunk", "created": 1, "model": "weather",
+            "choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]})
+    };
+    let expected = [
+        chunk(json!({"role": "assistant", "content": ""}), Value::Null),
+        chunk(json!({"content": "It is warm."}), Value::Null),
+        chunk(json!({}), json!("stop")),
+    ];
+    assert_eq!(chunks, expected);
+}
+
+#[test]
+fn usage_comes_last_when_asked_for_and_is_null_before() {
+    let chunks = told(true, vec![content("a"), used()]);
+    let (last, before) = chunks.split_last().unwrap();
+    assert_eq!(last["choices"], json!([]));
+    assert_eq!(last["usage"], json!({"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}));
+    assert!(before.iter().all(|chunk| chunk.get("usage").is_some_and(Value::is_null)), "{before:?}");
+}
+
+#[test]
+fn calls_of_the_clients_tools_are_passed_on_with_their_place() {
+    let chunks = told(false, vec![client_call("a"), client_call("b"), finished(agent::FinishReason::ToolCalls)]);
+    for (place, id) in [(0, "a"), (1, "b")] {
+        let expected = json!([{"index": place, "id": id, "type": "function",
+            "function": {"name": "click", "arguments": "{\"x\":1}"}}]);
+        assert_eq!(chunks[place + 1]["choices"][0]["delta"]["tool_calls"], expected);
+    }
+    assert_eq!(finish(&chunks), "tool_calls");
+}
+
+/// A70.
+#[test]
+fn an_error_in_the_middle_is_told_after_what_was_said() {
+    let chunks = told(false, vec![content("It is"), error(), finished(agent::FinishReason::Error)]);
+    assert_eq!(said(&chunks), "It is\n\n[the model did not answer in time]");
+    assert_eq!(finish(&chunks), "stop");
+}
+
+#[test]
+fn a_run_ended_by_a_limit_says_so() {
+    let limit = Event::Status { status: "turn_limit".into(), message: "50 turns are used up".into() };
+    let chunks = told(false, vec![limit, finished(agent::FinishReason::Limit)]);
+    assert_eq!((said(&chunks).as_str(), finish(&chunks)), ("\n\n[50 turns are used up]", &json!("length")));
+}
+
+#[test]
+fn a_whole_completion_says_the_same() {
+    let whole = |events| serde_json::to_value(whole("weather", events).unwrap()).unwrap();
+    let answer = whole(vec![content("It is "), content("warm."), used()]);
+    assert_eq!(answer["object"], "chat.completion");
+    assert_eq!(answer["choices"][0]["message"], json!({"role": "assistant", "content": "It is warm."}));
+    assert_eq!(
+        (&answer["choices"][0]["finish_reason"], &answer["usage"]["total_tokens"]),
+        (&json!("stop"), &json!(12))
+    );
+    let calls = whole(vec![client_call("a"), finished(agent::FinishReason::ToolCalls)]);
+    let expected = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function",
+        "function": {"name": "click", "arguments": "{\"x\":1}"}}]});
+    assert_eq!(
+        (&calls["choices"][0]["message"], &calls["choices"][0]["finish_reason"]),
+        (&expected, &json!("tool_calls"))
+    );
+}
+
+#[test]
+fn a_whole_completion_that_failed_is_an_error_with_what_was_said() {
+    let error = whole("weather", [content("It is"), error(), used()]).unwrap_err();
+    assert_eq!((error.code(), error.message()), (ErrorCode::Timeout, "the model did not answer in time"));
+    assert_eq!(error.output(), Some(&json!("It is")));
+    assert_eq!(run_error("no such code".into(), "x".into()).code(), ErrorCode::UpstreamError);
+}
+
+proptest! {
+    #[test]
+    fn no_piece_is_long_and_nothing_is_lost(text in "\\PC{0,180}") {
+        let pieces: Vec<_> = pieces(&text).collect();
+        prop_assert_eq!(pieces.concat(), text.as_str());
+        prop_assert!(pieces.iter().all(|piece| (1..=LONGEST_PIECE).contains(&piece.chars().count())));
+    }
+}
