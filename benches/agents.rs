@@ -21,13 +21,22 @@ const PIECES: usize = 100;
 const APART: Duration = Duration::from_millis(100);
 /// How often the first piece is timed.
 const FIRSTS: usize = 300;
+/// A stream that takes longer hangs, and the measurement with it.
+const LONGEST_STREAM: Duration = Duration::from_secs(60);
 
 /// What was measured at once.
 pub(crate) struct Crowd {
-    /// The longest wait between two pieces of any stream.
-    pub(crate) longest_wait: Duration,
+    /// Between two pieces of any stream, the shortest first.
+    waits: Vec<Duration>,
     /// Clients that heard everything.
     pub(crate) whole: usize,
+}
+
+impl Crowd {
+    /// So many of a hundred waits are no longer.
+    pub(crate) fn wait(&self, of_a_hundred: usize) -> Duration {
+        self.waits[((self.waits.len() - 1) * of_a_hundred) / 100]
+    }
 }
 
 /// A model server and those who ask for its streams.
@@ -66,7 +75,7 @@ impl Models {
 
     /// Milliseconds from the model's first piece to the client's, one run after another.
     pub(crate) fn first_pieces(&self, url: &str) -> Vec<f64> {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().timeout(LONGEST_STREAM).build().unwrap();
         let time_one = async || {
             let mut heard = pieces(&client, url, "prompt").await;
             heard.next().await.expect("no piece came");
@@ -86,25 +95,25 @@ impl Models {
 
     /// All streams at once.
     pub(crate) fn crowd(&self, url: &str) -> Crowd {
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().timeout(LONGEST_STREAM).build().unwrap();
         let listen = |client: reqwest::Client, url: String| async move {
             let mut heard = pieces(&client, &url, "steady").await;
-            let (mut count, mut longest, mut last) = (0, Duration::ZERO, None::<Instant>);
+            let (mut waits, mut last) = (Vec::with_capacity(PIECES), None::<Instant>);
             while heard.next().await.is_some() {
                 let now = Instant::now();
-                longest = longest.max(last.map_or(Duration::ZERO, |last| now - last));
-                (count, last) = (count + 1, Some(now));
+                waits.extend(last.replace(now).map(|last| now - last));
             }
-            (count, longest)
+            waits
         };
         self.runtime.block_on(async {
             let clients: Vec<_> = (0..STREAMS).map(|_| tokio::spawn(listen(client.clone(), url.to_owned()))).collect();
-            let mut crowd = Crowd { longest_wait: Duration::ZERO, whole: 0 };
+            let mut crowd = Crowd { waits: Vec::new(), whole: 0 };
             for heard in clients {
-                let (count, longest) = heard.await.unwrap();
-                crowd.longest_wait = crowd.longest_wait.max(longest);
-                crowd.whole += usize::from(count == PIECES);
+                let waits = heard.await.unwrap();
+                crowd.whole += usize::from(waits.len() + 1 == PIECES);
+                crowd.waits.extend(waits);
             }
+            crowd.waits.sort_unstable();
             crowd
         })
     }

@@ -33,6 +33,9 @@ fn main() {
     }
     let programs =
         PathBuf::from(std::env::var_os("SEKISHO_PROGRAMS").expect("SEKISHO_PROGRAMS names the release folder"));
+    if std::env::args().any(|argument| argument == "agents") {
+        return agent_rows(&programs);
+    }
     let criterion = programs.join("../criterion");
     let config_hash = Sha256::digest(std::fs::read(CONFIG).unwrap());
     println!("configuration {CONFIG}, SHA-256 {}", hex(&config_hash[..8]));
@@ -125,17 +128,17 @@ fn agent_rows(programs: &Path) {
     let mut firsts = models.first_pieces(&sekisho.url);
     firsts.sort_by(f64::total_cmp);
     let percentile = |hundredths: usize| firsts[firsts.len() * hundredths / 100];
-    row(
-        "an agent's first piece, from the model to the client",
-        &format!("{:.2} ms, p99 {:.2}", percentile(50), percentile(99)),
-        "≤ 5 ms",
-    );
+    let first = "an agent's first piece, from the model to the client";
+    row(first, &format!("{:.2} ms", percentile(50)), "≤ 5 ms");
+    row("  the slowest of a hundred", &format!("{:.2} ms", percentile(99)), "≤ 5 ms");
     let crowd = models.crowd(&sekisho.url);
     let peak = peak_megabytes(&sekisho.child.0).unwrap();
     row("500 agents' streams at once: heard to the end", &crowd.whole.to_string(), "500");
     row("  memory at its peak", &format!("{peak:.0} MB"), "≤ 200 MB");
-    let wait = crowd.longest_wait.as_secs_f64() * 1_000.0;
-    row("  longest wait for a piece, sent every 100 ms", &format!("{wait:.0} ms"), "no stall");
+    let millis = |wait: Duration| format!("{:.0} ms", wait.as_secs_f64() * 1_000.0);
+    row("  between two pieces, sent every 100 ms", &millis(crowd.wait(50)), "100 ms");
+    row("  the longest of a hundred waits", &millis(crowd.wait(99)), "no stall");
+    row("  the longest of all", &millis(crowd.wait(100)), "no stall");
 }
 
 fn row(what: &str, measured: &str, goal: &str) {
