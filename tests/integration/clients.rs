@@ -103,10 +103,14 @@ impl ModelServer {
             {"match": {"userMessage": "in the middle"}, "response": told, "chunkSize": 5, "latency": 100, "disconnectAfterMs": 350},
         ]});
         std::fs::write(&fixtures, fixtures_json.to_string()).unwrap();
+        Self::with(&["-f", &fixtures.to_string_lossy()]).await
+    }
+
+    async fn with(arguments: &[&str]) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut node = Command::new("node");
         node.arg(clients().join("node_modules/@copilotkit/aimock/dist/cli.js"));
-        node.args(["-p", &port.to_string(), "-f"]).arg(&fixtures).stdout(Stdio::null()).stderr(Stdio::null());
+        node.args(["-p", &port.to_string()]).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
         let server = Self { child: node.spawn().unwrap(), port };
         for _ in 0..200 {
             if tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
@@ -153,4 +157,36 @@ async fn clients_of_model_servers() {
     }
     let (status, reply) = ask("anthropic", "overloaded").await;
     assert_eq!((status.as_u16(), code(&reply)), (503, "overloaded"), "{reply}");
+}
+
+/// A conversation with a tool, asked of a script through a server that records it, and then of the recording alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs @copilotkit/aimock, in the folder named by the variable CLIENTS"]
+async fn clients_record_and_replay() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let (fixtures, recorded) = (directory.path().join("fixtures"), directory.path().join("fixtures/recorded"));
+    std::fs::create_dir(&fixtures).unwrap();
+    let ask = async |server: &ModelServer| {
+        let profile = format!(
+            "{{provider: openai, model: weather, base_url: 'http://127.0.0.1:{}/v1', api_key: k, retries: 0}}",
+            server.port
+        );
+        let app = TestApp::with(&format!("agent: {{profiles: {{recorded: {profile}}}}}")).await;
+        let body = json!({"model": "recorded", "message": "Is 21.5 °C warm?"});
+        let (status, mut reply) = answer(app.post("/api/chat").json(&body)).await;
+        assert_eq!(status, 200, "{reply}");
+        let told = ["reply", "tool_calls"].map(|field| reply[field].take());
+        assert_eq!(told[1][0]["text"], "70.7", "our own tool ran: {told:?}");
+        told
+    };
+    // The tools that we send are the client's to it, so that the script's call comes back to us.
+    let source = with_scripts(&[]).await;
+    let recording =
+        ModelServer::with(&["-f", &fixtures.to_string_lossy(), "--record", "--provider-openai", &source.url]).await;
+    let told = ask(&recording).await;
+    drop(recording);
+    source.stop().await;
+    assert_eq!(std::fs::read_dir(&recorded).unwrap().count(), 2, "a file for each turn");
+    let playing = ModelServer::with(&["-f", &recorded.to_string_lossy()]).await;
+    assert_eq!(ask(&playing).await, told);
 }
