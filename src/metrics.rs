@@ -136,6 +136,11 @@ impl Metrics {
         tool.unwrap_or(&self.unknown).record(record);
     }
 
+    /// Counts tools that a run's model is not offered.
+    pub fn record_tools_left_out(&self, agent: &str, tools: usize) {
+        self.families.agent_tools_left_out.with_label_values(&[agent]).inc_by(tools as u64);
+    }
+
     /// Counts a run of an agent that is over.
     pub fn record_run(&self, agent: &str, reason: FinishReason, used: &RunUsage) {
         let families = &self.families;

@@ -30,7 +30,7 @@ pub use self::quarantine::Quarantined;
 pub use self::schema::{
     ArgumentSchema, InputSchema, InvalidSchema, OutputSchema, Parameters, ValidArguments, is_pattern,
 };
-pub use self::search::SearchIndex;
+pub use self::search::{SearchIndex, Searchable};
 pub use self::suspicion::escape_hidden;
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
@@ -146,7 +146,7 @@ impl Snapshot {
         let Building { by_name, quarantined, lock, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
-        let index = SearchIndex::build(&tools);
+        let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
         Ok(Self { tools, by_name, index, unavailable, quarantined, lock })
     }
 

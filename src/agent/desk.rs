@@ -13,7 +13,7 @@ use super::conversations::Conversations;
 use super::meter::{Account, Meter, Metered};
 use super::selection;
 use super::summary::{self, Done};
-use super::toolbox::ToolboxCall;
+use super::toolbox::{Shortlist, ToolboxCall, shortlist};
 use super::waiting::Waiting;
 use super::{
     Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, llm,
@@ -113,14 +113,13 @@ impl Desk {
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
         let model = open(&errand.profile, gateway)?;
-        // Where tools cannot be listed, the run says so itself and goes on without (A68).
-        let tools = errand.toolbox.list().await.unwrap_or_default();
+        let history = self.history(&errand);
+        let (toolbox, tools) = offer(gateway, &errand, &history).await;
         let reminder = self.summary_of(gateway, &errand).await;
-        let messages = self.conversation(&errand, &tools, reminder.as_deref());
+        let messages = self.conversation(history, &tools, reminder.as_deref());
         let meter = Arc::new(errand.meter(gateway));
         let mut books = Books::open(gateway, &errand, Arc::clone(&meter));
-        let Errand { profile, caller, toolbox, messages: asked, client_tools, session, thread, scopes, abort, .. } =
-            errand;
+        let Errand { profile, caller, messages: asked, client_tools, session, thread, scopes, abort, .. } = errand;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
         let events = agent.run(RunInput { messages, client_tools, abort, meter, span: books.span() });
         let gateway = Arc::clone(gateway);
@@ -167,6 +166,7 @@ impl Desk {
         let model = open(profile, gateway).ok()?;
         let (meter, span) = (meter_of(gateway, payer), Span::none());
         let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let tools = shortlist(tools, profile.max_tools, &[Message::User(task.clone())]);
         match selection::select(&model, profile, &self.prompts, task, tools).await {
             Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
             Err(error) => {
@@ -176,13 +176,19 @@ impl Desk {
         }
     }
 
-    /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
-    fn conversation(&self, errand: &Errand, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
+    /// What was said so far, by the client's word and by what is remembered of it.
+    fn history(&self, errand: &Errand) -> Vec<Message> {
         let key = &errand.caller.key;
-        let earlier = errand.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
-        let history = self.waiting.restore(key, errand.messages.clone());
+        let mut history =
+            errand.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
+        history.extend(self.waiting.restore(key, errand.messages.clone()));
+        history
+    }
+
+    /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
+    fn conversation(&self, history: Vec<Message>, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
         let prompt = Message::System(self.prompts.system(jiff::Zoned::now().date(), tools));
-        let mut messages: Vec<_> = [prompt].into_iter().chain(earlier).chain(history).collect();
+        let mut messages: Vec<_> = [prompt].into_iter().chain(history).collect();
         if let Some(summary) = reminder {
             let after = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
             messages.insert(after, Message::System(prompts::reminder(summary)));
@@ -214,6 +220,17 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
             Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
         }
     }
+}
+
+/// The toolbox and its tools, as many of them as the model takes. Where tools cannot be listed, the run says so
+/// itself and goes on without (A68).
+async fn offer(gateway: &Gateway, errand: &Errand, history: &[Message]) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
+    let Ok(all) = errand.toolbox.list().await else { return (Arc::clone(&errand.toolbox), Vec::new()) };
+    let (count, room) = (all.len(), errand.profile.max_tools.saturating_sub(errand.client_tools.len()));
+    let tools = shortlist(all, room, history);
+    let left_out = count.saturating_sub(tools.len());
+    gateway.pipeline.settlement.metrics.record_tools_left_out(&errand.agent, left_out);
+    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&errand.toolbox) }), tools)
 }
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {

@@ -83,7 +83,7 @@ fn turns<'a>(
     let profile = &*agent.profile;
     let meter = progress.meter();
     try_stream! {
-        if let Some(event) = progress.offer(agent.toolbox.list().await) {
+        if let Some(event) = progress.offer(agent.toolbox.list().await, profile) {
             yield event;
         }
         loop {

@@ -45,14 +45,18 @@ struct Case {
     /// How long the run takes.
     takes_seconds: Option<u64>,
     events: Vec<Value>,
+    /// The tools of the last request to the model.
+    last_offer: Option<Vec<String>>,
     /// The last request to the model: role and text of each message after the first.
     last_request: Option<Vec<Value>>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ScriptedTool {
     name: String,
+    #[serde(default)]
+    description: String,
     #[serde(default)]
     takes_seconds: f64,
     answer: Option<String>,
@@ -79,7 +83,9 @@ impl Drop for Running {
 
 impl Toolbox for ScriptedToolbox {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
-        let tools = self.tools.iter().map(|tool| description(&tool.name)).collect();
+        let described =
+            |tool: &ScriptedTool| ToolDescription { description: tool.description.clone(), ..description(&tool.name) };
+        let tools = self.tools.iter().map(described).collect();
         let listed = if self.unreachable { Err(ToolboxUnreachable("nobody listens".into())) } else { Ok(tools) };
         Box::pin(async { listed })
     }
@@ -185,6 +191,11 @@ async fn check(name: &str, case: Case) {
     }
     let told = told(&events);
     assert_eq!(Value::from(told.clone()), Value::from(case.events), "{name}: {:#}", Value::from(told));
+    if let Some(expected) = case.last_offer {
+        let asked = model.asked.lock().unwrap();
+        let offered: Vec<_> = asked.last().unwrap().tools.iter().map(|tool| tool.name.clone()).collect();
+        assert_eq!(offered, expected, "{name}");
+    }
     if let Some(expected) = case.last_request {
         let asked = model.asked.lock().unwrap();
         let messages: Vec<_> = asked.last().unwrap().messages.iter().skip(1).map(brief).collect();
@@ -210,7 +221,7 @@ async fn scripted_conversations_come_out_as_written() {
 fn hanging(profile: AgentProfile) -> (Agent, Arc<AtomicUsize>) {
     let call = json!({"id": "a", "tool": "hang", "arguments": "{}"});
     let script = json!({"turns": [{"text": ["Let me see."], "calls": [call]}]});
-    let hang = ScriptedTool { name: "hang".into(), takes_seconds: 1e9, answer: None, error: None, error_info: None };
+    let hang = ScriptedTool { name: "hang".into(), takes_seconds: 1e9, ..ScriptedTool::default() };
     let toolbox = ScriptedToolbox { tools: vec![hang], ..ScriptedToolbox::default() };
     let running = Arc::clone(&toolbox.running);
     let model = Listening::new("hanging", &script);
@@ -272,8 +283,7 @@ async fn calls_of_a_turn_run_side_by_side_up_to_the_profiles_number() {
     for (parallel, seconds) in [(4, 10), (2, 20), (1, 40)] {
         let calls: Vec<_> = (0..4).map(|n| json!({"id": format!("c{n}"), "tool": "slow", "arguments": "{}"})).collect();
         let script = json!({"turns": [{"calls": calls}, {"text": ["done"]}]});
-        let slow =
-            ScriptedTool { name: "slow".into(), takes_seconds: 10.0, answer: None, error: None, error_info: None };
+        let slow = ScriptedTool { name: "slow".into(), takes_seconds: 10.0, ..ScriptedTool::default() };
         let agent = Agent {
             model: Listening::new("slow", &script),
             toolbox: Arc::new(ScriptedToolbox { tools: vec![slow], ..ScriptedToolbox::default() }),

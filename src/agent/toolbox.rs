@@ -3,6 +3,7 @@
 mod images;
 mod in_process;
 mod over_http;
+mod shortlist;
 
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
@@ -13,6 +14,7 @@ use crate::registry::Tool;
 
 pub use self::in_process::InProcess;
 pub use self::over_http::OverHttp;
+pub use self::shortlist::{Shortlist, shortlist};
 
 /// Tools as an agent sees them.
 pub trait Toolbox: Send + Sync {

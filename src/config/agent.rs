@@ -69,6 +69,9 @@ pub struct AgentProfile {
     /// USD for a million tokens of its answers, likewise.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_completion_tokens: Option<Decimal>,
+    /// Tools that the model is offered at most: those it has called and those that fit best what the user said.
+    /// OpenAI takes no more than 128.
+    pub max_tools: usize,
     /// Turns of one run (A15).
     pub max_turns: u32,
     /// Tool calls of one run.
@@ -129,6 +132,7 @@ impl Default for AgentProfile {
             retries: 2,
             price_per_million_prompt_tokens: None,
             price_per_million_completion_tokens: None,
+            max_tools: 128,
             max_turns: 50,
             max_tool_calls: 200,
             max_run_seconds: 600.0,
@@ -237,6 +241,7 @@ impl AgentProfile {
             }
         }
         findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
+        findings.above_zero(&format!("{at}.max_tools"), self.max_tools);
         findings.above_zero(&format!("{at}.max_turns"), self.max_turns);
         findings.above_zero(&format!("{at}.run_tokens"), self.run_tokens);
         findings.above_zero(&format!("{at}.parallel_tool_calls"), self.parallel_tool_calls);

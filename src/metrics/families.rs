@@ -103,6 +103,8 @@ families! {
     agent_turns: IntCounterVec = "agent_turns_total" { agent },
     /// Tool calls that agents made.
     agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
+    /// Tools that runs did not offer their models, since there were more than `max_tools`.
+    agent_tools_left_out: IntCounterVec = "agent_tools_left_out_total" { agent },
     /// Tools from outside that are neither offered nor run until they are approved.
     tools_quarantined: IntGauge = "tools_quarantined" {},
     /// Tools that are offered and have what looks like hidden instructions in their words.

@@ -123,6 +123,7 @@ const MOVES: &[Move] = &[
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tokens_total{agent=\"a\",direction=\"input\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_turns_total{agent=\"a\"}"),
     (|m, _| m.record_run("a", FinishReason::Stop, &run()), "agent_tool_calls_total{agent=\"a\"}"),
+    (|m, _| m.record_tools_left_out("a", 1), "agent_tools_left_out_total{agent=\"a\"}"),
     (|_, _| {}, "build_info"),
     (|m, _| m.tools_to_look_at(1, 0), "tools_quarantined"),
     (|m, _| m.tools_to_look_at(0, 1), "tools_flagged"),

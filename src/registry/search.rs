@@ -4,7 +4,6 @@
 //! (2009), with fields weighted as in its BM25F (§3.6): a word in the name tells more than one in a description.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -31,6 +30,24 @@ const MOST_COMPLETIONS: usize = 64;
 /// Different words of a query that are looked at, the first ones.
 const LONGEST_QUERY: usize = 32;
 
+/// What a tool says of itself, as far as it is searched.
+#[derive(Debug, Clone, Copy)]
+pub struct Searchable<'a> {
+    pub name: &'a str,
+    pub description: &'a str,
+    pub category: &'a str,
+    /// JSON Schema of the arguments.
+    pub parameters: &'a Value,
+}
+
+impl<'a> From<&'a Tool> for Searchable<'a> {
+    fn from(tool: &'a Tool) -> Self {
+        let metadata = &tool.metadata;
+        let (name, description, category) = (&metadata.name, &metadata.description, &metadata.category);
+        Self { name, description, category, parameters: tool.input.document() }
+    }
+}
+
 /// The words of all tools, and how much each tells of each tool.
 #[derive(Debug, Default)]
 pub struct SearchIndex {
@@ -47,8 +64,9 @@ struct Posting {
 }
 
 impl SearchIndex {
-    pub fn build(tools: &[Arc<Tool>]) -> Self {
-        let texts: Vec<_> = tools.iter().map(|tool| frequencies(tool)).collect();
+    pub fn build<'a>(tools: impl IntoIterator<Item = Searchable<'a>>) -> Self {
+        let texts: Vec<_> = tools.into_iter().map(frequencies).collect();
+        let tools = texts.len();
         let length = |frequencies: &HashMap<String, f64>| frequencies.values().sum::<f64>();
         let mean_length = texts.iter().map(length).sum::<f64>() / count(texts.len().max(1));
         let mut postings = BTreeMap::<String, Vec<Posting>>::new();
@@ -59,7 +77,7 @@ impl SearchIndex {
                 postings.entry(word).or_default().push(Posting { tool, weight });
             }
         }
-        Self { postings, tools: tools.len() }
+        Self { postings, tools }
     }
 
     /// Positions in `tools` with their scores, best first, equals in the order of the tools.
@@ -124,23 +142,22 @@ fn count(number: usize) -> f64 {
 }
 
 /// How often each word stands in what a tool says of itself, the fields weighted.
-fn frequencies(tool: &Tool) -> HashMap<String, f64> {
+fn frequencies(tool: Searchable<'_>) -> HashMap<String, f64> {
     let mut frequencies = HashMap::new();
     let mut add = |text: &str, weight: f64| {
         for word in words(text) {
             *frequencies.entry(word).or_default() += weight;
         }
     };
-    let metadata = &tool.metadata;
-    add(&metadata.name, NAME_WEIGHT);
+    add(tool.name, NAME_WEIGHT);
     // "websearch" should find `web_search` and `webSearch`.
-    let joined = metadata.name.replace(|character: char| !character.is_alphanumeric(), "").to_lowercase();
-    if joined != metadata.name {
+    let joined = tool.name.replace(|character: char| !character.is_alphanumeric(), "").to_lowercase();
+    if joined != tool.name {
         add(&joined, TEXT_WEIGHT);
     }
-    add(&metadata.description, TEXT_WEIGHT);
-    add(&metadata.category, TEXT_WEIGHT);
-    let parameters = tool.input.document().get("properties").and_then(Value::as_object);
+    add(tool.description, TEXT_WEIGHT);
+    add(tool.category, TEXT_WEIGHT);
+    let parameters = tool.parameters.get("properties").and_then(Value::as_object);
     for (name, schema) in parameters.into_iter().flatten() {
         add(name, PARAMETER_NAME_WEIGHT);
         add(schema.get("description").and_then(Value::as_str).unwrap_or_default(), TEXT_WEIGHT);

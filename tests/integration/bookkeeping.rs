@@ -1,11 +1,12 @@
 //! What runs of agents leave behind, and what they must not: a model server in this process is asked over HTTP.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use sekisho::store::{AgentRun, Store};
@@ -126,6 +127,57 @@ async fn a_key_is_nowhere_but_where_it_is_sent() {
         }
         assert!(seen.contains("agent_runs") && !seen.contains("canary"), "{status}");
     }
+}
+
+/// Most tools are neither offered nor told of in the prompt.
+#[tokio::test]
+async fn a_model_with_room_for_few_tools_is_offered_those_that_fit_the_question() {
+    let asked = Arc::<Mutex<Vec<Value>>>::default();
+    let kept = Arc::clone(&asked);
+    let body: String = said("42", 3, 2).iter().map(|event| format!("data: {event}\n\n")).collect();
+    let respond = async move |request: Bytes| {
+        kept.lock().unwrap().push(serde_json::from_slice(&request).unwrap());
+        ([("content-type", "text/event-stream")], body)
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(respond)).await });
+    let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', max_tools: 2}}");
+    let app = TestApp::with(&format!("agent: {{default_profile: few, profiles: {{few: {profile}}}}}")).await;
+    let question = "Which calculation gives the arithmetic result?";
+    let body = json!({"model": "few", "messages": [{"role": "user", "content": question}]});
+    assert_eq!(answer(app.post("/v1/chat/completions").json(&body)).await.0, 200);
+    let sent = asked.lock().unwrap()[0].clone();
+    let offered: Vec<_> =
+        sent["tools"].as_array().unwrap().iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+    assert!(offered.len() == 2 && offered.contains(&"calculator"), "{offered:?}");
+    let prompt = sent["messages"][0]["content"].as_str().unwrap();
+    assert_eq!(
+        prompt.lines().filter(|line| offered.iter().any(|tool| line.starts_with(&format!("- {tool}:")))).count(),
+        2
+    );
+    assert!(!prompt.contains("- sleep:"), "{prompt}");
+    let tools = app.gateway.pipeline.registry.snapshot().tools().len();
+    assert_eq!(app.metric(r#"shannon_agent_tools_left_out_total{agent="few"}"#).await, (tools - 2) as f64);
+}
+
+/// A66.
+#[tokio::test]
+async fn a_model_that_never_answers_is_a_gateway_timeout_after_three_more_attempts() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let model = listener.local_addr().unwrap();
+    let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', timeout_seconds: 0.2}}");
+    let app = TestApp::with(&format!("agent: {{default_profile: mute, profiles: {{mute: {profile}}}}}")).await;
+    let connections = tokio::spawn(async move {
+        let mut open = Vec::new();
+        while open.len() < 4 {
+            open.push(listener.accept().await.unwrap());
+        }
+    });
+    let body = json!({"model": "mute", "messages": [{"role": "user", "content": "hi"}]});
+    let (status, reply) = answer(app.post("/v1/chat/completions").json(&body)).await;
+    assert_eq!((status.as_u16(), code(&reply)), (504, "timeout"), "{reply}");
+    connections.await.unwrap();
 }
 
 #[tokio::test]

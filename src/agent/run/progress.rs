@@ -10,7 +10,7 @@ use crate::agent::event::Event;
 use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
 use crate::agent::meter::Meter;
-use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable};
+use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::AgentProfile;
 
 /// The same call failing this often ends the run: asking once more will not help.
@@ -55,8 +55,13 @@ impl Progress {
         Arc::clone(&self.meter)
     }
 
-    /// Takes over the tools for the whole run; without a gateway it goes on with the client's alone (A68).
-    pub(super) fn offer(&mut self, listed: Result<Vec<ToolDescription>, ToolboxUnreachable>) -> Option<Event> {
+    /// Takes over the tools for the whole run, the client's and as many others as the model takes; without a gateway
+    /// it goes on with the client's alone (A68).
+    pub(super) fn offer(
+        &mut self,
+        listed: Result<Vec<ToolDescription>, ToolboxUnreachable>,
+        profile: &AgentProfile,
+    ) -> Option<Event> {
         let (own, event) = match listed {
             Ok(tools) => (tools, None),
             Err(problem) => {
@@ -64,7 +69,8 @@ impl Progress {
                 (Vec::new(), Some(Event::Status { status: "without_tools".into(), message: problem.to_string() }))
             }
         };
-        self.tools = own.into_iter().filter(|tool| !self.is_clients(&tool.name)).collect();
+        let own = own.into_iter().filter(|tool| !self.is_clients(&tool.name)).collect();
+        self.tools = shortlist(own, profile.max_tools.saturating_sub(self.client_tools.len()), &self.conversation);
         self.tools.extend(self.client_tools.iter().cloned());
         event
     }
