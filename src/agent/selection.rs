@@ -32,6 +32,15 @@ pub async fn select(
     });
     // Somebody waits, and a search is there in its place.
     let patience = Patience { timeout: profile.timeout(), retries: 0 };
+    let work = choose(model, request, patience);
+    patience::within(profile.timeout(), work).await
+}
+
+async fn choose(
+    model: &dyn Model,
+    request: Arc<ModelRequest>,
+    patience: Patience,
+) -> Result<Vec<ToolboxCall>, ModelError> {
     let mut pieces = pin!(patience::ask(model, Arc::clone(&request), patience));
     let mut calls = Vec::new();
     while let Some(piece) = pieces.next().await {

@@ -85,14 +85,17 @@ async fn ask(
     };
     // A reply waits for its summary, and a background task should not be long either.
     let patience = Patience { timeout: profile.timeout(), retries: 0 };
-    let mut pieces = pin!(patience::ask(model, Arc::new(request), patience));
-    let mut text = String::new();
-    while let Some(piece) = pieces.next().await {
-        if let ModelChunk::Text(more) = piece? {
-            text.push_str(&more);
+    let work = async {
+        let mut pieces = pin!(patience::ask(model, Arc::new(request), patience));
+        let mut text = String::new();
+        while let Some(piece) = pieces.next().await {
+            if let ModelChunk::Text(more) = piece? {
+                text.push_str(&more);
+            }
         }
-    }
-    Ok(text)
+        Ok(text)
+    };
+    patience::within(profile.timeout(), work).await
 }
 
 /// The items of a list, one a line, whatever they begin with.
@@ -107,8 +110,10 @@ fn items(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
+    use std::time::Duration;
 
     use futures_util::stream::{self, BoxStream};
+    use tokio::time::Instant;
 
     use super::*;
     use crate::agent::llm::{ModelUsage, StopReason};
@@ -140,6 +145,27 @@ mod tests {
         let endless = saying(Box::leak("x".repeat(1_000).into_boxed_str()));
         let summary = of_thread(&endless, &profile, &prompts, None, ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), LONGEST_SUMMARY);
+    }
+
+    /// Says a word now and then, for ever.
+    struct Dripping;
+
+    impl Model for Dripping {
+        fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+            let word = |()| async {
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                Some((Ok(ModelChunk::Text("word".into())), ()))
+            };
+            stream::unfold((), word).boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_summary_without_an_end_is_not_waited_for() {
+        let (profile, prompts) = (AgentProfile::default(), Prompts::default());
+        let begun = Instant::now();
+        let summary = of_thread(&Dripping, &profile, &prompts, None, ["q", "a"]).await;
+        assert_eq!((summary, begun.elapsed()), (Err(ModelError::Timeout), profile.timeout()));
     }
 
     #[tokio::test]

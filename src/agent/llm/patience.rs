@@ -68,6 +68,14 @@ pub fn ask(
     }
 }
 
+/// Work that is for somebody who waits: all of it within the time that a model has for its first piece.
+///
+/// # Errors
+/// Its own, or that it takes longer.
+pub async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, ModelError>>) -> Result<T, ModelError> {
+    tokio::time::timeout(timeout, work).await.unwrap_or(Err(ModelError::Timeout))
+}
+
 async fn next(
     piece: impl Future<Output = Option<Result<ModelChunk, ModelError>>>,
     timeout: Duration,
