@@ -49,7 +49,7 @@ def configured(url):
 
 
 def asked_to_sign_in(gateway):
-    return re.search("sign-in: start it|sign in again", gateway.ready().get("mcp:far", ""))
+    return "POST /tools/mcp/far/sign_in" in gateway.ready().get("mcp:far", "")
 
 
 def sign_in(gateway):
