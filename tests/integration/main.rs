@@ -49,4 +49,5 @@ mod sandbox_worker;
 mod secrecy;
 mod select;
 mod sign_in;
+mod strict;
 mod upstream;

@@ -4,6 +4,7 @@
 pub(crate) mod client;
 mod hostile;
 mod replicas;
+mod revisions;
 mod stdio;
 mod streams;
 mod tools;

@@ -272,6 +272,15 @@ async fn a_server_with_too_many_tools_is_cut_and_says_so() {
 }
 
 #[tokio::test]
+async fn a_list_of_tools_that_never_ends_is_not_read_for_ever() {
+    let app = app_with(&[("endless", server("endless", "")), ("fine", server("fine", ""))]).await;
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:endless"].as_str().unwrap().contains("max_tools_per_server"), "{ready}");
+    assert_eq!(ready["degraded"]["mcp:fine"], Value::Null, "{ready}");
+    app.stop().await;
+}
+
+#[tokio::test]
 async fn tools_that_change_are_followed() {
     let app = app_with(&[("moody", server("changes", ""))]).await;
     let changed = async {

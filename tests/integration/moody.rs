@@ -9,17 +9,30 @@ use serde_json::{Value, json};
 
 /// The entry of such a server in an `mcpServers` file.
 pub(crate) fn entry(mood: &str) -> Value {
-    json!({
-        "command": std::env::current_exe().unwrap(),
-        "args": ["moody::speak_mcp", "--exact", "--ignored", "--nocapture", "-q", "--test-threads=2"],
-        "env": {"MOOD": mood},
-    })
+    program("moody::speak_mcp", &json!({"MOOD": mood}))
 }
 
 /// The same for the configuration, in one line of YAML, with `more` settings.
 pub(crate) fn server(mood: &str, more: &str) -> String {
-    let entry = entry(mood).to_string();
+    settings(&entry(mood), more)
+}
+
+/// The settings of a server that a function of this test binary is, with an environment and `more` settings.
+pub(crate) fn started(function: &str, environment: &Value, more: &str) -> String {
+    settings(&program(function, environment), more)
+}
+
+fn settings(entry: &Value, more: &str) -> String {
+    let entry = entry.to_string();
     format!("{}, {more}}}", entry.strip_suffix('}').unwrap())
+}
+
+fn program(function: &str, environment: &Value) -> Value {
+    json!({
+        "command": std::env::current_exe().unwrap(),
+        "args": [function, "--exact", "--ignored", "--nocapture", "-q", "--test-threads=2"],
+        "env": environment,
+    })
 }
 
 /// A server that offers what a file says (JSON, a list of tools), and tells whenever the file changed.
@@ -70,6 +83,10 @@ impl Moody {
             _ if mood == "garbage" => say_line("Welcome! I do not speak JSON."),
             "initialize" => answer(id, &initialized()),
             "ping" => answer(id, &json!({})),
+            "tools/list" if mood == "endless" => {
+                self.lists += 1;
+                answer(id, &json!({"tools": [], "nextCursor": self.lists.to_string()}));
+            }
             "tools/list" => {
                 self.lists += 1;
                 answer(id, &json!({"tools": self.tools()}));
@@ -190,7 +207,7 @@ fn answer(id: &Value, result: &Value) {
     say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
 }
 
-fn say(message: &Value) {
+pub(crate) fn say(message: &Value) {
     say_line(&message.to_string());
 }
 

@@ -272,7 +272,11 @@ impl News {
                 continue;
             }
             let chunk = tokio::time::timeout(Duration::from_secs(10), self.response.chunk()).await;
-            self.buffer.push_str(std::str::from_utf8(&chunk.expect("a message within ten seconds").unwrap()?).unwrap());
+            match chunk.expect("a message within ten seconds").unwrap() {
+                Some(chunk) => self.buffer.push_str(std::str::from_utf8(&chunk).unwrap()),
+                // An answer that nothing came before is no stream.
+                None => return serde_json::from_str(&std::mem::take(&mut self.buffer)).ok(),
+            }
         }
     }
 }
@@ -293,15 +297,21 @@ fn data(event: &str) -> Option<Value> {
 
 /// Holds a message against the protocol's own schema.
 pub(crate) fn check(revision: &str, definition: &str, message: &Value) {
+    let faults = faults(revision, definition, message);
+    assert!(faults.is_empty(), "not a {definition} of {revision}: {faults:?}\n{message:#}");
+}
+
+/// What of a message is not as the revision's own schema says.
+pub(crate) fn faults(revision: &str, definition: &str, message: &Value) -> Vec<String> {
     static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
     let key = format!("{revision}/{definition}");
     let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
         let file = format!("{}/tests/fixtures/mcp/{revision}/schema.json", env!("CARGO_MANIFEST_DIR"));
         let mut schema: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        schema["$ref"] = json!(format!("#/$defs/{definition}"));
+        let definitions = if schema.get("$defs").is_some() { "$defs" } else { "definitions" };
+        schema["$ref"] = json!(format!("#/{definitions}/{definition}"));
         Arc::new(jsonschema::validator_for(&schema).unwrap())
     }));
-    let faults: Vec<_> =
-        validator.iter_errors(message).map(|error| format!("{}: {error}", error.instance_path())).collect();
-    assert!(faults.is_empty(), "not a {definition} of {revision}: {faults:?}\n{message:#}");
+    let faults = validator.iter_errors(message).map(|error| format!("{definition} {}: {error}", error.instance_path()));
+    faults.collect()
 }
