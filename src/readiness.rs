@@ -25,6 +25,11 @@ impl Readiness {
         }
     }
 
+    /// `component` is no more, however it was.
+    pub fn forget(&self, component: &str) {
+        self.lock().remove(component);
+    }
+
     /// Component → reason, empty when all is well.
     pub fn degraded(&self) -> BTreeMap<String, String> {
         self.lock().clone()
@@ -45,6 +50,9 @@ mod tests {
         readiness.degrade("policy", "broken at line 3");
         assert_eq!(readiness.degraded()["policy"], "broken at line 3");
         readiness.restore("policy");
+        assert!(readiness.degraded().is_empty());
+        readiness.degrade("mcp:gone", "it does not answer");
+        readiness.forget("mcp:gone");
         assert!(readiness.degraded().is_empty());
     }
 }

@@ -78,7 +78,10 @@ pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, Can
 pub(super) fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collections) {
     let component = |name: &String| format!("openapi:{name}");
     for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
-        readiness.restore(&component(name));
+        match now.loaded.contains_key(name) {
+            true => readiness.restore(&component(name)),
+            false => readiness.forget(&component(name)),
+        }
     }
     for (name, reason) in &now.broken {
         readiness.degrade(&component(name), reason);

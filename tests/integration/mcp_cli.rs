@@ -1,6 +1,8 @@
 //! Lists of MCP servers from the terminal: `sekisho mcp add|list|remove|import`, and serving one without any YAML.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -86,4 +88,22 @@ async fn the_file_of_another_program_is_served_without_any_yaml() {
     drop(serving);
     let serving = Serving::start_with(&directory, &["--mcp-config", &list, "--mcp-prefix", "never"]);
     assert!(!listed(&serving.url, "echo").await.iter().any(|name| name.starts_with("moody__")));
+}
+
+#[test]
+fn a_server_that_never_worked_is_not_said_to_work_again_when_the_service_ends() {
+    let directory = TempDir::new().unwrap();
+    let servers = file(&directory, "mcp.json");
+    fs::write(&servers, json!({"mcpServers": {"nowhere": {"command": "/nowhere/at/all"}}}).to_string()).unwrap();
+    let mut serving = sekisho(&directory)
+        .args(["serve", "--listen", "127.0.0.1:0", "--mcp-config", &servers])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(serving.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(log.any(|line| line.contains("a component is degraded") && line.contains("mcp:nowhere")));
+    assert!(Command::new("kill").arg(serving.id().to_string()).status().unwrap().success());
+    let rest: Vec<_> = log.collect();
+    assert!(serving.wait().unwrap().success());
+    assert!(!rest.iter().any(|line| line.contains("works again")), "{rest:#?}");
 }

@@ -123,7 +123,8 @@ impl McpServers {
             self.retiring().push(Arc::clone(server));
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
-            self.surroundings.readiness.restore(&source(name));
+            // How it is now is told once it was tried.
+            self.surroundings.readiness.forget(&source(name));
         }
         for (name, problem) in &unusable {
             self.surroundings.readiness.degrade(&source(name), problem);

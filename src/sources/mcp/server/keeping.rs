@@ -208,7 +208,7 @@ impl Server {
         // Its tools hold on to it.
         self.catalogue.store(Arc::default());
         self.tell(|told, source| {
-            told.readiness.restore(source);
+            told.readiness.forget(source);
             told.metrics.forget_mcp_server(self.name());
         });
         self.settled.send_replace(true);
