@@ -2,8 +2,7 @@
 //!
 //! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
 
-mod collections;
-mod mcp_servers;
+mod registrations;
 mod runs;
 mod summaries;
 mod usage;
@@ -19,6 +18,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
 use thiserror::Error;
 
+pub use self::registrations::Registrations;
 pub use self::runs::AgentRun;
 pub use self::usage::{DailyScope, DailyUsage};
 
@@ -59,7 +59,8 @@ const CONNECTIONS: u32 = 4;
 
 /// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
 /// a step that was ever released is never changed.
-const MIGRATIONS: &[&str] = &[usage::SCHEMA, summaries::SCHEMA, collections::SCHEMA, mcp_servers::SCHEMA, runs::SCHEMA];
+const MIGRATIONS: &[&str] =
+    &[usage::SCHEMA, summaries::SCHEMA, registrations::COLLECTIONS, registrations::MCP_SERVERS, runs::SCHEMA];
 
 impl Store {
     /// Opens the file, made together with its folder where missing, and brings its schema up to date.

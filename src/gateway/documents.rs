@@ -20,7 +20,7 @@ use crate::sources::builtin::Builtin;
 use crate::sources::openapi::{
     Collection, CollectionFault, Collections, Registration, RegistrationFault, Wait, Wanted,
 };
-use crate::store::{Store, StoreError};
+use crate::store::{Registrations, Store, StoreError};
 
 /// Most collections registered over HTTP: each holds a document's tools in memory.
 const MAX_REGISTERED: usize = 100;
@@ -49,7 +49,7 @@ pub enum NotRegistered {
 /// What the store has. A line that cannot be read, written by another version perhaps, is left alone.
 pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registration>, StoreError> {
     let mut registered = BTreeMap::new();
-    for (name, text) in store.collections().await? {
+    for (name, text) in store.registrations(Registrations::Collections).await? {
         match serde_json::from_str(&text) {
             Ok(registration) => _ = registered.insert(name, registration),
             Err(error) => tracing::error!(collection = name, %error, "a registered collection cannot be read"),
@@ -93,7 +93,7 @@ impl Gateway {
         let mut next = Collections::clone(&self.collections.load());
         next.settle(&name, settings, Ok(Arc::clone(&collection)));
         let change = self.prepare(next).map_err(NotRegistered::Clash)?;
-        self.store.keep_collection(&name, &text).await?;
+        self.store.keep_registration(Registrations::Collections, &name, &text).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
         registered.insert(name, registration);
@@ -115,7 +115,7 @@ impl Gateway {
             next.remove(name);
         }
         let change = self.prepare(next).map_err(NotRegistered::Clash)?;
-        self.store.forget_collection(name).await?;
+        self.store.forget_registration(Registrations::Collections, name).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
         registered.remove(name);

@@ -14,7 +14,7 @@ use crate::registry::ToolName;
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::mcp::{McpRegistration, McpServers, Registered, RegistrationFault, upstream};
-use crate::store::{Store, StoreError};
+use crate::store::{Registrations, Store, StoreError};
 
 /// Changes of MCP servers' tools that come so close together are taken over in one go.
 const TOGETHER: Duration = Duration::from_millis(50);
@@ -57,7 +57,7 @@ pub(super) async fn bring_back(
     servers: &McpServers,
     secrets: &BTreeMap<String, Secret>,
 ) -> Result<(), StoreError> {
-    for (name, text) in store.mcp_servers().await? {
+    for (name, text) in store.registrations(Registrations::McpServers).await? {
         let registration = serde_json::from_str::<McpRegistration>(&text).map_err(|error| error.to_string());
         match registration.and_then(|known| known.read(secrets).map_err(|fault| fault.to_string())) {
             Ok(registered) => servers.add(&name, registered),
@@ -96,7 +96,7 @@ impl Gateway {
         // Not in its place yet: where this fails, whatever has the name now was not disturbed.
         let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
         tried.map_err(|reason| NotAdded::Unusable { name: name.clone(), reason })?;
-        self.store.keep_mcp_server(&name, &text).await?;
+        self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
         self.mcp_servers.add(&name, registered);
         self.mcp_servers.configure(&config);
         self.mcp_servers.settled_one(&name).await;
