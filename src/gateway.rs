@@ -36,7 +36,7 @@ use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
 use crate::session::Sessions;
 use crate::sources::builtin::{Builtin, Workspaces};
-use crate::sources::mcp::McpServers;
+use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
 use crate::sources::{Offer, Source};
 use crate::store::{AgentRun, Store};
@@ -65,7 +65,7 @@ pub struct Gateway {
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
     /// What was approved of every tool, where somebody keeps such a lock.
-    lock: ArcSwapOption<Lock>,
+    lock: Arc<ArcSwapOption<Lock>>,
     /// Collections registered over HTTP, as the store has them.
     registered: ArcSwap<BTreeMap<String, Registration>>,
     /// Held by whoever changes which tools are on offer.
@@ -122,13 +122,15 @@ impl Gateway {
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
         let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone(), Arc::clone(&sandbox));
-        let mcp_servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics));
+        let lock = lock::read(&config).await?.map(Arc::new);
+        let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
+        let mcp_servers =
+            McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&shared_lock));
         mcp::bring_back(&store, &mcp_servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
         let fixed = fixed_offer(&builtin, &sources, &collections);
-        let lock = lock::read(&config).await?.map(Arc::new);
-        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, lock.clone(), &Snapshot::default())?;
+        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
         tell_what_is_broken(&readiness, &none, &collections);
-        lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &readiness, &metrics);
+        lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness)?;
         let desk = Desk::new(&config.agent).map_err(in_part("agent"))?;
@@ -149,7 +151,7 @@ impl Gateway {
             loader,
             collections: ArcSwap::from_pointee(collections),
             mcp_servers,
-            lock: ArcSwapOption::from(lock),
+            lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
             bringing: Bringing::default(),
@@ -290,7 +292,10 @@ impl Gateway {
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);
         self.sessions.reconfigure(&config.session);
-        self.lock.store(lock);
+        if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
+            self.lock.store(lock);
+            self.mcp_servers.announce(Change::Prompts);
+        }
         self.offer_snapshot(snapshot);
         self.mcp_servers.configure(&config);
         tell_what_is_broken(&self.readiness, &before, &collections);

@@ -31,7 +31,7 @@ pub use self::schema::{
     ArgumentSchema, InputSchema, InvalidSchema, OutputSchema, Parameters, ValidArguments, is_pattern,
 };
 pub use self::search::{SearchIndex, Searchable};
-pub use self::suspicion::escape_hidden;
+pub use self::suspicion::{escape_hidden, suspicions};
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
 

@@ -80,7 +80,7 @@ fn look_at_collections(collections: &Collections) -> impl Iterator<Item = Findin
 
 fn says_of_lock(lock: &Option<Lock>) -> String {
     match lock {
-        Some(lock) => format!("{} tools are pinned", lock.pins().len()),
+        Some(lock) => format!("{} are pinned", lock.count()),
         None => "none: tools are offered as their sources describe them; `sekisho lock` pins them".to_owned(),
     }
 }

@@ -87,7 +87,7 @@ impl Desk<'_> {
             let told = json!({"file": self.file, "pinned": lock.pins().len(), "flags": flags});
             terminal::json(&told);
         } else {
-            terminal::line(&format!("{} tools are pinned in {}", lock.pins().len(), self.file.display()));
+            terminal::line(&format!("{} are pinned in {}", lock.count(), self.file.display()));
             for (name, flags) in &flags {
                 terminal::line(&format!("look at {name}:\n{}", present::flags(flags)));
             }
@@ -158,7 +158,7 @@ impl Desk<'_> {
                 found.iter().map(|difference| present::as_json(difference, &flags(difference))).collect();
             terminal::json(&told);
         } else if found.is_empty() {
-            terminal::line(&format!("all tools are as they are pinned in {}", self.file.display()));
+            terminal::line(&format!("all is as it is pinned in {}", self.file.display()));
         } else {
             for difference in found {
                 let pin = self.survey.pins.get(&difference.tool);

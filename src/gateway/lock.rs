@@ -69,13 +69,21 @@ impl Gateway {
     /// Puts a snapshot in place of the one before, and says which of its tools somebody should look at.
     pub(super) fn offer_snapshot(&self, snapshot: Snapshot) {
         let before = self.pipeline.registry.snapshot();
-        tell_what_to_look_at(&before, &snapshot, &self.readiness, &self.pipeline.settlement.metrics);
+        let words = self.mcp_servers.quarantined();
+        tell_what_to_look_at(&before, &snapshot, &words, &self.readiness, &self.pipeline.settlement.metrics);
         self.pipeline.registry.replace(snapshot);
     }
 }
 
-pub(super) fn tell_what_to_look_at(before: &Snapshot, now: &Snapshot, readiness: &Readiness, metrics: &Metrics) {
-    let held_back: BTreeSet<_> = now.quarantined().map(Quarantined::name).collect();
+/// `words` are the sources of MCP servers whose words, beside their tools, are held back.
+pub(super) fn tell_what_to_look_at(
+    before: &Snapshot,
+    now: &Snapshot,
+    words: &[String],
+    readiness: &Readiness,
+    metrics: &Metrics,
+) {
+    let held_back: BTreeSet<_> = now.quarantined().map(Quarantined::name).chain(words.iter().map(|w| &**w)).collect();
     let flagged = now.tools().iter().filter(|tool| !tool.flags.is_empty());
     metrics.tools_to_look_at(held_back.len(), flagged.clone().count());
     if held_back.is_empty() {
@@ -83,7 +91,7 @@ pub(super) fn tell_what_to_look_at(before: &Snapshot, now: &Snapshot, readiness:
     } else {
         let names = named(held_back.iter().copied());
         let waiting = held_back.len();
-        readiness.degrade(QUARANTINE, format!("{waiting} tools wait for `sekisho lock approve`: {names}"));
+        readiness.degrade(QUARANTINE, format!("{waiting} wait for `sekisho lock approve`: {names}"));
     }
     // A line a source: a server may change thousands of tools many times a minute.
     let mut newly: BTreeMap<&str, Vec<_>> = BTreeMap::new();

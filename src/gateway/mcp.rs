@@ -13,7 +13,7 @@ use crate::config::{BreakerOverrides, Config, Secret};
 use crate::registry::ToolName;
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;
-use crate::sources::mcp::{McpRegistration, McpServers, Registered, RegistrationFault, upstream};
+use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationFault, upstream};
 use crate::store::{Registrations, Store, StoreError};
 
 /// Changes of MCP servers' tools that come so close together are taken over in one go.
@@ -140,7 +140,7 @@ impl Gateway {
             Ok(snapshot) => {
                 self.offer_snapshot(snapshot);
                 drop(retired);
-                self.mcp_servers.announce_tools();
+                self.mcp_servers.announce(Change::Tools);
             }
             Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be taken over"),
         }

@@ -20,7 +20,7 @@ use crate::store::Store;
 /// What there is now.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// By the names the tools are offered by.
+    /// By the names the tools are offered by; of what MCP servers say beside them by `mcp:SERVER`.
     pub pins: BTreeMap<String, Pin>,
     /// Sources (`mcp:SERVER`, `openapi:COLLECTION`) that could not be asked, and why.
     pub out_of_reach: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ pub async fn survey(config: &Config) -> Result<Survey, CannotStart> {
     let readiness = Arc::new(Readiness::default());
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics));
+    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
     let mut registered = BTreeMap::new();
     // Nothing is written down here: where nothing was registered, no store is made.
     if config.store_file().exists() {
@@ -51,12 +51,14 @@ pub async fn survey(config: &Config) -> Result<Survey, CannotStart> {
         tokio::join!(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none), servers.settled());
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox(config, &metrics, &readiness)?);
     let fixed = fixed_offer(&builtin, &[], &collections);
-    let found = servers.tools();
+    let (found, words) = (servers.tools(), servers.words());
     let out_of_reach = out_of_reach(&collections, &servers);
     servers.close().await;
     let definitions: Vec<_> = fixed.tools.iter().chain(&found.tools).cloned().collect();
     let snapshot = snapshot(config, fixed, found, &metrics, None, &Snapshot::default())?;
-    Ok(Survey { pins: pins(&definitions, &config.tools, &snapshot), out_of_reach })
+    let mut pins = pins(&definitions, &config.tools, &snapshot);
+    pins.extend(words);
+    Ok(Survey { pins, out_of_reach })
 }
 
 fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {

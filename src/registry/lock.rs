@@ -22,7 +22,11 @@ use super::{Snapshot, offered_name};
 use crate::config::ToolsConfig;
 use crate::sources::ToolDefinition;
 
-/// The pins of all tools, by the names they are offered by.
+/// What the name of an MCP server's source begins with.
+const SERVER: &str = "mcp:";
+
+/// The pins of all tools, by the names they are offered by; those of what MCP servers say beside their tools
+/// ([`Pin::of_words`]), by `mcp:SERVER`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lock {
     pins: BTreeMap<String, Pin>,
@@ -31,7 +35,7 @@ pub struct Lock {
 /// Why a tool is not the one that was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Objection {
-    /// Nobody has approved a tool of that name.
+    /// Nobody has approved anything of that name.
     New,
     /// Members of its pin that differ: `description`, `parameters`, ….
     Changed(Vec<String>),
@@ -46,6 +50,15 @@ impl Lock {
         &self.pins
     }
 
+    /// How much is pinned, in words.
+    pub fn count(&self) -> String {
+        let (servers, tools): (Vec<_>, Vec<_>) = self.pins.keys().partition(|name| name.starts_with(SERVER));
+        match servers.len() {
+            0 => format!("{} tools", tools.len()),
+            servers => format!("{} tools and the words of {servers} MCP servers", tools.len()),
+        }
+    }
+
     /// Takes a tool over as it is now; `None` forgets it.
     pub fn approve(&mut self, name: &str, pin: Option<Pin>) {
         match pin {
@@ -54,8 +67,8 @@ impl Lock {
         };
     }
 
-    /// What stands against offering a tool that is pinned as `pin` now.
-    pub(super) fn objection(&self, name: &str, pin: &Pin) -> Option<Objection> {
+    /// What stands against offering what is pinned as `pin` now.
+    pub fn objection(&self, name: &str, pin: &Pin) -> Option<Objection> {
         match self.get(name) {
             None => Some(Objection::New),
             Some(approved) if approved.hash() == pin.hash() => None,

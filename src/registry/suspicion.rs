@@ -33,6 +33,11 @@ pub(super) fn look(description: &str, parts: &[(&str, &Value)], told: &Map<Strin
     search.found
 }
 
+/// Looks at every word of something that is no tool, which is told as `name`.
+pub fn suspicions(name: &str, value: &Value) -> Vec<Detail> {
+    look("", &[(name, value)], &Map::new())
+}
+
 #[derive(Default)]
 struct Search {
     found: Vec<Detail>,

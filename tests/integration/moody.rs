@@ -35,7 +35,8 @@ fn program(function: &str, environment: &Value) -> Value {
     })
 }
 
-/// A server that offers what a file says (JSON, a list of tools), and tells whenever the file changed.
+/// A server that offers what a file says (JSON, a list of tools, or `tools` and `prompts`), and tells whenever the
+/// file changed.
 pub(crate) fn server_of(file: &Path) -> String {
     server(&format!("told-{}", file.display()), "")
 }
@@ -102,7 +103,7 @@ impl Moody {
                 let uri = &message["params"]["uri"];
                 answer(id, &json!({"contents": [{"uri": uri, "text": format!("what {uri} says")}]}));
             }
-            "prompts/list" => answer(id, &json!({"prompts": [{"name": "greet"}]})),
+            "prompts/list" => answer(id, &json!({"prompts": self.prompts()})),
             "prompts/get" => {
                 let text = format!("Hello {}", message["params"]["arguments"]["name"]);
                 let content = json!({"type": "text", "text": text});
@@ -122,10 +123,22 @@ impl Moody {
         };
         match self.mood.as_str() {
             "thousands" => (0..10_000).map(|n| named(&format!("tool_{n}"))).collect(),
-            "told" => serde_json::from_slice(&fs::read(&self.place).unwrap()).unwrap(),
+            "told" => match self.told() {
+                Value::Array(tools) => tools,
+                told => told["tools"].as_array().unwrap().clone(),
+            },
             "changes" => vec![named(&format!("tool_{}", self.lists))],
             _ => ["echo", "fail", "picture", "refuse", "pid"].map(named).to_vec(),
         }
+    }
+
+    fn prompts(&self) -> Value {
+        let told = if self.mood == "told" { self.told()["prompts"].clone() } else { Value::Null };
+        if told.is_array() { told } else { json!([{"name": "greet"}]) }
+    }
+
+    fn told(&self) -> Value {
+        serde_json::from_slice(&fs::read(&self.place).unwrap()).unwrap()
     }
 
     fn call(&self, id: &Value, params: &Value) {

@@ -114,7 +114,7 @@ impl Strict {
             "consult" if self.is_newer() => match params["inputResponses"].get("model") {
                 Some(said) => self.answer(id, text(said["content"]["text"].as_str().unwrap_or("nothing"))),
                 None => {
-                    self.answer(id, json!({"resultType": "input_required", "inputRequests": {"model": question()}}))
+                    self.answer(id, json!({"resultType": "input_required", "inputRequests": {"model": question()}}));
                 }
             },
             "consult" => {

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-use super::{Lock, Pin};
+use super::{Lock, Pin, SERVER};
 use crate::json;
 use crate::registry::suspicion::is_hidden;
 use crate::registry::{InvalidToolName, ToolName};
@@ -117,7 +117,8 @@ impl Lock {
 }
 
 fn read_block(name: &str, block: Value) -> Result<Pin, DamagedLock> {
-    if let Err(problem) = ToolName::parse(name) {
+    // A server's words stand under the name of its source.
+    if let Err(problem) = ToolName::parse(name.strip_prefix(SERVER).unwrap_or(name)) {
         return Err(DamagedLock::Name { name: name.chars().take(80).collect(), problem });
     }
     let Value::Object(mut content) = block else { return Err(DamagedLock::Block(name.to_owned())) };

@@ -38,6 +38,18 @@ impl Pin {
         Self::new(name, content)
     }
 
+    /// The pin of what an MCP server says to models beside its tools: its instructions, and its prompts as it lists
+    /// them. It goes by the name of the server's `source`.
+    pub fn of_words(source: &str, reached: &str, instructions: Option<&str>, prompts: &[Value]) -> Self {
+        let mut content = Map::new();
+        content.insert(ORIGIN.to_owned(), format!("{source} {reached}").into());
+        content.insert(DESCRIPTION.to_owned(), instructions.unwrap_or_default().into());
+        // By their names: in which order a server lists them says nothing.
+        let named = |prompt: &Value| Some((prompt.get("name")?.as_str()?.to_owned(), prompt.clone()));
+        content.insert("prompts".to_owned(), prompts.iter().filter_map(named).collect::<Map<_, _>>().into());
+        Self::new(source, content)
+    }
+
     pub(super) fn new(name: &str, mut content: Map<String, Value>) -> Self {
         content.sort_keys();
         content.values_mut().for_each(Value::sort_all_objects);
@@ -47,7 +59,7 @@ impl Pin {
         Self { content, hash }
     }
 
-    /// SHA-256 of the tool's name and all that is pinned of it, as canonical JSON (RFC 8785): `sha256:…`.
+    /// SHA-256 of the name and all that is pinned of it, as canonical JSON (RFC 8785): `sha256:…`.
     pub fn hash(&self) -> &str {
         &self.hash
     }

@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::connect::Reach;
 use super::listing::{Listing, name_of};
 use super::names::Names;
 use crate::config::McpServerSettings;
-use crate::registry::Metadata;
+use crate::error::Detail;
+use crate::registry::lock::Pin;
+use crate::registry::{Metadata, suspicions};
 use crate::sources::{Executor, ToolDefinition, Unavailable};
 
 /// Bytes of a description that a model is shown.
@@ -36,6 +39,10 @@ pub(super) struct Catalogue {
     /// Name here → the server's own.
     pub(super) prompt_names: HashMap<String, String>,
     pub(super) instructions: Option<String>,
+    /// What it says to models beside its tools, where it says anything.
+    pub(super) words: Option<Pin>,
+    /// What looks like hidden instructions in all but its tools.
+    pub(super) flags: Vec<Detail>,
 }
 
 /// The terms that a server's things are offered on.
@@ -43,6 +50,7 @@ pub(super) struct Terms<'a> {
     pub(super) server: &'a str,
     pub(super) settings: &'a McpServerSettings,
     pub(super) names: &'a Names,
+    pub(super) reach: &'a Reach,
     /// Calls a minute where the settings say nothing (E46).
     pub(super) rate_limit: u32,
 }
@@ -85,6 +93,11 @@ impl Catalogue {
             }
         }
         catalogue.instructions = listing.instructions.as_deref().map(|text| cut(text, LONGEST_INSTRUCTIONS));
+        catalogue.words = terms.words(listing);
+        catalogue.flags = catalogue.words.iter().flat_map(Pin::flags).collect();
+        for (list, items) in [("resources", &listing.resources), ("resourceTemplates", &listing.templates)] {
+            catalogue.flags.extend(items.iter().flat_map(|item| suspicions(list, item)));
+        }
         catalogue
     }
 }
@@ -131,6 +144,13 @@ impl Terms<'_> {
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             executor: executor(),
         })
+    }
+
+    fn words(&self, listing: &Listing) -> Option<Pin> {
+        let (instructions, prompts) = (listing.instructions.as_deref(), &listing.prompts);
+        let says_nothing = instructions.is_none_or(str::is_empty) && prompts.is_empty();
+        let pin = || Pin::of_words(&source(self.server), &self.reach.to_string(), instructions, prompts);
+        (!says_nothing).then(pin)
     }
 
     fn under_its_name(&self, item: &Value, member: &str) -> Option<Value> {
@@ -207,7 +227,13 @@ mod tests {
     fn catalogue(settings: &McpServerSettings, prefix: Option<&str>, tools: Value) -> Catalogue {
         let Value::Array(tools) = tools else { panic!("tools are a list") };
         let listing = Listing { tools, ..Listing::default() };
-        let terms = Terms { server: "s", settings, names: &Names::new(prefix), rate_limit: 7 };
+        let terms = Terms {
+            server: "s",
+            settings,
+            names: &Names::new(prefix),
+            reach: &Reach::Program("s".to_owned()),
+            rate_limit: 7,
+        };
         Catalogue::of(&listing, &terms, |_| Arc::new(Nothing))
     }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use sse_stream::SseStream;
 
 use super::catalogue::{Catalogue, Terms};
+use super::connect::Reach;
 use super::event_bound::bounded;
 use super::listing::Listing;
 use super::names::Names;
@@ -65,11 +66,12 @@ impl Executor for Nothing {
 
 #[test]
 fn hostile_bytes_as_lists_of_tools() {
-    let settings = McpServerSettings::default();
+    let (settings, reach) = (McpServerSettings::default(), Reach::Program("s".to_owned()));
     feed(&TOOLS, |bytes| {
         let Ok(Value::Array(tools)) = json::parse(bytes) else { return };
         let listing = Listing { tools, ..Listing::default() };
-        let terms = Terms { server: "s", settings: &settings, names: &Names::new(Some("s")), rate_limit: 1 };
+        let names = Names::new(Some("s"));
+        let terms = Terms { server: "s", settings: &settings, names: &names, reach: &reach, rate_limit: 1 };
         let catalogue = Catalogue::of(&listing, &terms, |_| Arc::new(Nothing));
         assert_eq!(catalogue.tools.len() + catalogue.unavailable.len(), listing.tools.len());
         for tool in &catalogue.tools {

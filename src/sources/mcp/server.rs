@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::callers::{Callers, MOST_CALLERS};
 use super::Change;
-use super::catalogue::{Catalogue, TOO_MANY};
+use super::catalogue::{Catalogue, TOO_MANY, source};
 use super::connect::Connector;
 use super::listing::Listing;
 use super::names::Names;
@@ -32,6 +32,7 @@ use crate::config::McpServerSettings;
 use crate::error::{Blame, CallError, ErrorCode};
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
+use crate::registry::lock::{Lock, Objection};
 use crate::sources::credentials::Template;
 
 /// The waits between attempts to reach a server that fails.
@@ -48,6 +49,8 @@ pub(super) struct Surroundings {
     pub(super) changes: tokio::sync::broadcast::Sender<Change>,
     /// Some server's tools are others than before.
     pub(super) tools_changed: Arc<Notify>,
+    /// What was approved, where somebody keeps a lock.
+    pub(super) lock: Arc<ArcSwapOption<Lock>>,
 }
 
 /// How it is with the connection that all callers share.
@@ -139,6 +142,13 @@ impl Server {
     /// Whether it lists the resource, by the URI it has here.
     pub(super) fn lists(&self, uri: &str) -> bool {
         self.catalogue.load().resources.iter().any(|resource| resource["uri"] == uri)
+    }
+
+    /// What the lock has against what the server says to models beside its tools, now.
+    pub(super) fn objection(&self) -> Option<Objection> {
+        let lock = self.surroundings.lock.load();
+        let catalogue = self.catalogue.load();
+        lock.as_ref()?.objection(&source(self.name()), catalogue.words.as_ref()?)
     }
 
     /// Takes note that it is no longer configured, and whether another takes its place.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::join_all;
 use http::HeaderMap;
 use tokio::sync::{Notify, Semaphore, broadcast};
@@ -24,6 +24,7 @@ use crate::config::{Config, McpServerSettings};
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 use crate::readiness::Readiness;
+use crate::registry::lock::{Lock, Pin};
 use crate::sources::{Offer, Source, ToolDefinition, Unavailable};
 
 /// Changes that a listener may be behind before it is told only that it missed some.
@@ -63,11 +64,18 @@ impl Drop for Retired {
 }
 
 impl McpServers {
-    pub fn new(outbound: Outbound, readiness: Arc<Readiness>, metrics: Arc<Metrics>) -> Self {
+    /// With a `lock`, what servers say beside their tools is passed on as it was approved; the tools themselves are
+    /// the registry's to judge.
+    pub fn new(
+        outbound: Outbound,
+        readiness: Arc<Readiness>,
+        metrics: Arc<Metrics>,
+        lock: Arc<ArcSwapOption<Lock>>,
+    ) -> Self {
         let changes = broadcast::Sender::new(CHANGES_KEPT);
         let tools_changed = Arc::new(Notify::new());
-        let surroundings =
-            Surroundings { readiness, metrics, changes: changes.clone(), tools_changed: Arc::clone(&tools_changed) };
+        let (all_changes, some_tools) = (changes.clone(), Arc::clone(&tools_changed));
+        let surroundings = Surroundings { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
         Self {
             outbound,
             surroundings: Arc::new(surroundings),
@@ -192,10 +200,10 @@ impl McpServers {
         self.tools_changed.notified().await;
     }
 
-    /// Tells clients that there are other tools.
-    pub fn announce_tools(&self) {
+    /// Tells clients that there are others.
+    pub fn announce(&self, change: Change) {
         // Nobody may be listening.
-        let _ = self.changes.send(Change::Tools);
+        let _ = self.changes.send(change);
     }
 
     /// Waits until each server was connected or has failed once.
@@ -234,6 +242,21 @@ impl McpServers {
         let down = running.iter().filter_map(|(name, server)| Some((name.clone(), server.down()?.to_string())));
         let unusable = self.unusable.load();
         down.chain(unusable.iter().map(|(name, problem)| (name.clone(), problem.clone()))).collect()
+    }
+
+    /// Pins of what the servers say beside their tools, by the servers' sources.
+    pub fn words(&self) -> BTreeMap<String, Pin> {
+        let running = self.running.load();
+        running
+            .iter()
+            .filter_map(|(name, server)| Some((source(name), server.catalogue.load().words.clone()?)))
+            .collect()
+    }
+
+    /// The sources of servers whose words wait for approval.
+    pub fn quarantined(&self) -> Vec<String> {
+        let running = self.running.load();
+        running.iter().filter(|(_, server)| server.objection().is_some()).map(|(name, _)| source(name)).collect()
     }
 
     /// What changes from now on.

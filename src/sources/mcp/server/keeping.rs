@@ -11,6 +11,7 @@ use serde_json::Map;
 use tokio::time::Instant;
 
 use super::{FIRST_WAIT, REMOVED, Server, State, Surroundings};
+use crate::error::Detail;
 use crate::sources::mcp::Change;
 use crate::sources::mcp::catalogue::{Catalogue, Terms, source};
 use crate::sources::mcp::executor::ServerTool;
@@ -138,11 +139,27 @@ impl Server {
 
     /// Makes what the server listed available under the configuration's terms.
     pub(super) fn offer_what_is_listed(self: &Arc<Self>) {
-        let terms =
-            Terms { server: self.name(), settings: self.settings(), names: self.names(), rate_limit: self.rate_limit };
+        let terms = Terms {
+            server: self.name(),
+            settings: self.settings(),
+            names: self.names(),
+            reach: &self.connector.reach,
+            rate_limit: self.rate_limit,
+        };
         let catalogue = Catalogue::of(&self.listing.load(), &terms, |name| {
             Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned() })
         });
+        if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
+            let count = catalogue.flags.len();
+            let server = self.name();
+            tracing::warn!(
+                server,
+                count,
+                rule,
+                path,
+                "an MCP server has what looks like hidden instructions in its words"
+            );
+        }
         self.catalogue.store(Arc::new(catalogue));
         self.surroundings.tools_changed.notify_one();
     }

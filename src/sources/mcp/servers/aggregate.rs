@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::McpServers;
 use crate::call::{CallContext, Caller};
-use crate::error::CallError;
+use crate::error::{CallError, ErrorCode};
 use crate::sources::mcp::server::Server;
 
 /// Why a server does not give what was asked for.
@@ -41,7 +41,10 @@ impl McpServers {
     /// `Prompt` objects, as [`resources`](Self::resources). Of two with one name the first server's is meant.
     pub fn prompts(&self, caller: &Caller) -> Vec<Value> {
         let mut names = std::collections::HashSet::new();
-        let mut prompts = self.each_for(caller, |server| server.catalogue.load().prompts.clone());
+        let mut prompts = self.each_for(caller, |server| match server.objection() {
+            None => server.catalogue.load().prompts.clone(),
+            Some(_) => Vec::new(),
+        });
         prompts.retain(|prompt| names.insert(prompt["name"].to_string()));
         prompts
     }
@@ -49,7 +52,7 @@ impl McpServers {
     /// What the servers that `caller` may use say about how to use them.
     pub fn instructions(&self, caller: &Caller) -> Option<String> {
         let said = self.each_for(caller, |server| {
-            let said = server.catalogue.load().instructions.clone();
+            let said = server.catalogue.load().instructions.clone().filter(|_| server.objection().is_none());
             said.map(|said| format!("{}: {said}", server.name())).into_iter().collect()
         });
         (!said.is_empty()).then(|| said.join("\n\n"))
@@ -165,6 +168,12 @@ impl McpServers {
             let own = server.catalogue.load().prompt_names.get(name).cloned()?;
             Some((Arc::clone(server), own))
         });
-        found.ok_or_else(|| ServerFault::Unknown(format!("prompt {name:?}")))
+        let (server, own) = found.ok_or_else(|| ServerFault::Unknown(format!("prompt {name:?}")))?;
+        if let Some(objection) = server.objection() {
+            let what = format!("what the MCP server {} says beside its tools", server.name());
+            let message = format!("{what} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
+            return Err(CallError::new(ErrorCode::ToolChanged, message).into());
+        }
+        Ok((server, own))
     }
 }
