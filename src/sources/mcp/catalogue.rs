@@ -63,12 +63,13 @@ impl Catalogue {
         mut executor: impl FnMut(&str) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
-        for tool in &listing.tools {
-            let name = name_of(tool);
+        // What was written as JSON can be read as such.
+        for tool in listing.tools.iter().filter_map(|tool| serde_json::from_str::<Value>(tool).ok()) {
+            let name = name_of(&tool);
             if !wants(terms.settings, name) {
                 continue;
             }
-            match terms.definition(name, tool, || executor(name)) {
+            match terms.definition(name, &tool, || executor(name)) {
                 Ok(definition) => catalogue.tools.push(definition),
                 Err(unavailable) => catalogue.unavailable.push(unavailable),
             }
@@ -226,6 +227,7 @@ mod tests {
 
     fn catalogue(settings: &McpServerSettings, prefix: Option<&str>, tools: Value) -> Catalogue {
         let Value::Array(tools) = tools else { panic!("tools are a list") };
+        let tools = tools.iter().map(|tool| tool.to_string().into()).collect();
         let listing = Listing { tools, ..Listing::default() };
         let terms = Terms {
             server: "s",

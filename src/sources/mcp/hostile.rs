@@ -69,6 +69,7 @@ fn hostile_bytes_as_lists_of_tools() {
     let (settings, reach) = (McpServerSettings::default(), Reach::Program("s".to_owned()));
     feed(&TOOLS, |bytes| {
         let Ok(Value::Array(tools)) = json::parse(bytes) else { return };
+        let tools = tools.iter().map(|tool| tool.to_string().into()).collect();
         let listing = Listing { tools, ..Listing::default() };
         let names = Names::new(Some("s"));
         let terms = Terms { server: "s", settings: &settings, names: &names, reach: &reach, rate_limit: 1 };

@@ -19,7 +19,8 @@ const MOST_ITEMS: usize = 10_000;
 /// The lists of one server, as it wrote them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Listing {
-    pub(super) tools: Vec<Value>,
+    /// As JSON texts: they are looked at only when they are others, and take a fraction of the memory.
+    pub(super) tools: Vec<Box<str>>,
     /// There are more tools than are kept.
     pub(super) tools_cut: bool,
     pub(super) resources: Vec<Value>,
@@ -43,17 +44,18 @@ impl Listing {
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
-            (listing.tools, listing.tools_cut) = pages.read(session, &mut room, |tool| wanted(name_of(tool))).await?;
+            let keep = |tool: Value| wanted(name_of(&tool)).then(|| tool.to_string().into());
+            (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
         }
         if capabilities.resources.is_some() {
             let pages = Pages { method: "resources/list", member: "resources", most: MOST_ITEMS };
-            listing.resources = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
+            listing.resources = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
             let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MOST_ITEMS };
-            listing.templates = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
+            listing.templates = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
         }
         if capabilities.prompts.is_some() {
             let pages = Pages { method: "prompts/list", member: "prompts", most: MOST_ITEMS };
-            listing.prompts = pages.read(session, &mut room, |_| true).await.unwrap_or_default().0;
+            listing.prompts = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
         }
         Ok(listing)
     }
@@ -71,13 +73,14 @@ struct Pages {
 }
 
 impl Pages {
-    /// The items that are wanted, and whether there are more. `room` is what is left of the bytes.
-    async fn read(
+    /// The items that are wanted, as `keep` keeps them, and whether there are more. `room` is what is left of the
+    /// bytes.
+    async fn read<T>(
         &self,
         session: &Session,
         room: &mut usize,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Result<(Vec<Value>, bool), String> {
+        keep: impl Fn(Value) -> Option<T>,
+    ) -> Result<(Vec<T>, bool), String> {
         let mut items = Vec::new();
         let mut cursor: Option<Value> = None;
         for _ in 0..MOST_PAGES {
@@ -86,8 +89,9 @@ impl Pages {
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {
                 return Err(format!("its answer to {} has no list of {}", self.method, self.member));
             };
-            for item in found.into_iter().filter(|item| wanted(item)) {
+            for item in found {
                 let size = json::footprint(&item);
+                let Some(item) = keep(item) else { continue };
                 if items.len() >= self.most || size > *room {
                     return Ok((items, true));
                 }
