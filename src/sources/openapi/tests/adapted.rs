@@ -58,3 +58,17 @@ async fn an_operation_without_a_body_takes_it_in_the_query() {
     call_in_session(&tool, json!({"q": "a"})).await;
     assert_eq!(upstream.last().uri.query(), Some("q=a&account_id=42"));
 }
+
+/// An adapter's header may be a key, and a server of an operation's own may be anybody's.
+#[tokio::test]
+async fn an_adapters_headers_go_to_the_collections_own_server_only() {
+    let (upstream, other) = (Upstream::start().await, Upstream::start().await);
+    let declared = json!({"headers": {"X-Vendor-Key": "s1"}});
+    let own = operation("own", Method::GET, "/pets");
+    let mut elsewhere = operation("elsewhere", Method::GET, "/pets");
+    elsewhere.servers = vec![Server { url: other.url.clone(), description: String::new() }];
+    call_in_session(&adapted(&upstream.api(vec![own]), declared.clone()), json!({})).await;
+    assert_eq!(upstream.last().header("x-vendor-key"), Some("s1"));
+    call_in_session(&adapted(&upstream.api(vec![elsewhere]), declared), json!({})).await;
+    assert_eq!(other.last().header("x-vendor-key"), None);
+}

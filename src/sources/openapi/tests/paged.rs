@@ -1,6 +1,7 @@
 //! Lists of several pages in one call, and where that ends.
 
 use super::*;
+use crate::sources::openapi::operation::SecurityScheme;
 
 /// An API of numbered pages, each with a `Link` to the next, and a note of what was asked.
 struct Pages {
@@ -110,4 +111,21 @@ async fn a_page_that_may_not_come_in_time_is_left_out() {
     };
     let output = tool.executor.execute(attempt, &Map::new()).await.unwrap();
     assert_eq!((output.value, &output.metadata["more_pages"]), (json!([1]), &json!(true)));
+}
+
+/// The address of the next page holds no credentials: they go with each request.
+#[tokio::test]
+async fn a_key_in_the_query_goes_with_every_page() {
+    let server = pages(2, "/v1/pets?page={page}").await;
+    let mut api = api(&server.url, vec![operation("list", Method::GET, "/pets")]);
+    let scheme = SecurityScheme::ApiKey { name: "key".into(), location: Location::Query };
+    api.security_schemes.insert("main".into(), scheme);
+    api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
+    let pagination = PaginationSettings { max_pages: 2, ..PaginationSettings::default() };
+    let access = Arc::new(Access { pagination, ..Access::clone(&access()) });
+    let settings = settings(json!({"auth_config": {"api_key": "s1"}}));
+    call(&definitions("pets", &api, &settings, &access).unwrap().0[0], json!({})).await.unwrap();
+    let asked = server.asked.lock().unwrap();
+    assert_eq!(asked.len(), 2);
+    assert!(asked.iter().all(|(address, _)| address.contains("key=s1")), "{asked:?}");
 }

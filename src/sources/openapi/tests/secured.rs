@@ -133,7 +133,10 @@ async fn headers_are_filled_in_from_the_callers_tokens() {
 
 async fn with_token_server() -> (Upstream, Upstream, ToolDefinition) {
     let (upstream, server) = (Upstream::start().await, Upstream::start().await);
-    let scheme = SecurityScheme::ClientCredentials { token_url: server.url.clone(), scopes: vec!["read".into()] };
+    let scheme = SecurityScheme::ClientCredentials {
+        token_url: server.url.clone(),
+        scopes: vec!["read".into(), "write".into()],
+    };
     let api = secured(&upstream, scheme, vec![operation("get", Method::GET, "/pets")]);
     let auth = json!({"auth_config": {"client_id": "me:1", "client_secret": "s"}});
     let tool = only(tools(&api, &settings(auth)));
@@ -152,7 +155,7 @@ async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
     }
     assert_eq!(server.asked().len(), 1, "one fetch for all that wait");
     let asked = server.last();
-    assert_eq!(asked.text(), "grant_type=client_credentials&scope=read");
+    assert_eq!(asked.text(), "grant_type=client_credentials&scope=read+write");
     assert_eq!(asked.header("authorization"), Some("Basic bWUlM0ExOnM="), "me%3A1:s");
     assert_eq!(upstream.last().header("authorization"), Some("Bearer one"));
     upstream.answers(401, "application/json", "{}");

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::config::{OutboundConfig, PaginationSettings};
 use crate::outbound::{DomainList, Outbound};
-use crate::sources::openapi::operation::{Location, Parameter, ParameterEncoding, Server, Style};
+use crate::sources::openapi::operation::{Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style};
 
 fn api(operations: Vec<Operation>) -> Api {
     Api {
@@ -139,6 +139,37 @@ fn a_document_can_only_make_its_tools_dearer_slower_and_more_dangerous() {
     assert_eq!(hinted(2.0, 5), ("2".to_owned(), 5));
     assert_eq!(hinted(0.0, 500), ("0.5".to_owned(), 10));
     assert_eq!(hinted(-1.0, 0), ("0.5".to_owned(), 10));
+}
+
+#[test]
+fn a_deprecated_operation_is_labelled_so() {
+    let mut old = operation(Some("old"), Method::GET, "/old");
+    old.deprecated = true;
+    old.tags = vec!["pets".into()];
+    assert_eq!(made(&api(vec![old]), json!({})).0[0].metadata.labels, ["pets", "deprecated"]);
+}
+
+#[test]
+fn the_output_schema_is_that_of_the_one_answer_that_says_success() {
+    use StatusRange::{Class, Default, Exactly};
+    let answer = |status: &StatusRange| {
+        let schema = json!({"title": format!("{status:?}")});
+        let content = vec![MediaType { name: "application/json".into(), schema, encoding: BTreeMap::new() }];
+        Response { status: *status, description: String::new(), content }
+    };
+    for (statuses, expected) in [
+        (vec![Exactly(404), Exactly(200)], Some("Exactly(200)")),
+        (vec![Class(4), Class(2), Default], Some("Class(2)")),
+        (vec![Exactly(200), Exactly(201)], None),
+        (vec![Exactly(404)], None),
+        (vec![Default], None),
+    ] {
+        let mut get = operation(Some("get"), Method::GET, "/pets");
+        get.responses = statuses.iter().map(answer).collect();
+        let tool = made(&api(vec![get]), json!({})).0.remove(0);
+        let title = tool.output_schema.as_ref().map(|schema| schema["title"].as_str().unwrap());
+        assert_eq!(title, expected, "{statuses:?}");
+    }
 }
 
 #[test]
