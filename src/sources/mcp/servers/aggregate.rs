@@ -74,7 +74,7 @@ impl McpServers {
         Ok(result)
     }
 
-    /// Asks to be told ([`Change::Resource`]) when the resource changes. Each subscription asks for one
+    /// Asks to be told ([`Change::Resource`](crate::sources::mcp::Change::Resource)) when the resource changes. Each subscription asks for one
     /// [`unsubscribe`](Self::unsubscribe).
     ///
     /// # Errors

@@ -70,7 +70,7 @@ impl fmt::Debug for Callback {
 #[derive(Debug, Clone)]
 pub struct OwnAddresses {
     pub callback: Url,
-    /// Where [`client_metadata`] is served, if anybody but this machine can read it there.
+    /// Where the document of what we are as a client is served, if anybody but this machine can read it there.
     pub client_metadata: Option<Url>,
 }
 
