@@ -168,16 +168,18 @@ async fn a_model_that_never_answers_is_a_gateway_timeout_after_three_more_attemp
     let model = listener.local_addr().unwrap();
     let profile = format!("{{provider: openai, model: m, base_url: 'http://{model}/v1', timeout_seconds: 0.2}}");
     let app = TestApp::with(&format!("agent: {{default_profile: mute, profiles: {{mute: {profile}}}}}")).await;
+    // All stay open until the reply is there.
     let connections = tokio::spawn(async move {
         let mut open = Vec::new();
         while open.len() < 4 {
             open.push(listener.accept().await.unwrap());
         }
+        open
     });
     let body = json!({"model": "mute", "messages": [{"role": "user", "content": "hi"}]});
     let (status, reply) = answer(app.post("/v1/chat/completions").json(&body)).await;
     assert_eq!((status.as_u16(), code(&reply)), (504, "timeout"), "{reply}");
-    connections.await.unwrap();
+    assert_eq!(connections.await.unwrap().len(), 4);
 }
 
 #[tokio::test]
