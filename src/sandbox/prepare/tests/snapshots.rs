@@ -1,0 +1,91 @@
+//! Reactors, whose profiles are snapshots.
+
+use super::*;
+
+/// A reactor that adds up how many bytes of source it was given. Source that begins with `!` fails.
+const REACTOR: &str = r#"(module
+    (import "host" "call" (func (param i32 i32 i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (global $seen (mut i32) (i32.const 0))
+    (func (export "host_alloc") (param i32) (result i32) (i32.const 1024))
+    (func (export "turn") (param i32 i32) (result i32)
+        (global.set $seen (i32.add (global.get $seen) (local.get 1)))
+        (i32.eq (i32.load8_u (local.get 0)) (i32.const 33)))
+    (func (export "seen") (result i32) (global.get $seen)))"#;
+
+fn reactor(preludes: &[(&str, &str)]) -> Made {
+    let made = Made::new();
+    let module = wat::parse_str(REACTOR).unwrap();
+    let wheel = made.place.path().join("reactor.whl");
+    fs::write(&wheel, zip_of(&[("reactor.wasm", &module)])).unwrap();
+    let manifest = format!(
+        r#"
+        name = "reactor"
+        version = "1.0"
+        python = "3.15"
+        licence = "Apache-2.0"
+        kind = "reactor"
+        module = "reactor.wasm"
+        arguments = []
+        origin = {{ package = "reactor", sha256 = "{}" }}
+        files = [{{ name = "reactor.wasm", path = "reactor.wasm", sha256 = "{}" }}]
+        profiles = [
+            {{ name = "base", imports = [], prelude = "base.py" }},
+            {{ name = "data", imports = ["numpy"], prelude = "data.py" }},
+        ]
+        "#,
+        sum(&fs::read(&wheel).unwrap()),
+        sum(&module)
+    );
+    Made { manifest: Manifest::parse(&manifest, preludes, None).unwrap(), source: Source::Wheel(wheel), ..made }
+}
+
+fn seen_by(made: &Made, profile: &PreparedProfile) -> i32 {
+    let compiled = fs::read(&profile.compiled).unwrap();
+    #[expect(unsafe_code, reason = "the file was compiled by this test")]
+    // SAFETY: `prepare` wrote it a moment ago, into a folder of this test alone.
+    let module = unsafe { wasmtime::Module::deserialize(&made.engine, compiled) }.unwrap();
+    let mut store = wasmtime::Store::new(&made.engine, ());
+    store.set_epoch_deadline(1);
+    let mut linker = wasmtime::Linker::new(&made.engine);
+    linker.func_wrap("host", "call", |_: i32, _: i32, _: i32, _: i32| -1).unwrap();
+    let instance = linker.instantiate(&mut store, &module).unwrap();
+    instance.get_typed_func::<(), i32>(&mut store, "seen").unwrap().call(&mut store, ()).unwrap()
+}
+
+#[test]
+fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
+    let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
+    let lines = Lines::default();
+    let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
+    let texts = [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("../finish.py")];
+    let own: usize = texts.iter().map(|text| text.len()).sum();
+    let own = i32::try_from(own).unwrap();
+    let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();
+    assert_eq!(seen, [5, 12]);
+    assert_eq!(lines.text().matches("for snapshots …").count(), 1, "compiled once for both: {}", lines.text());
+    assert!(made.files_in("snapshots").is_empty(), "they are compiled");
+}
+
+#[test]
+fn snapshots_that_were_taken_before_an_interruption_are_only_compiled() {
+    let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
+    let interpreters = made.interpreters();
+    // A folder in the way of a compiled file interrupts it there.
+    let in_the_way = interpreters.compiled.path_of(&made.manifest.sum_of_profile(&made.manifest.profiles[1]));
+    fs::create_dir_all(in_the_way.join("full")).unwrap();
+    made.prepare().unwrap_err();
+    fs::remove_dir_all(in_the_way).unwrap();
+    let lines = Lines::default();
+    made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
+    let text = lines.text();
+    assert_eq!(text.lines().filter_map(|line| line.strip_suffix(" …")).collect::<Vec<_>>(), ["compiling reactor data"]);
+}
+
+#[test]
+fn a_failing_prelude_is_named_and_what_was_done_before_it_stays() {
+    let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
+    let fault = made.prepare().unwrap_err().to_string();
+    assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");
+    assert_eq!(made.files_in("snapshots").len(), 1, "that of the base profile");
+}
