@@ -13,6 +13,9 @@ const FIBER_STACK_BYTES: usize = GUEST_STACK_BYTES + (2 << 20);
 const TABLE_ELEMENTS: usize = 65_536;
 /// The instance's own record of so many functions is larger than the pool's default of 1 MiB.
 const INSTANCE_BYTES: usize = 4 << 20;
+/// Of a memory, what a call wrote to and the next one finds reset. Where more was written it is given back whole, which
+/// costs less than to copy that. Only where written pages can be found: without that all of this would be copied.
+pub const MEMORY_KEPT_BYTES: usize = 2 << 20;
 /// Of a fiber's stack, the end that most programs use: it is zeroed and kept.
 const STACK_KEPT_BYTES: usize = 64 << 10;
 /// Memory images up to this size are laid out whole, so that a snapshot is mapped and never copied.
@@ -61,6 +64,12 @@ pub fn fingerprint(engine: &Engine) -> String {
     format!("{:016x}", hasher.finish())
 }
 
+/// Whether the kernel can say which pages were written (`PAGEMAP_SCAN`, Linux 6.7). Without it a used memory is given
+/// back whole, and every call takes its page faults anew.
+pub fn can_scan_pages() -> bool {
+    PoolingAllocationConfig::is_pagemap_scan_available()
+}
+
 fn settings(pool: Pool) -> Config {
     let mut config = Config::new();
     config
@@ -96,10 +105,9 @@ fn allocation(pool: Pool) -> PoolingAllocationConfig {
         .table_elements(TABLE_ELEMENTS)
         .max_core_instance_size(INSTANCE_BYTES)
         .async_stack_keep_resident(STACK_KEPT_BYTES)
-        // A used memory goes back to the kernel whole. With the scan, the pages that were written to are found and
-        // reset one by one, some 15 % faster; but one that is swapped out, or moved by the kernel, at that moment is
-        // overlooked, and the next call would find what this one left (bytecodealliance/wasmtime#14357).
-        .pagemap_scan(Enabled::No);
+        // What is kept is reset by `guest/pristine.rs` before. A table is not kept: it would be reset by the scan alone.
+        .linear_memory_keep_resident(if can_scan_pages() { MEMORY_KEPT_BYTES } else { 0 })
+        .pagemap_scan(Enabled::Auto);
     allocation
 }
 

@@ -7,10 +7,13 @@
 mod end;
 mod memory;
 mod output;
+mod pristine;
+mod written;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -21,7 +24,10 @@ use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Mo
 use self::end::{Stopped, end_of};
 use self::memory::MemoryLimit;
 use self::output::output_files;
+use self::pristine::Pristine;
+pub(super) use self::written::PAGEMAP_SCAN;
 use super::door::{self, Door, Spent};
+use super::engine::can_scan_pages;
 use super::frame::{End, Outcome, Usage};
 use super::wasi::{self, GuestMemory, Wasi};
 
@@ -43,6 +49,8 @@ pub enum Entry {
 pub struct Template {
     linked: InstancePre<State>,
     entry: Entry,
+    /// Where memories are kept from one instance to the next.
+    pristine: Option<Arc<Pristine>>,
 }
 
 impl fmt::Debug for Template {
@@ -69,7 +77,7 @@ pub struct Ended {
 
 /// An instance that nothing enters any more.
 pub struct Remains {
-    _store: Store<State>,
+    _used: Used,
 }
 
 impl fmt::Debug for Ended {
@@ -118,8 +126,8 @@ struct AtTheDoor {
 
 impl Template {
     /// # Errors
-    /// When the module imports what is not given here.
-    pub fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
+    /// When the module imports what is not given here, or there is no room in the pool.
+    pub async fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(engine);
         wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;
         linker.func_wrap_async("host", "call", |mut caller: Caller<'_, State>, arguments: (u32, u32, u32, u32)| {
@@ -128,7 +136,9 @@ impl Template {
                 door::call(&mut caller, |state| &mut state.door, arguments).await
             })
         })?;
-        Ok(Self { linked: linker.instantiate_pre(module)?, entry })
+        let linked = linker.instantiate_pre(module)?;
+        let pristine = if can_scan_pages() { Some(Arc::new(Pristine::of(&linked).await?)) } else { None };
+        Ok(Self { linked, entry, pristine })
     }
 
     /// An instance with nothing in it of any program, at the door.
@@ -144,10 +154,9 @@ impl Template {
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
         let instance = self.linked.instantiate_async(&mut store).await?;
-        let memory = instance
-            .get_memory(&mut store, "memory")
-            .ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))?;
-        let entered = Entered { store, instance, memory, entry: self.entry.clone() };
+        let memory = memory_of(&instance, &mut store)?;
+        let used = Used { store, memory, pristine: self.pristine.clone() };
+        let entered = Entered { used, instance, entry: self.entry.clone() };
         let (program, coming) = oneshot::channel();
         let mut living: Living = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
@@ -174,10 +183,24 @@ impl Guest {
     }
 }
 
-struct Entered {
+/// A memory that is as new once this is dropped.
+struct Used {
     store: Store<State>,
-    instance: Instance,
     memory: Memory,
+    pristine: Option<Arc<Pristine>>,
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Some(pristine) = &self.pristine {
+            pristine.restore(self.memory.data_mut(&mut self.store));
+        }
+    }
+}
+
+struct Entered {
+    used: Used,
+    instance: Instance,
     entry: Entry,
 }
 
@@ -203,7 +226,7 @@ impl Entered {
                 returned = &mut running => Stopped::Returned(returned),
             }
         };
-        let State { mut wasi, mut door, memory, .. } = std::mem::take(self.store.data_mut());
+        let State { mut wasi, mut door, memory, .. } = std::mem::take(self.used.store.data_mut());
         let heard = if self.entry == Entry::Start { door::in_files::hear(wasi.files(), &mut door) } else { Ok(()) };
         let mut end = end_of(stopped, door.left.end.take(), memory.refused);
         let (stdout, stderr) = wasi.take_output();
@@ -222,7 +245,7 @@ impl Entered {
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
         let outcome = Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage };
-        Ended { outcome, remains: Remains { _store: self.store } }
+        Ended { outcome, remains: Remains { _used: self.used } }
     }
 
     /// Calls the module, and gives its exit code.
@@ -230,27 +253,27 @@ impl Entered {
         let Entry::Turn(source) = &self.entry else {
             return self.start().await;
         };
-        let allocate = self.instance.get_typed_func::<u32, u32>(&mut self.store, "host_alloc")?;
-        let turn = self.instance.get_typed_func::<(u32, u32), i32>(&mut self.store, "turn")?;
+        let allocate = self.instance.get_typed_func::<u32, u32>(&mut self.used.store, "host_alloc")?;
+        let turn = self.instance.get_typed_func::<(u32, u32), i32>(&mut self.used.store, "turn")?;
         let length = u32::try_from(source.len())?;
         // 0 says that there is no memory, and `turn` then says so in the guest's own way.
-        let at = allocate.call_async(&mut self.store, length).await?;
+        let at = allocate.call_async(&mut self.used.store, length).await?;
         if at != 0 {
-            GuestMemory(self.memory.data_mut(&mut self.store))
+            GuestMemory(self.used.memory.data_mut(&mut self.used.store))
                 .store(at, source.as_bytes())
                 .map_err(|_| wasmtime::Error::msg("host_alloc gave an address outside the memory"))?;
         }
-        Ok(turn.call_async(&mut self.store, (at, length)).await? & STATUS_BITS)
+        Ok(turn.call_async(&mut self.used.store, (at, length)).await? & STATUS_BITS)
     }
 
     /// A command finds its program when it starts, so it waits before.
     async fn start(&mut self) -> wasmtime::Result<i32> {
-        let start = self.instance.get_typed_func::<(), ()>(&mut self.store, "_start")?;
-        let memory_bytes = self.memory.data_size(&self.store) as u64;
-        if let Some(waiting) = self.store.data_mut().waiting.take() {
-            *self.store.data_mut() = waiting.program(memory_bytes).await?;
+        let start = self.instance.get_typed_func::<(), ()>(&mut self.used.store, "_start")?;
+        let memory_bytes = self.used.memory.data_size(&self.used.store) as u64;
+        if let Some(waiting) = self.used.store.data_mut().waiting.take() {
+            *self.used.store.data_mut() = waiting.program(memory_bytes).await?;
         }
-        start.call_async(&mut self.store, ()).await?;
+        start.call_async(&mut self.used.store, ()).await?;
         Ok(0)
     }
 }
@@ -287,6 +310,11 @@ async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
     let memory_bytes = memory.data_size(&*caller) as u64;
     *caller.data_mut() = waiting.program(memory_bytes).await?;
     Ok(())
+}
+
+fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<Memory> {
+    let memory = instance.get_memory(store, "memory");
+    memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
 }
 
 /// Adds up the processor's time that a future takes.

@@ -21,7 +21,7 @@ use tokio::runtime::Builder;
 use self::fibers::Fibers;
 use self::profile::Profile;
 use self::ticker::Ticker;
-use super::engine::{Pool, engine};
+use super::engine::{Pool, can_scan_pages, engine};
 use super::frame::{Captured, End, Frames, FromWorker, Job, Load, Outcome, ToWorker, Usage, encode};
 use super::guest::Remains;
 use super::walls;
@@ -70,6 +70,9 @@ pub fn main() -> Result<(), WorkerFault> {
         let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
         let mut missing_walls = walls::raise();
         missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
+        if !can_scan_pages() {
+            missing_walls.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
+        }
         worker.say(&FromWorker::Ready { missing_walls })?;
         worker.serve(messages, outgoing).await
     })
@@ -95,12 +98,12 @@ struct Worker {
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files } = load;
-        // One more a profile waits for its program, and one is over.
-        let more = u32::try_from(interpreter.profiles.len()).unwrap_or(u32::MAX).saturating_add(1);
+        // Two more a profile: one that waits for its program, one that is never entered. And one is over.
+        let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
         let pool = Pool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|fault| format!("{fault:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|fault| fault.to_string())?;
-        let profiles = profile::load_all(&engine, &interpreter, data_files)?;
+        let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
         let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), remains: None };
         // What the first instance of a process asks of the system must be asked before the walls are up.
         while worker.make_one_ready().await? {}

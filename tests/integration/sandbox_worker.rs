@@ -176,7 +176,8 @@ fn job(id: JobId, profile: &str) -> Job {
 #[tokio::test]
 async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gone() {
     let mut worker = Worker::start().await;
-    assert_eq!(worker.missing_walls, [""; 0]);
+    let lacks_scan = !sekisho::sandbox::engine::can_scan_pages();
+    assert_eq!(worker.missing_walls.len(), usize::from(lacks_scan), "{:?}", worker.missing_walls);
     for _ in 0..3 {
         assert_eq!(worker.run("quick").await.end, End::Exited { code: 0 });
     }

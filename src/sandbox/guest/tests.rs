@@ -85,7 +85,7 @@ async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
             (func (export "turn") (param i32 i32) (result i32) {turn}))"#
     );
     let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
-    (Template::new(&engine, &module, Entry::Turn("pass".to_owned())).unwrap().guest().await, ticker)
+    (Template::new(&engine, &module, Entry::Turn("pass".to_owned())).await.unwrap().guest().await, ticker)
 }
 
 /// Runs a reactor that does this once it has its program.
@@ -203,4 +203,32 @@ async fn a_hole_that_is_left_behind_is_not_filled() {
     let file = program.wasi.files_mut().create_file(ROOT, "output/x").unwrap();
     program.wasi.files_mut().resize(file, 1 << 40).unwrap();
     assert_eq!(run("(i32.const 0)", program).await.end, End::Output("file_bytes".to_owned()));
+}
+
+/// Not left to the pool, which overlooks pages that are not in memory at that moment.
+#[tokio::test]
+async fn all_that_was_written_is_reset_before_the_pool_has_the_memory_back() {
+    if !can_scan_pages() {
+        return;
+    }
+    let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
+    let text = format!(r#"(module (memory (export "memory") 64 128) {})"#, data((70_000, "as it was")));
+    let module = Module::new(&engine, wat::parse_str(text).unwrap()).unwrap();
+    let template = Template::new(&engine, &module, Entry::Start).await.unwrap();
+    let pristine = template.pristine.unwrap();
+    let mut store = Store::new(&engine, State::default());
+    let instance = template.linked.instantiate_async(&mut store).await.unwrap();
+    let memory = memory_of(&instance, &mut store).unwrap();
+    let new = memory.data(&store).to_vec();
+    assert_eq!(&new[70_000..70_009], b"as it was");
+    memory.grow(&mut store, 64).unwrap();
+    // A few pages, many, and more than are kept: in the data, beside it, and in what was grown.
+    for step in [1 << 20, 40 << 10, 4 << 10] {
+        for at in (0..8 << 20).step_by(step) {
+            memory.data_mut(&mut store)[at + 368..][..9].copy_from_slice(b"a secret!");
+        }
+        pristine.restore(memory.data_mut(&mut store));
+        let (known, grown) = memory.data(&store).split_at(new.len());
+        assert!(known == new && grown.iter().all(|byte| *byte == 0), "each {step} bytes");
+    }
 }

@@ -3,6 +3,8 @@
 use libc::{c_long, c_ulong};
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
+use crate::sandbox::guest::PAGEMAP_SCAN;
+
 /// Each call with the arguments that it may have; no rule is any arguments.
 pub(super) struct Rules {
     pub(super) allowed: Vec<(i64, Vec<SeccompRule>)>,
@@ -89,6 +91,8 @@ pub(super) fn rules() -> Result<Rules, seccompiler::BackendError> {
     }
     // To whom the socket leads already: no address.
     allowed.push((libc::SYS_sendto, vec![argument(4, SeccompCmpOp::Eq, 0)?]));
+    // Which of the guests' pages were written.
+    allowed.push((libc::SYS_ioctl, vec![argument(1, SeccompCmpOp::Eq, PAGEMAP_SCAN)?]));
     // Rust asks of a descriptor that it closes whether it is one, in debug builds.
     allowed.push((libc::SYS_fcntl, vec![argument(1, SeccompCmpOp::Eq, F_GETFD)?]));
     let mut refused: Vec<_> = bare(&[REFUSED, REFUSED_HERE]);

@@ -37,6 +37,7 @@ fn behind_walls() {
             rustix::process::test_kill_process(parent).is_ok()
         }
         "new code" => new_code(),
+        "other ioctl" => rustix::io::ioctl_fionbio(io::stdin(), true).is_ok(),
         other => panic!("{other}"),
     };
     exit(if went_on { WENT_ON } else { REFUSED });

@@ -36,7 +36,7 @@ struct House {
 ///
 /// # Errors
 /// Says which file cannot be used, and why.
-pub(super) fn load_all(
+pub(super) async fn load_all(
     engine: &Engine,
     interpreter: &Prepared,
     data_files: Vec<GuestFile>,
@@ -49,13 +49,16 @@ pub(super) fn load_all(
         arguments.extend(["-c".to_owned(), python::command()]);
     }
     let house = Arc::new(House { kind, arguments, environment, mounts, data_files });
-    let profiles = interpreter.profiles.iter().map(|profile| {
-        let template = load(engine, &profile.compiled)
-            .and_then(|module| Template::new(engine, &module, house.entry()).map_err(|fault| format!("{fault:#}")))
-            .map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
-        Ok((profile.name.clone(), Profile { template, ready: None, house: Arc::clone(&house) }))
-    });
-    profiles.collect()
+    let mut profiles = HashMap::new();
+    for profile in &interpreter.profiles {
+        let template = match load(engine, &profile.compiled) {
+            Ok(module) => Template::new(engine, &module, house.entry()).await.map_err(|fault| format!("{fault:#}")),
+            Err(reason) => Err(reason),
+        };
+        let template = template.map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
+        profiles.insert(profile.name.clone(), Profile { template, ready: None, house: Arc::clone(&house) });
+    }
+    Ok(profiles)
 }
 
 /// Machine code is run as it stands in the file: it must be ours alone, and is loaded from what was looked at.

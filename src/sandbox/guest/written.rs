@@ -1,0 +1,173 @@
+//! Which pages of memory were written to, as the kernel knows it: its own `PAGEMAP_SCAN` (Linux 6.7,
+//! Documentation/admin-guide/mm/pagemap.rst).
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+
+use rustix::param::page_size;
+
+use crate::sandbox::engine::MEMORY_KEPT_BYTES;
+
+/// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
+pub(in crate::sandbox) const PAGEMAP_SCAN: u64 = 0xc060_6610;
+
+/// Categories of a page: it is a file's own; it is in memory; it is not, having been swapped out or being moved; it is
+/// the one page of zeros. A page that nobody has touched is in none of them.
+const FILE: u64 = 1 << 2;
+const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
+const ZERO: u64 = 1 << 5;
+
+/// Runs of neighbouring pages that one scan tells apart. A small program of CPython writes to some fifty.
+const MOST_RUNS: usize = 256;
+
+/// Looks through this process's memory.
+#[derive(Debug)]
+pub(super) struct WrittenPages {
+    pagemap: File,
+    most_pages: u64,
+}
+
+/// What was found, as places in the memory that was asked about.
+#[derive(Debug)]
+pub(super) struct Runs {
+    found: [Run; MOST_RUNS],
+    length: usize,
+    base: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+impl WrittenPages {
+    /// # Errors
+    /// When `/proc` is not there.
+    pub(super) fn open() -> io::Result<Self> {
+        Ok(Self { pagemap: File::open("/proc/self/pagemap")?, most_pages: (MEMORY_KEPT_BYTES / page_size()) as u64 })
+    }
+
+    /// Every page of `memory`, a private mapping, that holds something else than when it was mapped; whether it is
+    /// present, swapped out or being moved. `None` when they are too many, or the kernel cannot tell.
+    pub(super) fn of(&self, memory: &[u8]) -> Option<Runs> {
+        let base = memory.as_ptr().addr() as u64;
+        let mut runs = Runs { found: [Run::default(); MOST_RUNS], length: 0, base };
+        let end = base.checked_add(memory.len() as u64)?;
+        let mut scan = Scan {
+            size: size_of::<Scan>() as u64,
+            start: base,
+            end,
+            vec: runs.found.as_mut_ptr().expose_provenance() as u64,
+            vec_len: MOST_RUNS as u64,
+            max_pages: self.most_pages,
+            category_inverted: FILE | ZERO,
+            category_mask: FILE | ZERO,
+            category_anyof_mask: PRESENT | SWAPPED,
+            ..Scan::default()
+        };
+        #[expect(unsafe_code, reason = "there is no safe way to ask for this")]
+        // SAFETY: the kernel writes to `scan`, which is as it expects it, and no more than `vec_len` runs to `found`;
+        // both live until it answers.
+        let answer = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+        runs.length = usize::try_from(answer).ok()?;
+        (scan.walk_end == end).then_some(runs)
+    }
+}
+
+impl Runs {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Range<usize>> {
+        let offset = |address: u64| usize::try_from(address - self.base).unwrap_or(usize::MAX);
+        self.found.iter().take(self.length).map(move |run| offset(run.start)..offset(run.end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use memmap2::{MmapMut, MmapOptions};
+    use tempfile::tempfile;
+
+    use super::*;
+
+    /// As a guest's memory is: a file's pages, and zeros.
+    fn mappings(pages: usize) -> [MmapMut; 2] {
+        let file = tempfile().unwrap();
+        file.set_len((pages * page_size()) as u64).unwrap();
+        #[expect(unsafe_code, reason = "a private mapping of a file is what is looked at")]
+        // SAFETY: nobody else has the file.
+        let private = unsafe { MmapOptions::new().map_copy(&file) }.unwrap();
+        [private, MmapMut::map_anon(pages * page_size()).unwrap()]
+    }
+
+    fn write(memory: &mut MmapMut, pages: Range<usize>) {
+        for page in pages {
+            memory[page * page_size() + 7] = 1;
+        }
+    }
+
+    fn found(memory: &MmapMut) -> Option<Vec<Range<usize>>> {
+        let runs = WrittenPages::open().unwrap().of(memory)?;
+        Some(runs.iter().map(|run| run.start / page_size()..run.end / page_size()).collect())
+    }
+
+    #[test]
+    fn what_was_written_is_found_and_what_was_read_is_not() {
+        for mut memory in mappings(64) {
+            assert_eq!(found(&memory), Some(vec![]));
+            black_box(memory[9 * page_size()]);
+            write(&mut memory, 0..1);
+            write(&mut memory, 5..8);
+            // A page that is written to after it was read is one of them; as is one that holds zeros again.
+            black_box(memory[20 * page_size()]);
+            write(&mut memory, 20..21);
+            memory[20 * page_size() + 7] = 0;
+            write(&mut memory, 63..64);
+            assert_eq!(found(&memory), Some(vec![0..1, 5..8, 20..21, 63..64]));
+        }
+    }
+
+    #[test]
+    fn too_much_is_not_told_in_part() {
+        let most_pages = MEMORY_KEPT_BYTES / page_size();
+        for mut memory in mappings(MOST_RUNS * 3 + 1) {
+            for run in 0..MOST_RUNS {
+                write(&mut memory, run * 3..run * 3 + 1);
+            }
+            assert_eq!(found(&memory).unwrap().len(), MOST_RUNS);
+            write(&mut memory, MOST_RUNS * 3..MOST_RUNS * 3 + 1);
+            assert_eq!(found(&memory), None);
+        }
+        for mut memory in mappings(most_pages + 8) {
+            write(&mut memory, 0..most_pages - 1);
+            assert_eq!(found(&memory).map(|runs| runs.len()), Some(1));
+            write(&mut memory, 0..most_pages + 1);
+            assert_eq!(found(&memory), None);
+        }
+    }
+}
