@@ -96,6 +96,13 @@ async fn no_two_calls_draw_the_same_numbers() {
     }
 }
 
+/// The harness waits in its place.
+#[tokio::test]
+async fn a_program_finds_the_interpreters_own_display_hook() {
+    let app = PythonApp::start().await;
+    assert_eq!(app.run("import sys\nsys.displayhook is sys.__displayhook__").await["result"], json!(true));
+}
+
 #[tokio::test]
 async fn nothing_is_kept_between_calls() {
     let app = PythonApp::start().await;
@@ -108,8 +115,8 @@ async fn nothing_is_kept_between_calls() {
     assert_eq!(app.run(look).await["result"], json!([false, false, [], [], []]));
 }
 
-/// What a snapshot holds is not counted when it is used, which would copy the pages it stands in for each call. To a
-/// program it is as any other object is, and all of it can be collected.
+/// References to what a snapshot holds are not counted: that would copy its pages for each call. A program can take
+/// it apart and collect all the same.
 #[tokio::test]
 async fn what_stands_ready_is_immortal_and_can_be_done_without() {
     let app = PythonApp::start().await;
@@ -125,6 +132,15 @@ async fn what_stands_ready_is_immortal_and_can_be_done_without() {
 }
 
 /// Results travel by a channel of the host's: printing one, or breaking the harness, forges nothing of another call.
+/// The source of a turn, which is always the same, is not compiled for each call.
+#[tokio::test]
+async fn no_turn_is_compiled() {
+    let app = PythonApp::start().await;
+    let look = "import sys\nframe, names = sys._getframe(), []\nwhile frame := frame.f_back:\n    \
+                names.append(frame.f_code.co_name)\nnames";
+    assert_eq!(app.run(look).await["result"], json!(["_execute", "run", "<lambda>", "turn"]));
+}
+
 #[tokio::test]
 async fn a_printed_result_is_only_printed() {
     let app = PythonApp::start().await;
