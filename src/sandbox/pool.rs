@@ -5,7 +5,7 @@
 //! as by a machine without memory, is only late.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -41,6 +41,7 @@ pub(super) struct Start {
 struct Shared {
     start: Start,
     is_started: AtomicBool,
+    jobs: AtomicU64,
     standing: watch::Sender<Standing>,
     closing: CancellationToken,
     keepers: TaskTracker,
@@ -79,6 +80,7 @@ impl Pool {
         let shared = Shared {
             start,
             is_started: AtomicBool::new(false),
+            jobs: AtomicU64::new(0),
             standing: watch::Sender::new(Standing::default()),
             closing: CancellationToken::new(),
             keepers: TaskTracker::new(),
@@ -94,6 +96,12 @@ impl Pool {
         if !self.shared.is_started.swap(true, Ordering::Relaxed) {
             self.start();
         }
+        let worker = self.least_loaded(deadline).await?;
+        worker.last_chosen.store(self.shared.jobs.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        Ok(worker)
+    }
+
+    async fn least_loaded(&self, deadline: Deadline) -> Result<Arc<Worker>, CallError> {
         if let Some(worker) = self.shared.standing.borrow().least_loaded() {
             return Ok(worker);
         }
@@ -200,7 +208,12 @@ impl Shared {
 impl Standing {
     fn least_loaded(&self) -> Option<Arc<Worker>> {
         let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
-        alive.min_by_key(|(in_flight, _)| *in_flight).map(|(_, worker)| Arc::clone(worker))
+        // Of idle ones, the one that has been so for longest: who has just answered still clears away.
+        let rank = |in_flight: usize, worker: &Worker| match in_flight {
+            0 => (0, worker.last_chosen.load(Ordering::Relaxed)),
+            _ => (in_flight, 0),
+        };
+        alive.min_by_key(|(in_flight, worker)| rank(*in_flight, worker)).map(|(_, worker)| Arc::clone(worker))
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct Worker {
     jobs: Arc<Jobs>,
     outgoing: mpsc::UnboundedSender<ToWorker>,
     next_id: AtomicU64,
+    /// The last job that it was chosen for, counted through all workers.
+    pub(super) last_chosen: AtomicU64,
     /// Walls that this kernel cannot build.
     pub(super) missing_walls: Vec<String>,
     stop: Arc<Notify>,
@@ -119,6 +121,7 @@ impl Worker {
             jobs: Arc::clone(&jobs),
             outgoing,
             next_id: AtomicU64::new(1),
+            last_chosen: AtomicU64::new(0),
             missing_walls,
             stop: Arc::clone(&stop),
             gone,

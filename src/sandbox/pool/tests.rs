@@ -1,5 +1,6 @@
 //! The workers here are the stand-in of the tests beside [`Worker`].
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::super::admission::Admission;
@@ -73,6 +74,20 @@ async fn jobs_go_to_the_worker_with_the_fewest() {
     };
     let ((), under_way) = tokio::join!(hanging, looking);
     assert_eq!(under_way, [Some(1), Some(1)]);
+    made.pool.close().await;
+}
+
+#[tokio::test]
+async fn idle_workers_take_turns() {
+    let made = made(3, stand_in());
+    made.wait_for_workers(3).await;
+    let mut chosen = Vec::new();
+    for _ in 0..9 {
+        chosen.push(Arc::as_ptr(&made.pool.worker(soon()).await.unwrap()));
+    }
+    let first: HashSet<_> = chosen[..3].iter().collect();
+    assert_eq!(first.len(), 3);
+    assert_eq!((&chosen[..3], &chosen[..3]), (&chosen[3..6], &chosen[6..]));
     made.pool.close().await;
 }
 
