@@ -41,10 +41,10 @@ impl Pristine {
         let Some(written) = self.written.of(used) else { return give_back(used) };
         let new = self.memory.data(&self.store);
         for run in joined(written.iter().collect()) {
-            let Some(used) = used.get_mut(run.clone()) else { continue };
+            let Some(written) = used.get_mut(run.clone()) else { return give_back(used) };
             // Beyond its first size a memory is zeros.
             let given = new.len().clamp(run.start, run.end) - run.start;
-            let (known, grown) = used.split_at_mut(given);
+            let (known, grown) = written.split_at_mut(given);
             known.copy_from_slice(new.get(run.start..run.start + given).unwrap_or_default());
             grown.fill(0);
         }

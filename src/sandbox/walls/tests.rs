@@ -79,7 +79,7 @@ fn a_process_behind_walls_can_open_nothing() {
 
 #[test]
 fn a_process_behind_walls_that_reaches_out_is_ended() {
-    for what in ["listen", "datagram", "run", "thread", "signal the parent", "new code"] {
+    for what in ["listen", "datagram", "run", "thread", "signal the parent", "new code", "other ioctl"] {
         assert_eq!(attempt(what).signal(), Some(libc::SIGSYS), "{what}");
     }
 }
