@@ -6,9 +6,11 @@
 //! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
 //! wrong are ours.
 
+mod call_stream;
 mod catalogue;
 mod child;
 mod connect;
+mod direct;
 mod event_bound;
 mod executor;
 mod handler;

@@ -24,6 +24,10 @@ const LONGEST_INSTRUCTIONS: usize = 8 << 10;
 pub(super) const TOO_MANY: &str =
     "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`";
 
+/// Where a schema says that a header has the argument too, and how a header begins whose value is encoded (SEP-2243).
+const PARAMETER_HEADER: &str = "x-mcp-header";
+const ENCODED: &str = "=?base64?";
+
 /// What else a server may say of a tool, passed on to MCP clients.
 const TOLD: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
 
@@ -56,20 +60,23 @@ pub(super) struct Terms<'a> {
 }
 
 impl Catalogue {
-    /// `executor` makes what runs the server's tool of a name.
+    /// `executor` makes what runs the server's tool of a name, and is told whether headers can say its name and its
+    /// arguments as they are (SEP-2243).
     pub(super) fn of(
         listing: &Listing,
         terms: &Terms<'_>,
-        mut executor: impl FnMut(&str) -> Arc<dyn Executor>,
+        mut executor: impl FnMut(&str, bool) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
         // What was written as JSON can be read as such.
-        for tool in listing.tools.iter().filter_map(|tool| serde_json::from_str::<Value>(tool).ok()) {
+        for text in &listing.tools {
+            let Ok(tool) = serde_json::from_str::<Value>(text) else { continue };
             let name = name_of(&tool);
             if !wants(terms.settings, name) {
                 continue;
             }
-            match terms.definition(name, &tool, || executor(name)) {
+            let is_plain = !text.contains(PARAMETER_HEADER) && name.bytes().all(|byte| byte.is_ascii_graphic());
+            match terms.definition(name, &tool, || executor(name, is_plain && !name.starts_with(ENCODED))) {
                 Ok(definition) => catalogue.tools.push(definition),
                 Err(unavailable) => catalogue.unavailable.push(unavailable),
             }
@@ -236,7 +243,7 @@ mod tests {
             reach: &Reach::Program("s".to_owned()),
             rate_limit: 7,
         };
-        Catalogue::of(&listing, &terms, |_| Arc::new(Nothing))
+        Catalogue::of(&listing, &terms, |_, _| Arc::new(Nothing))
     }
 
     #[test]

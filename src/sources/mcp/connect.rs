@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::catalogue::wants;
 use super::child;
+use super::direct::Direct;
 use super::handler::{Handler, News};
 use super::http::{HttpAccess, HttpClient, Tokens};
 use super::listing::Listing;
@@ -37,7 +38,7 @@ use crate::outbound::upstream_of;
 const MOST_REQUESTS: usize = 1_024;
 
 /// Times a broken event stream is opened again before it is given up.
-const STREAM_RETRIES: usize = 5;
+pub(super) const STREAM_RETRIES: usize = 5;
 
 /// How a server is reached.
 #[derive(Debug)]
@@ -195,7 +196,7 @@ impl Connector {
                 let started = child::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
                 let probe = Probe::new(self.era.patience());
                 let pipes = Pipes::new(started, self.settings.max_message_bytes, probe, ending.clone());
-                self.shake_hands(pipes, mode, ending).await
+                self.shake_hands(pipes, mode, ending, None).await
             }
             Reach::Http(access) => {
                 let access = if more.is_empty() { Arc::clone(access) } else { Arc::new(with_headers(access, more)) };
@@ -209,7 +210,9 @@ impl Connector {
         if transport == McpTransport::Sse || self.speaks_sse.get().is_some() {
             return self.connect_sse(access).await;
         }
-        let streamable = self.shake_hands(streamable(&access), mode.clone(), Ending::default()).await;
+        let client = HttpClient::new(Arc::clone(&access));
+        let streamable =
+            self.shake_hands(streamable(client.clone()), mode.clone(), Ending::default(), Some(client)).await;
         let is_last = mode == ClientLifecycleMode::Initialize;
         match streamable {
             Err(Attempt::Failed(why)) if transport == McpTransport::Auto && is_last => {
@@ -226,10 +229,17 @@ impl Connector {
         let ending = Ending::default();
         let stream = EventStream::open(access, ending.clone()).await;
         let stream = stream.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
-        self.shake_hands(stream, ClientLifecycleMode::Initialize, ending).await
+        self.shake_hands(stream, ClientLifecycleMode::Initialize, ending, None).await
     }
 
-    async fn shake_hands<T>(&self, transport: T, mode: ClientLifecycleMode, ending: Ending) -> Result<Session, Attempt>
+    /// `client` is what the transport asks over streamable HTTP.
+    async fn shake_hands<T>(
+        &self,
+        transport: T,
+        mode: ClientLifecycleMode,
+        ending: Ending,
+        client: Option<HttpClient>,
+    ) -> Result<Session, Attempt>
     where
         T: Transport<RoleClient> + 'static,
     {
@@ -238,10 +248,11 @@ impl Connector {
         let close = CancellationToken::new();
         // Also when this is dropped half-way: nothing that was started stays.
         let guard = close.clone().drop_guard();
-        let serving = serve_client_with_lifecycle_and_ct(handler, transport, mode, close);
+        let serving = serve_client_with_lifecycle_and_ct(handler.clone(), transport, mode, close);
         let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
         let peer = running.peer().clone();
         let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
+        let direct = client.map(|client| Direct::new(client, handler, Arc::clone(&info)));
         let ended = CancellationToken::new();
         tokio::spawn({
             let ended = ended.clone();
@@ -250,7 +261,7 @@ impl Connector {
                 ended.cancel();
             }
         });
-        Ok(Session { peer, info, in_flight, ended, ending, _close: guard })
+        Ok(Session { peer, info, in_flight, direct, ended, ending, _close: guard })
     }
 }
 
@@ -328,7 +339,8 @@ fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
     }
 }
 
-fn streamable(access: &Arc<HttpAccess>) -> StreamableHttpClientTransport<HttpClient> {
+fn streamable(client: HttpClient) -> StreamableHttpClientTransport<HttpClient> {
+    let access = &client.access;
     let mut retries = ExponentialBackoff::default();
     retries.max_times = Some(STREAM_RETRIES);
     retries.max_delay = Some(Duration::from_secs(30));
@@ -336,5 +348,5 @@ fn streamable(access: &Arc<HttpAccess>) -> StreamableHttpClientTransport<HttpCli
         .max_concurrent_requests(MOST_REQUESTS)
         .max_sse_event_size(access.max_message_bytes);
     config.retry_config = Arc::new(retries);
-    StreamableHttpClientTransport::with_client(HttpClient(Arc::clone(access)), config)
+    StreamableHttpClientTransport::with_client(client, config)
 }

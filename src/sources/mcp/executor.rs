@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use super::output;
 use super::server::Server;
 use crate::call::{Arguments, ToolOutput, Upstream};
@@ -15,6 +13,8 @@ pub(super) struct ServerTool {
     pub(super) server: Arc<Server>,
     /// As the server calls it.
     pub(super) name: String,
+    /// Headers can say its name and its arguments as they are (SEP-2243).
+    pub(super) is_plain: bool,
 }
 
 impl Executor for ServerTool {
@@ -34,12 +34,9 @@ impl Executor for ServerTool {
 impl ServerTool {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let session = self.server.session(attempt.call, attempt.deadline).await?;
-        let mut params = Map::new();
-        params.insert("name".to_owned(), Value::String(self.name.clone()));
-        params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
         let patience = self.server.watch_patience();
-        let answer = session.ask_for(attempt.call, "tools/call", params).await;
+        let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
         patience.answered();
         let result = answer.map_err(|failure| output::failed(self.server.name(), failure))?;
         output::output(result, self.server.names())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, ClientResult, CustomResult, ErrorCode, ErrorData, Implementation,
-    ProtocolVersion, ServerNotification, ServerRequest,
+    ProtocolVersion, RequestMetaObject, ServerNotification, ServerRequest,
 };
 use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, Service};
 use serde_json::{Value, json};
@@ -24,11 +24,11 @@ const MOST_QUESTIONS: usize = 32;
 const KEY_META: &str = "sekisho/key";
 
 /// Hears one connection.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Handler {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) news: Arc<News>,
-    questions: Semaphore,
+    questions: Arc<Semaphore>,
 }
 
 /// What a server has announced and the one who tends it should look at.
@@ -41,7 +41,7 @@ pub(super) struct News {
 
 impl Handler {
     pub(super) fn new(in_flight: Arc<InFlight>, news: Arc<News>) -> Self {
-        Self { in_flight, news, questions: Semaphore::new(MOST_QUESTIONS) }
+        Self { in_flight, news, questions: Arc::new(Semaphore::new(MOST_QUESTIONS)) }
     }
 
     fn peer_of(&self, context: &RequestContext<RoleClient>) -> Option<Arc<dyn ClientPeer>> {
@@ -51,52 +51,51 @@ impl Handler {
         }
     }
 
-    async fn answer(
+    /// Has the call's client answer what its server asks, under the key that `meta` names. Dropping the future
+    /// withdraws the question.
+    ///
+    /// # Errors
+    /// What the server is told instead.
+    pub(super) async fn answer(
         &self,
         request: &ServerRequest,
-        context: &RequestContext<RoleClient>,
+        meta: &RequestMetaObject,
+        peer: Option<Arc<dyn ClientPeer>>,
     ) -> Result<ClientResult, ErrorData> {
-        let refused = |code: ErrorCode, why: String| ErrorData::new(code, why, None);
-        let unknown = || refused(ErrorCode::METHOD_NOT_FOUND, "no such request".to_owned());
+        let unknown = || refused(ErrorCode::METHOD_NOT_FOUND, "no such request");
         let question = serde_json::to_value(request).ok().and_then(|json| serde_json::from_value(json).ok());
         let question: Question = question.ok_or_else(unknown)?;
         let _room = self
             .questions
             .try_acquire()
-            .map_err(|_| refused(ErrorCode::INTERNAL_ERROR, Unanswered::TooMany.to_string()))?;
-        let peer = self.peer_of(context).ok_or_else(|| {
+            .map_err(|_| refused(ErrorCode::INTERNAL_ERROR, &Unanswered::TooMany.to_string()))?;
+        let peer = peer.ok_or_else(|| {
             let why = "it cannot be told which client is meant, or that client cannot be asked";
-            refused(ErrorCode::INVALID_REQUEST, why.to_owned())
+            refused(ErrorCode::INVALID_REQUEST, why)
         })?;
-        let key = context.meta.get(KEY_META).and_then(Value::as_str).unwrap_or("question");
-        let answers = tokio::select! {
-            answers = peer.ask(Questions::from([(key.to_owned(), question)])) => answers,
-            () = context.ct.cancelled() => return Err(refused(ErrorCode::INTERNAL_ERROR, "taken back".to_owned())),
-        };
-        match answers {
+        let key = meta.get(KEY_META).and_then(Value::as_str).unwrap_or("question");
+        match peer.ask(Questions::from([(key.to_owned(), question)])).await {
             Ok(mut answers) => match answers.remove(key) {
                 Some(answer) => Ok(ClientResult::CustomResult(CustomResult(answer))),
-                None => Err(refused(ErrorCode::INTERNAL_ERROR, "the client gave no answer".to_owned())),
+                None => Err(refused(ErrorCode::INTERNAL_ERROR, "the client gave no answer")),
             },
             Err(Unanswered::Refused { code, message }) => Err(ErrorData::new(ErrorCode(code), message, None)),
             Err(Unanswered::Unsupported) => Err(unknown()),
-            Err(other) => Err(refused(ErrorCode::INTERNAL_ERROR, other.to_string())),
+            Err(other) => Err(refused(ErrorCode::INTERNAL_ERROR, &other.to_string())),
         }
     }
 
-    async fn hear(&self, notification: ServerNotification) {
+    /// Passes on what a server says: to `peer` what is said of its call, to everybody what is news of the server.
+    pub(super) fn pass_on(&self, notification: ServerNotification, peer: Option<&dyn ClientPeer>) {
         match notification {
             ServerNotification::ProgressNotification(progress) => {
-                let progress = progress.params;
-                // Whoever sends the call has noted it down by the time this is free.
-                drop(self.in_flight.sending.write().await);
-                if let Some(peer) = self.in_flight.by_token(&progress.progress_token) {
-                    let rmcp::model::ProgressNotificationParam { progress, total, message, .. } = progress;
+                if let Some(peer) = peer {
+                    let rmcp::model::ProgressNotificationParam { progress, total, message, .. } = progress.params;
                     peer.progress(Progress { progress, total, message });
                 }
             }
             ServerNotification::LoggingMessageNotification(message) => {
-                if let Some(peer) = self.in_flight.only()
+                if let Some(peer) = peer
                     && let Some(message) = log_message(serde_json::to_value(message.params).unwrap_or_default())
                 {
                     peer.log(message);
@@ -105,6 +104,23 @@ impl Handler {
             other => self.news.hear(&other),
         }
     }
+
+    /// The client behind the call that a message of no call's own stream is about.
+    async fn meant_by(&self, notification: &ServerNotification) -> Option<Arc<dyn ClientPeer>> {
+        match notification {
+            ServerNotification::ProgressNotification(progress) => {
+                // Whoever sends the call has noted it down by the time this is free.
+                drop(self.in_flight.sending.write().await);
+                self.in_flight.by_token(&progress.params.progress_token)
+            }
+            ServerNotification::LoggingMessageNotification(_) => self.in_flight.only(),
+            _ => None,
+        }
+    }
+}
+
+fn refused(code: ErrorCode, why: &str) -> ErrorData {
+    ErrorData::new(code, why.to_owned(), None)
 }
 
 impl News {
@@ -140,7 +156,13 @@ impl Service<RoleClient> for Handler {
     ) -> Result<ClientResult, ErrorData> {
         match request {
             ServerRequest::PingRequest(_) => Ok(ClientResult::empty(())),
-            request => self.answer(&request, &context).await,
+            request => {
+                let peer = self.peer_of(&context);
+                tokio::select! {
+                    answer = self.answer(&request, &context.meta, peer) => answer,
+                    () = context.ct.cancelled() => Err(refused(ErrorCode::INTERNAL_ERROR, "taken back")),
+                }
+            }
         }
     }
 
@@ -149,7 +171,8 @@ impl Service<RoleClient> for Handler {
         notification: ServerNotification,
         _context: NotificationContext<RoleClient>,
     ) -> Result<(), ErrorData> {
-        self.hear(notification).await;
+        let peer = self.meant_by(&notification).await;
+        self.pass_on(notification, peer.as_deref());
         Ok(())
     }
 

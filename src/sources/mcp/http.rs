@@ -1,15 +1,17 @@
 //! Streamable HTTP on our own outbound client, so that guard, allowlist and bounds hold for MCP servers too.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
-use rmcp::transport::common::http_header::{HEADER_LAST_EVENT_ID, HEADER_SESSION_ID};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ProtocolVersion, ServerJsonRpcMessage};
+use rmcp::transport::common::http_header::HEADER_LAST_EVENT_ID;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
@@ -19,12 +21,15 @@ use url::Url;
 use super::event_bound::bounded;
 use super::sign_in::SignIn;
 use crate::call::Deadline;
-use crate::error::CallError;
+use crate::error::{CallError, ErrorCode};
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, check_status};
 use crate::sources::credentials::{Token, TokenSource};
 
-const JSON: &str = "application/json";
-const EVENT_STREAM: &str = "text/event-stream";
+pub(super) const JSON: &str = "application/json";
+pub(super) const EVENT_STREAM: &str = "text/event-stream";
+
+const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Whoever waits for an answer gives up earlier, and the request ends with him.
 const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
@@ -69,9 +74,10 @@ impl HttpAccess {
         body: Option<Bytes>,
     ) -> Result<OutboundStream, CallError> {
         let mut token = self.token().await?;
-        let mut answer = self.send(method.clone(), url, headers.clone(), body.clone(), token.as_ref()).await?;
+        let again = token.is_some().then(|| (headers.clone(), body.clone()));
+        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref()).await?;
         if answer.status == StatusCode::UNAUTHORIZED
-            && let Some(refused) = &token
+            && let (Some(refused), Some((headers, body))) = (&token, again)
             && let Some(other) = self.another(refused).await?
         {
             answer = self.send(method.clone(), url, headers, body, Some(&other)).await?;
@@ -135,12 +141,23 @@ impl HttpAccess {
     }
 }
 
-/// The client that the protocol's library drives.
+/// The client that the protocol's library drives. Clones are of one connection.
 #[derive(Debug, Clone)]
-pub(super) struct HttpClient(pub(super) Arc<HttpAccess>);
+pub(super) struct HttpClient {
+    pub(super) access: Arc<HttpAccess>,
+    heading: Arc<ArcSwapOption<HeaderMap>>,
+}
+
+/// Why a server did not take a message.
+pub(super) enum Refusal {
+    /// In the words of the protocol.
+    Said(ErrorData),
+    /// By the status of its answer.
+    Status(CallError),
+}
 
 type Failure = StreamableHttpError<CallError>;
-type Events = BoxStream<'static, Result<Sse, SseError>>;
+pub(super) type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 impl StreamableHttpClient for HttpClient {
     type Error = CallError;
@@ -154,11 +171,13 @@ impl StreamableHttpClient for HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let mut headers: HeaderMap = headers.into_iter().collect();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        headers.extend(of_messages());
         name_session(&mut headers, session.as_deref())?;
+        if !is_handshake(&message) {
+            self.note_heading(&headers);
+        }
         let body = serde_json::to_vec(&message)?;
-        let answer = self.0.open(Method::POST, &self.0.url, headers, Some(body.into())).await;
+        let answer = self.access.open(Method::POST, &self.access.url, headers, Some(body.into())).await;
         let answer = answer.map_err(StreamableHttpError::Client)?;
         self.read(answer, &message, session.is_some()).await
     }
@@ -172,7 +191,7 @@ impl StreamableHttpClient for HttpClient {
     ) -> Result<(), Failure> {
         let mut headers: HeaderMap = headers.into_iter().collect();
         name_session(&mut headers, Some(&session))?;
-        let answer = self.0.open(Method::DELETE, &self.0.url, headers, None).await;
+        let answer = self.access.open(Method::DELETE, &self.access.url, headers, None).await;
         answer.map(drop).map_err(StreamableHttpError::Client)
     }
 
@@ -185,20 +204,50 @@ impl StreamableHttpClient for HttpClient {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Failure> {
         let mut headers: HeaderMap = headers.into_iter().collect();
-        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         name_session(&mut headers, session.as_deref())?;
-        if let Some(id) = last_event_id {
+        self.open_stream(headers, last_event_id.as_deref()).await
+    }
+}
+
+impl HttpClient {
+    pub(super) fn new(access: Arc<HttpAccess>) -> Self {
+        Self { access, heading: Arc::default() }
+    }
+
+    /// The headers of a message since the handshake: the session is among them, and the revision.
+    pub(super) fn heading(&self, revision: &ProtocolVersion) -> HeaderMap {
+        self.heading.load().as_deref().cloned().unwrap_or_else(|| {
+            let mut headers = of_messages();
+            headers.extend(HeaderValue::from_str(revision.as_str()).map(|value| (REVISION, value)));
+            headers
+        })
+    }
+
+    /// Opens a stream again that has broken after an event.
+    ///
+    /// # Errors
+    /// As [`StreamableHttpClient::get_stream`].
+    pub(super) async fn resume(&self, revision: &ProtocolVersion, last_event: &str) -> Result<Events, Failure> {
+        self.open_stream(self.heading(revision), Some(last_event)).await
+    }
+
+    async fn open_stream(&self, mut headers: HeaderMap, last_event: Option<&str>) -> Result<Events, Failure> {
+        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+        if let Some(id) = last_event {
             let value = HeaderValue::try_from(id).map_err(|_| unexpected("an event id that no header can hold"))?;
             headers.insert(HEADER_LAST_EVENT_ID, value);
         }
-        let answer = self.0.open(Method::GET, &self.0.url, headers, None).await;
+        let answer = self.access.open(Method::GET, &self.access.url, headers, None).await;
         let answer = answer.map_err(StreamableHttpError::Client)?;
         if !answer.status.is_success() {
             // Servers that have no such stream say so in many ways.
             return Err(if answer.status.is_client_error() && answer.status != StatusCode::UNAUTHORIZED {
                 StreamableHttpError::ServerDoesNotSupportSse
             } else {
-                StreamableHttpError::Client(self.refused(answer).await)
+                match self.refusal(answer).await {
+                    Refusal::Said(error) => unexpected(error.message),
+                    Refusal::Status(error) => StreamableHttpError::Client(error),
+                }
             });
         }
         if !is(&answer.headers, EVENT_STREAM) {
@@ -206,9 +255,13 @@ impl StreamableHttpClient for HttpClient {
         }
         Ok(self.events(answer))
     }
-}
 
-impl HttpClient {
+    fn note_heading(&self, headers: &HeaderMap) {
+        let lasting = [header::ACCEPT, header::CONTENT_TYPE, REVISION, SESSION].into_iter();
+        let lasting = lasting.filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
+        self.heading.store(Some(Arc::new(lasting.collect())));
+    }
+
     async fn read(
         &self,
         answer: OutboundStream,
@@ -224,7 +277,7 @@ impl HttpClient {
         if !answer.status.is_success() {
             return self.read_refusal(answer, message, in_session).await;
         }
-        let session = answer.headers.get(HEADER_SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let session = answer.headers.get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
         if is(&answer.headers, EVENT_STREAM) {
             return Ok(StreamableHttpPostResponse::Sse(self.events(answer), session));
         }
@@ -250,40 +303,41 @@ impl HttpClient {
         in_session: bool,
     ) -> Result<StreamableHttpPostResponse, Failure> {
         let status = answer.status;
-        let forbidden = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        let response = whole(answer, &self.0.url).await.map_err(StreamableHttpError::Client)?;
-        let said = serde_json::from_slice(&response.body).ok();
-        if let ClientJsonRpcMessage::Request(request) = message
-            && matches!(request.request, ClientRequest::DiscoverRequest(_))
-            && !in_session
-            && !forbidden
-            && status.is_client_error()
-        {
-            let error = match said {
-                Some(ServerJsonRpcMessage::Error(error)) => error.error,
-                _ => ErrorData::invalid_request(format!("the server answered {status}"), None),
-            };
-            let error = ServerJsonRpcMessage::error(error, Some(request.id.clone()));
-            return Ok(StreamableHttpPostResponse::Json(error, None));
-        }
-        match (said, check_status(&response)) {
-            (Some(error @ ServerJsonRpcMessage::Error(_)), _) if !forbidden => {
-                Ok(StreamableHttpPostResponse::Json(error, None))
+        let error = match (self.refusal(answer).await, message) {
+            (Refusal::Said(error), _) => error,
+            (Refusal::Status(_), ClientJsonRpcMessage::Request(request))
+                if matches!(request.request, ClientRequest::DiscoverRequest(_))
+                    && !in_session
+                    && !is_forbidden(status)
+                    && status.is_client_error() =>
+            {
+                ErrorData::invalid_request(format!("the server answered {status}"), None)
             }
-            (_, Err(error)) => Err(StreamableHttpError::Client(error)),
-            (_, Ok(())) => Err(unexpected("a status that says nothing")),
+            (Refusal::Status(error), _) => return Err(StreamableHttpError::Client(error)),
+        };
+        let asked = match message {
+            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+            _ => None,
+        };
+        Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::error(error, asked), None))
+    }
+
+    /// What an answer says that is no success.
+    pub(super) async fn refusal(&self, answer: OutboundStream) -> Refusal {
+        let response = match whole(answer, &self.access.url).await {
+            Ok(response) => response,
+            Err(error) => return Refusal::Status(error),
+        };
+        let said = serde_json::from_slice(&response.body);
+        match (said, check_status(&response)) {
+            (Ok(ServerJsonRpcMessage::Error(error)), _) if !is_forbidden(response.status) => Refusal::Said(error.error),
+            (_, Err(error)) => Refusal::Status(error),
+            (_, Ok(())) => Refusal::Status(CallError::new(ErrorCode::UpstreamError, "a status that says nothing")),
         }
     }
 
-    async fn refused(&self, answer: OutboundStream) -> CallError {
-        match whole(answer, &self.0.url).await.and_then(|response| check_status(&response)) {
-            Err(error) => error,
-            Ok(()) => CallError::internal("a refusal that was none"),
-        }
-    }
-
-    fn events(&self, answer: OutboundStream) -> Events {
-        SseStream::from_bytes_stream(bounded(answer.pieces(), self.0.max_message_bytes)).boxed()
+    pub(super) fn events(&self, answer: OutboundStream) -> Events {
+        SseStream::from_bytes_stream(bounded(answer.pieces(), self.access.max_message_bytes)).boxed()
     }
 }
 
@@ -300,16 +354,31 @@ pub(super) async fn whole(answer: OutboundStream, url: &Url) -> Result<OutboundR
 fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {
     if let Some(session) = session {
         let value = HeaderValue::try_from(session).map_err(|_| unexpected("a session id that no header can hold"))?;
-        headers.insert(HEADER_SESSION_ID, value);
+        headers.insert(SESSION, value);
     }
     Ok(())
 }
 
-fn is(headers: &HeaderMap, media_type: &str) -> bool {
+pub(super) fn is(headers: &HeaderMap, media_type: &str) -> bool {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(media_type))
 }
 
-fn unexpected(what: &'static str) -> Failure {
+fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else { return false };
+    matches!(request.request, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_))
+}
+
+fn is_forbidden(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+}
+
+/// What heads each message.
+fn of_messages() -> HeaderMap {
+    let accept = HeaderValue::from_static("application/json, text/event-stream");
+    [(header::ACCEPT, accept), (header::CONTENT_TYPE, HeaderValue::from_static(JSON))].into_iter().collect()
+}
+
+fn unexpected(what: impl Into<Cow<'static, str>>) -> Failure {
     StreamableHttpError::UnexpectedServerResponse(what.into())
 }

@@ -97,7 +97,7 @@ pub(super) fn lost(server: &str) -> CallError {
 }
 
 /// The same error once more: the library only lends it.
-fn again(error: &CallError) -> CallError {
+pub(super) fn again(error: &CallError) -> CallError {
     let copy = CallError::new(error.code(), error.message()).blaming(error.blame());
     let copy = match error.wait() {
         Some(wait) => copy.retry_after(wait),

@@ -10,13 +10,17 @@ use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, ServiceError};
 use serde_json::{Map, Value};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::direct::Direct;
 use super::pipes::Ending;
-use crate::call::CallContext;
+use crate::call::{Arguments, CallContext};
 use crate::error::{CallError, ErrorCode};
 use crate::peer::{ClientPeer, Question, Questions};
 
 /// Rounds of questions that one call may need (the protocol names no number).
 const MOST_ROUNDS: usize = 10;
+
+/// What a server is told of a call that is taken back.
+pub(super) const TAKEN_BACK: &str = "nobody waits for it any more";
 
 /// Where a request says which log messages it wants (2026-07-28).
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
@@ -26,6 +30,8 @@ pub(super) struct Session {
     pub(super) peer: Peer<RoleClient>,
     pub(super) info: Arc<ServerPeerInfo>,
     pub(super) in_flight: Arc<InFlight>,
+    /// The short way of tool calls, where the server is reached over streamable HTTP.
+    pub(super) direct: Option<Arc<Direct>>,
     /// Cancelled once the connection is gone for good, its program with it.
     pub(super) ended: CancellationToken,
     pub(super) ending: Ending,
@@ -71,6 +77,14 @@ impl InFlight {
         if waiting.next().is_some() { None } else { first.peer.clone() }
     }
 
+    pub(super) fn note(&self, id: RequestId, token: ProgressToken, peer: Option<Arc<dyn ClientPeer>>) {
+        self.lock().insert(id, Waiting { token, peer });
+    }
+
+    pub(super) fn forget(&self, id: &RequestId) {
+        self.lock().remove(id);
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Waiting>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -85,11 +99,11 @@ struct Sent<'a> {
 
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
-        self.in_flight.lock().remove(&self.id);
+        self.in_flight.forget(&self.id);
         if let Some(handle) = self.handle.take() {
             // Outside of a runtime there is nobody left to tell.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(handle.cancel(Some("nobody waits for it any more".to_owned())));
+                runtime.spawn(handle.cancel(Some(TAKEN_BACK.to_owned())));
             }
         }
     }
@@ -118,11 +132,45 @@ impl Session {
         &self,
         call: &CallContext,
         method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Value, Failure> {
+        self.ask_in_rounds(call, method, params, None).await
+    }
+
+    /// Calls a tool, as [`Session::ask_for`]. `is_plain`: headers can say its name and arguments as they are.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub(super) async fn call_tool(
+        &self,
+        call: &CallContext,
+        (name, is_plain): (&str, bool),
+        arguments: &Arguments,
+    ) -> Result<Value, Failure> {
+        let mut params = Map::new();
+        params.insert("name".to_owned(), Value::String(name.to_owned()));
+        params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
+        let direct = self.direct.as_ref().filter(|_| is_plain || !self.is_modern());
+        self.ask_in_rounds(call, "tools/call", params, direct).await
+    }
+
+    async fn ask_in_rounds(
+        &self,
+        call: &CallContext,
+        method: &str,
         mut params: Map<String, Value>,
+        direct: Option<&Arc<Direct>>,
     ) -> Result<Value, Failure> {
         let peer = call.peer.as_ref();
         for _ in 0..MOST_ROUNDS {
-            let result = self.send(method, params.clone(), self.meta(call), peer).await.map_err(Failure::Service)?;
+            let answered = match direct {
+                Some(direct) => direct.call(&params, self.meta(call), peer).await?,
+                None => None,
+            };
+            let result = match answered {
+                Some(result) => result,
+                None => self.send(method, params.clone(), self.meta(call), peer).await.map_err(Failure::Service)?,
+            };
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
             }
@@ -146,9 +194,8 @@ impl Session {
         let mut sent = {
             let _sending = self.in_flight.sending.read().await;
             let handle = self.peer.send_request_with_option(request, options).await?;
-            let waiting = Waiting { token: handle.progress_token.clone(), peer: peer.cloned() };
             let id = handle.id.clone();
-            self.in_flight.lock().insert(id.clone(), waiting);
+            self.in_flight.note(id.clone(), handle.progress_token.clone(), peer.cloned());
             Sent { handle: Some(handle), id, in_flight: &self.in_flight }
         };
         let Some(handle) = &mut sent.handle else { return Err(ServiceError::TransportClosed) };

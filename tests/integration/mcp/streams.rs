@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::McpClient;
@@ -69,6 +70,33 @@ async fn progress_of_the_server_behind_comes_under_the_clients_own_token() {
         assert_eq!(told, [(json!("mine"), json!(1.0)), (json!("mine"), json!(2.0))], "{revision}: {messages:?}");
         assert_eq!(messages.last().unwrap()["result"]["content"][0]["text"], "done", "{revision}");
     }
+}
+
+#[tokio::test]
+async fn what_a_server_says_instead_of_an_answer_is_told_apart_and_at_once() {
+    let upstream = Upstream::start().await;
+    let app = upstream.behind_a_gateway().await;
+    for (tool, expected) in [("asks", "somebody is there"), ("broken", "went on")] {
+        let (_, reply) = app.call(&format!("far__{tool}"), json!({})).await;
+        assert_eq!(reply["text"], expected, "{tool}: {reply}");
+    }
+    for (tool, problem) in [
+        ("cut", "the connection to the MCP server far was lost before it answered"),
+        ("other", "the MCP server answered with something that is no tool's result"),
+        ("text", "the MCP server answered with something that is no tool's result"),
+        ("list", "the MCP server answered with something that is no tool's result"),
+    ] {
+        let tool = format!("far__{tool}");
+        let answered = tokio::time::timeout(Duration::from_secs(5), app.call(&tool, json!({})));
+        let (status, reply) = answered.await.expect("it waits for nothing more");
+        assert_eq!(
+            (status, &reply["error_info"]["code"]),
+            (StatusCode::BAD_GATEWAY, &json!("upstream_error")),
+            "{tool}"
+        );
+        assert_eq!(reply["error"], problem, "{tool}: {reply}");
+    }
+    assert_eq!(upstream.cancelled(), 0, "nothing was taken back");
 }
 
 async fn until(mut condition: impl AsyncFnMut() -> bool) {

@@ -1,4 +1,5 @@
-//! An MCP server of 2025-06-18 behind the gateway that notes what is taken back.
+//! An MCP server of 2025-06-18 behind the gateway that notes what is taken back, and whose answers come as badly as
+//! answers over HTTP can.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,20 +7,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::app::TestApp;
+
+const TOOLS: [&str; 8] = ["slow", "steps", "asks", "broken", "cut", "other", "text", "list"];
+
+/// The id of the server's own question.
+const PING: &str = "are you there";
 
 #[derive(Default)]
 struct Seen {
     calls: AtomicUsize,
     cancelled: AtomicUsize,
+    /// A ping of ours was answered.
+    answered: Notify,
 }
 
 pub(super) struct Upstream {
@@ -30,16 +39,14 @@ pub(super) struct Upstream {
 impl Upstream {
     pub(super) async fn start() -> Self {
         let seen = Arc::<Seen>::default();
-        let not_there = || async { StatusCode::METHOD_NOT_ALLOWED };
-        let routes =
-            Router::new().route("/mcp", post(speak).get(not_there).delete(not_there)).with_state(Arc::clone(&seen));
+        let routes = Router::new().route("/mcp", post(speak).get(go_on)).with_state(Arc::clone(&seen));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, routes).await });
         Self { url, seen }
     }
 
-    /// A gateway that offers its tools as `far__slow` and `far__steps`.
+    /// A gateway that offers its tools under `far__`.
     pub(super) async fn behind_a_gateway(&self) -> TestApp {
         let app = TestApp::with(&format!(
             "outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
@@ -61,8 +68,24 @@ impl Upstream {
     }
 }
 
+/// Only the stream that `broken` began goes on.
+async fn go_on(headers: HeaderMap) -> Response {
+    match headers.get("last-event-id").and_then(|id| id.to_str().ok()) {
+        Some(last) if last.starts_with("of-") => {
+            let id: Value = last.trim_start_matches("of-").parse().unwrap();
+            Sse::new(stream::iter([event(&answer(&id, "went on"))])).into_response()
+        }
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    }
+}
+
 async fn speak(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Response {
     let method = message["method"].as_str().unwrap_or_default();
+    if message["id"] == PING {
+        assert_eq!(message["result"], json!({}), "{message}");
+        seen.answered.notify_one();
+        return StatusCode::ACCEPTED.into_response();
+    }
     let Some(id) = message.get("id").cloned() else {
         if method == "notifications/cancelled" {
             seen.cancelled.fetch_add(1, Ordering::SeqCst);
@@ -76,11 +99,11 @@ async fn speak(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Res
         }),
         "tools/list" => {
             let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-            json!({"tools": [tool("slow"), tool("steps")]})
+            json!({"tools": TOOLS.map(tool)})
         }
         "tools/call" => {
             seen.calls.fetch_add(1, Ordering::SeqCst);
-            return call(&id, &message["params"]);
+            return call(&seen, &id, &message["params"]);
         }
         "ping" => json!({}),
         _ => return (StatusCode::BAD_REQUEST, "what?").into_response(),
@@ -88,23 +111,49 @@ async fn speak(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Res
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
 }
 
-/// `slow` never answers; `steps` tells of two steps first.
-fn call(id: &Value, params: &Value) -> Response {
-    let event = |message: Value| Ok::<_, Infallible>(Event::default().data(message.to_string()));
-    if params["name"] == "slow" {
-        return Sse::new(stream::pending::<Result<Event, Infallible>>()).into_response();
-    }
+fn event(message: &Value) -> Result<Event, Infallible> {
+    Ok(Event::default().data(message.to_string()))
+}
+
+fn answer(id: &Value, text: &str) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}})
+}
+
+/// `slow` never answers, `steps` tells of two steps first, `asks` wants to know first whether somebody is there; what
+/// `broken` begins can be read on, what `cut` begins cannot; the others answer something else.
+fn call(seen: &Arc<Seen>, id: &Value, params: &Value) -> Response {
     let token = &params["_meta"]["progressToken"];
     let step = |number: f64| {
         let params = json!({"progressToken": token, "progress": number});
         json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
     };
-    let result = json!({"content": [{"type": "text", "text": "done"}]});
-    let answer = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    let messages = [step(1.0), step(2.0), answer].map(event);
-    let paced = stream::iter(messages).then(|message| async move {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        message
-    });
-    Sse::new(paced).into_response()
+    let comment = Event::default().comment("nothing yet");
+    match params["name"].as_str().unwrap_or_default() {
+        "slow" => Sse::new(stream::pending::<Result<Event, Infallible>>()).into_response(),
+        "steps" => {
+            let messages = [step(1.0), step(2.0), answer(id, "done")].map(|message| event(&message));
+            let paced = stream::iter(messages).then(|message| async move {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                message
+            });
+            Sse::new(paced).into_response()
+        }
+        "asks" => {
+            let (seen, id) = (Arc::clone(seen), id.clone());
+            let ping = event(&json!({"jsonrpc": "2.0", "id": PING, "method": "ping"}));
+            let done = async move {
+                seen.answered.notified().await;
+                event(&answer(&id, "somebody is there"))
+            };
+            Sse::new(stream::iter([ping]).chain(stream::once(done))).into_response()
+        }
+        "broken" => {
+            let begun = comment.id(format!("of-{id}")).retry(Duration::from_millis(1)).data("");
+            Sse::new(stream::iter([Ok::<_, Infallible>(begun)])).into_response()
+        }
+        "cut" => Sse::new(stream::iter([Ok::<_, Infallible>(comment)])).into_response(),
+        "other" => Json(answer(&json!(1), "for somebody else")).into_response(),
+        "text" => "I am no JSON.".into_response(),
+        _ => Json(json!(["no answer"])).into_response(),
+    }
 }

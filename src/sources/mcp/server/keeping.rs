@@ -146,8 +146,8 @@ impl Server {
             reach: &self.connector.reach,
             rate_limit: self.rate_limit,
         };
-        let catalogue = Catalogue::of(&self.listing.load(), &terms, |name| {
-            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned() })
+        let catalogue = Catalogue::of(&self.listing.load(), &terms, |name, is_plain| {
+            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), is_plain })
         });
         if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
             let count = catalogue.flags.len();
