@@ -6,6 +6,7 @@
 //! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
 //! wrong are ours.
 
+mod access;
 mod call_stream;
 mod catalogue;
 mod child;

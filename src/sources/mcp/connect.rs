@@ -19,11 +19,12 @@ use rmcp::transport::streamable_http_client::{
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use super::access::{HttpAccess, Tokens};
 use super::catalogue::wants;
 use super::child;
 use super::direct::Direct;
 use super::handler::{Handler, News};
-use super::http::{HttpAccess, HttpClient, Tokens};
+use super::http::HttpClient;
 use super::listing::Listing;
 use super::pipes::{Ending, Pipes};
 use super::probe::Probe;

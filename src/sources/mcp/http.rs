@@ -1,12 +1,10 @@
-//! Streamable HTTP on our own outbound client, so that guard, allowlist and bounds hold for MCP servers too.
+//! Streamable HTTP, for the protocol's library to drive and for calls that go without it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -16,130 +14,17 @@ use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::{Sse, SseStream};
-use url::Url;
 
+use super::access::{HttpAccess, whole};
 use super::event_bound::bounded;
-use super::sign_in::SignIn;
-use crate::call::Deadline;
 use crate::error::{CallError, ErrorCode};
-use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, check_status};
-use crate::sources::credentials::{Token, TokenSource};
+use crate::outbound::{OutboundStream, check_status};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-
-/// Whoever waits for an answer gives up earlier, and the request ends with him.
-const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
-
-/// A session is said goodbye to, but not waited for.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
-
-/// What requests to one server have in common.
-#[derive(Debug)]
-pub(super) struct HttpAccess {
-    pub(super) outbound: Outbound,
-    /// `outbound.mcp_allowed_domains`.
-    pub(super) allowed: Arc<DomainList>,
-    pub(super) url: Url,
-    /// Credentials among them.
-    pub(super) headers: HeaderMap,
-    pub(super) tokens: Tokens,
-    pub(super) max_message_bytes: usize,
-}
-
-/// Where the tokens for one server come from.
-#[derive(Debug, Clone)]
-pub(super) enum Tokens {
-    /// From nowhere: its headers say all.
-    None,
-    /// Ours, by client credentials.
-    Client(Arc<TokenSource>),
-    /// A user's, once the server asks and somebody signs in.
-    User(Arc<SignIn>),
-}
-
-impl HttpAccess {
-    /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
-    ///
-    /// # Errors
-    /// As [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
-    pub(super) async fn open(
-        &self,
-        method: Method,
-        url: &Url,
-        headers: HeaderMap,
-        body: Option<Bytes>,
-    ) -> Result<OutboundStream, CallError> {
-        let mut token = self.token().await?;
-        let again = token.is_some().then(|| (headers.clone(), body.clone()));
-        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref()).await?;
-        if answer.status == StatusCode::UNAUTHORIZED
-            && let (Some(refused), Some((headers, body))) = (&token, again)
-            && let Some(other) = self.another(refused).await?
-        {
-            answer = self.send(method.clone(), url, headers, body, Some(&other)).await?;
-            token = Some(other);
-        }
-        if let Tokens::User(sign_in) = &self.tokens {
-            sign_in.hear(&method, answer.status, &answer.headers, token.as_ref())?;
-        }
-        Ok(answer)
-    }
-
-    async fn token(&self) -> Result<Option<Token>, CallError> {
-        match &self.tokens {
-            Tokens::None => Ok(None),
-            Tokens::Client(tokens) => Ok(self.fetch(tokens).await),
-            Tokens::User(sign_in) => sign_in.token().await,
-        }
-    }
-
-    async fn another(&self, refused: &Token) -> Result<Option<Token>, CallError> {
-        match &self.tokens {
-            Tokens::None => Ok(None),
-            Tokens::Client(tokens) => {
-                tokens.drop_token(refused).await;
-                Ok(self.fetch(tokens).await)
-            }
-            Tokens::User(sign_in) => sign_in.another(refused.clone()).await,
-        }
-    }
-
-    /// Without a token to be had the request goes without one (A69).
-    async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
-        let fetched = tokens.token(&self.outbound, &self.allowed, Deadline::after(super::TOKEN_WITHIN)).await;
-        fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
-    }
-
-    async fn send(
-        &self,
-        method: Method,
-        url: &Url,
-        mut headers: HeaderMap,
-        body: Option<Bytes>,
-        token: Option<&Token>,
-    ) -> Result<OutboundStream, CallError> {
-        for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
-        }
-        if let Some(token) = token {
-            headers.insert(header::AUTHORIZATION, token.header.clone());
-        }
-        let within = if method == Method::DELETE { GOODBYE_WITHIN } else { LONGEST_REQUEST };
-        let request = OutboundRequest {
-            method,
-            headers,
-            body,
-            max_response_bytes: self.max_message_bytes,
-            allowed: &self.allowed,
-            ..OutboundRequest::get(url.clone(), Deadline::after(within))
-        };
-        self.outbound.open(request).await
-    }
-}
 
 /// The client that the protocol's library drives. Clones are of one connection.
 #[derive(Debug, Clone)]
@@ -339,16 +224,6 @@ impl HttpClient {
     pub(super) fn events(&self, answer: OutboundStream) -> Events {
         SseStream::from_bytes_stream(bounded(answer.pieces(), self.access.max_message_bytes)).boxed()
     }
-}
-
-/// The answer with its body.
-///
-/// # Errors
-/// As [`OutboundStream::whole`].
-pub(super) async fn whole(answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
-    let (status, headers) = (answer.status, answer.headers.clone());
-    let body = answer.whole().await?;
-    Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None })
 }
 
 fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::http::HttpAccess;
+use super::access::HttpAccess;
 use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::config::{McpPrefix, McpServerSettings, Secret};
 use crate::error::{CallError, ErrorCode};
@@ -151,7 +151,7 @@ impl FunctionTool {
         headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
         let url = &self.access.url;
         let answer = self.access.open(Method::POST, url, headers, Some(body.to_string().into())).await?;
-        let response = super::http::whole(answer, url).await?;
+        let response = super::access::whole(answer, url).await?;
         crate::outbound::check_status(&response)?;
         let value = json::parse(&response.body).map_err(|problem| {
             CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")

@@ -13,8 +13,8 @@ use rmcp::transport::Transport;
 use sse_stream::{Sse, SseStream};
 use url::Url;
 
+use super::access::HttpAccess;
 use super::event_bound::bounded;
-use super::http::HttpAccess;
 use super::pipes::Ending;
 use crate::error::{Blame, CallError, ErrorCode};
 
