@@ -10,6 +10,7 @@ pub mod mcp;
 mod openai;
 mod openapi;
 mod patience;
+mod promptly;
 mod register_mcp;
 mod reply;
 mod request;

@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::edge::Edge;
 use super::patience::Patience;
+use super::promptly::Promptly;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
 
@@ -134,12 +135,12 @@ impl Connections {
         let service = service_fn(move |request| edge.clone().answer(request));
         let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
-        self.tasks.spawn(async move {
+        self.tasks.spawn(Promptly::new(async move {
             if let Some(Err(error)) = connection.await {
                 tracing::debug!(%error, "a connection broke off");
             }
             drop(slot);
-        });
+        }));
     }
 
     async fn finish(self, grace: Duration) {

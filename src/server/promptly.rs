@@ -1,0 +1,131 @@
+//! A future that goes on at once when it has woken itself while it was polled.
+//!
+//! hyper does so with every request that has a body: the handler's wish to read it wakes the connection that the
+//! handler runs in. tokio puts such a task at the end of its queue and wakes another thread to look there, which takes
+//! longer than all the checks of a call.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+
+/// Times in a row. Whoever has more to do lets others go first.
+const AT_ONCE: usize = 4;
+
+/// It is being polled.
+const POLLED: u8 = 1;
+/// It was woken since the poll began.
+const WOKEN: u8 = 2;
+
+#[derive(Debug)]
+pub(super) struct Promptly<F> {
+    future: Pin<Box<F>>,
+    wakes: Arc<Wakes>,
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Wakes {
+    state: AtomicU8,
+    task: AtomicWaker,
+}
+
+impl<F: Future> Promptly<F> {
+    pub(super) fn new(future: F) -> Self {
+        let wakes = Arc::<Wakes>::default();
+        Self { future: Box::pin(future), waker: Waker::from(Arc::clone(&wakes)), wakes }
+    }
+}
+
+impl<F: Future> Future for Promptly<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let Self { future, wakes, waker } = &mut *self;
+        wakes.task.register(context.waker());
+        for _ in 0..AT_ONCE {
+            // Each change of the state is one that sees what was written before a wake.
+            wakes.state.swap(POLLED, Ordering::AcqRel);
+            if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+                return Poll::Ready(output);
+            }
+            if wakes.state.compare_exchange(POLLED, 0, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Poll::Pending;
+            }
+        }
+        wakes.state.swap(0, Ordering::AcqRel);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.state.fetch_or(WOKEN, Ordering::AcqRel) & POLLED == 0 {
+            self.task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl Wake for Counter {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How a first poll ends of a future that wakes itself so many times, how often it was polled by then, and whether
+    /// its task was woken.
+    fn polled(wakes_itself: usize) -> (bool, usize, usize) {
+        let mut polls = 0;
+        let counter = Arc::<Counter>::default();
+        let waker = Waker::from(Arc::clone(&counter));
+        let mut future = Promptly::new(poll_fn(|context| {
+            polls += 1;
+            if polls > wakes_itself {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        let is_ready = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready();
+        drop(future);
+        (is_ready, polls, counter.0.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn what_wakes_itself_goes_on_at_once_but_not_for_ever() {
+        assert_eq!(polled(0), (true, 1, 0));
+        assert_eq!(polled(AT_ONCE - 1), (true, AT_ONCE, 0));
+        assert_eq!(polled(AT_ONCE), (false, AT_ONCE, 1), "it is polled again later");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn no_wake_from_elsewhere_is_lost() {
+        for _ in 0..2_000 {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            let waiting = tokio::spawn(Promptly::new(async move {
+                tokio::task::yield_now().await;
+                receiver.await
+            }));
+            tokio::spawn(async move { sender.send(()) });
+            let received = tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await;
+            received.expect("it is woken").unwrap().unwrap();
+        }
+    }
+}
