@@ -2,8 +2,9 @@
 //! without for 2026-07-28.
 //!
 //! What is checked here comes before any policy or limit: who asks, from which page and under which name,
-//! that the body is JSON without a key twice, and whose session it names. rmcp checks that the `Mcp-*`
-//! headers say what the body says (-32020). A tool call then walks through the pipeline as any other.
+//! that the body is JSON without a key twice, and whose session it names. A tool call that is plainly in order is
+//! answered by `plain`; rmcp serves everything else, and refuses `Mcp-*` headers that do not say what the body says
+//! (-32020). Either way a call walks through the pipeline as any other.
 
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
 
@@ -14,6 +15,7 @@ mod client;
 mod face;
 mod http;
 mod message;
+mod plain;
 mod protected_resource;
 mod replay;
 mod result;
@@ -30,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::catalogue::Catalogues;
 use self::sessions::Sessions;
+use self::visitor::Visitor;
 use self::waiting::WaitingCalls;
 use crate::gateway::Gateway;
 
@@ -60,5 +63,10 @@ impl McpFace {
             waiting: WaitingCalls::new(),
             draining,
         })
+    }
+
+    /// Whether no argument of the tool has to stand in a header too (SEP-2243), as far as the visitor may know.
+    fn says_all_in_the_body(&self, name: &str, visitor: &Visitor) -> bool {
+        !self.catalogues.present(&self.gateway).has_parameters_in_headers(name, &visitor.caller)
     }
 }

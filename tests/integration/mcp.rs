@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 mod hostile;
+mod plain;
 mod replicas;
 mod revisions;
 mod stdio;

@@ -49,6 +49,22 @@ impl Running {
         Self { work: work.boxed(), ..self }
     }
 
+    /// Runs for as long as nothing has to be told or asked; `None` when something has.
+    pub(super) async fn quietly(&mut self) -> Option<Result<Outcome, ErrorData>> {
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut self.work => outcome,
+            () = self.hearing.news.arrived() => return None,
+            () = self.hearing.asked.arrived() => return None,
+        };
+        if self.hearing.news.is_empty() {
+            return Some(outcome);
+        }
+        // Its last news come before its end.
+        self.work = std::future::ready(outcome).boxed();
+        None
+    }
+
     /// Runs to the end, or to a question that only a further request can answer.
     ///
     /// # Errors
@@ -82,7 +98,7 @@ impl Running {
                 }
                 Some(()) = asking.next() => {}
                 outcome = &mut self.work => {
-                    while let Ok(news) = self.hearing.news.try_recv() {
+                    while let Some(news) = self.hearing.news.try_recv() {
                         tell(context, news).await;
                     }
                     return outcome;
@@ -104,6 +120,13 @@ impl Outcome {
             Self::Tool(result) => Ok(result.into()),
             Self::InputRequired(result) => Ok(result.into()),
             Self::Prompt(_) | Self::Resource(_) => Err(not_this_kind()),
+        }
+    }
+
+    pub(super) fn of_tool_alone(self) -> Result<CallToolResult, ErrorData> {
+        match self {
+            Self::Tool(result) => Ok(result),
+            Self::InputRequired(_) | Self::Prompt(_) | Self::Resource(_) => Err(not_this_kind()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The tools as MCP clients see them: made once for each state of the registry, shown to each caller as far
 //! as they may use them, in pages, in the order of their names.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub(super) struct Catalogue {
     snapshot: Arc<Snapshot>,
     /// In the order of `snapshot`.
     tools: Vec<McpTool>,
+    /// Tools with arguments that stand in headers too (SEP-2243).
+    in_headers: HashSet<String>,
 }
 
 /// One page, and where the next one begins.
@@ -51,7 +54,9 @@ impl Catalogues {
             return catalogue;
         }
         let tools = snapshot.tools().iter().map(|tool| described(tool)).collect();
-        let catalogue = Arc::new(Catalogue { snapshot, tools });
+        let in_headers = snapshot.tools().iter().filter(|tool| speaks_of_headers(tool.input.document()));
+        let in_headers = in_headers.map(|tool| tool.name().to_owned()).collect();
+        let catalogue = Arc::new(Catalogue { snapshot, tools, in_headers });
         self.present.store(Some(Arc::clone(&catalogue)));
         catalogue
     }
@@ -68,6 +73,11 @@ impl Catalogue {
         let at = self.snapshot.tools().binary_search_by(|tool| tool.name().cmp(name)).ok()?;
         let offered = self.snapshot.tools().get(at)?.is_offered_to(caller);
         self.tools.get(at).filter(|_| offered)
+    }
+
+    /// Whether arguments of the tool stand in headers too, as far as the caller may know of it.
+    pub(super) fn has_parameters_in_headers(&self, name: &str, caller: &Caller) -> bool {
+        self.in_headers.contains(name) && self.get(name, caller).is_some()
     }
 
     pub(super) fn snapshot(&self) -> &Snapshot {
@@ -155,6 +165,14 @@ fn input_schema(document: &Value) -> Arc<JsonObject> {
         schema.insert("type".into(), json!("object"));
     }
     Arc::new(schema)
+}
+
+fn speaks_of_headers(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => members.iter().any(|(key, value)| key == "x-mcp-header" || speaks_of_headers(value)),
+        Value::Array(items) => items.iter().any(speaks_of_headers),
+        _ => false,
+    }
 }
 
 fn own_annotations(tool: &Tool) -> ToolAnnotations {

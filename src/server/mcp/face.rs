@@ -4,7 +4,9 @@ mod prompts;
 mod resources;
 mod tools;
 
-use std::sync::{Arc, Mutex, PoisonError};
+pub(super) use self::tools::work_of_tool;
+
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rmcp::RoleServer;
@@ -24,12 +26,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::McpFace;
 use super::calling::{Outcome, Running, is_sessionless};
 use super::client::{Client, Hearing};
+use super::sessions::SessionState;
 use super::visitor::Visitor;
 use super::waiting::{Binding, Resumed};
 use super::watching::Subscriptions;
 use crate::call::{Arguments, CallContext};
 use crate::error::ErrorCode;
-use crate::peer::LogLevel;
 use crate::pipeline::ErrorInfo;
 use crate::sources::mcp::ServerFault;
 
@@ -38,8 +40,7 @@ use crate::sources::mcp::ServerFault;
 pub(super) struct Face {
     shared: Arc<McpFace>,
     visitor: Arc<Visitor>,
-    /// What `logging/setLevel` asked for.
-    log_level: Mutex<LogLevel>,
+    session: Arc<SessionState>,
     subscriptions: Arc<Subscriptions>,
     /// Ends what watches for this client.
     ended: CancellationToken,
@@ -56,17 +57,9 @@ struct Request {
 }
 
 impl Face {
-    pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>) -> Self {
+    pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>, session: Arc<SessionState>) -> Self {
         let ended = CancellationToken::new();
-        Self {
-            shared,
-            visitor,
-            // The protocol leaves it to the server until the client says.
-            log_level: Mutex::new(LogLevel::Info),
-            subscriptions: Arc::default(),
-            ended: ended.clone(),
-            _end: ended.drop_guard(),
-        }
+        Self { shared, visitor, session, subscriptions: Arc::default(), ended: ended.clone(), _end: ended.drop_guard() }
     }
 
     pub(super) fn shared(&self) -> &McpFace {
@@ -85,7 +78,7 @@ impl Face {
         let capabilities = json!(context.client_capabilities().unwrap_or_default());
         let level = match is_sessionless(context) {
             true => context.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok()),
-            false => Some(*self.log_level.lock().unwrap_or_else(PoisonError::into_inner)),
+            false => Some(self.session.log_level()),
         };
         Client::new(capabilities, context.meta.get_progress_token().is_some(), level, given.unwrap_or_default())
     }
@@ -107,11 +100,11 @@ impl Face {
                 Resumed::Running(running) => running,
                 Resumed::StillAsking(result) => return Ok(Outcome::InputRequired(result)),
             },
-            None => {
+            None => visitor.take_over().unwrap_or_else(|| {
                 let (client, hearing) = self.client(context, given);
                 let client = Arc::new(client);
                 Running { work: start(visitor.call(name, Arc::clone(&client)), client), hearing }
-            }
+            }),
         };
         running.serve(context, &visitor.caller, &binding, &self.shared.waiting).await
     }
@@ -220,7 +213,7 @@ impl ServerHandler for Face {
     ) -> Result<(), ErrorData> {
         let level = serde_json::from_value(json!(request.level))
             .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
-        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+        self.session.set_log_level(level);
         Ok(())
     }
 
@@ -242,6 +235,7 @@ impl ServerHandler for Face {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        self.session.is_ready();
         let gateway = Arc::clone(&self.shared.gateway);
         let subscriptions = Arc::clone(&self.subscriptions);
         tokio::spawn(super::watching::tell_session(gateway, context.peer, subscriptions, self.ended.clone()));

@@ -16,9 +16,11 @@ use futures_util::StreamExt;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Map, Value};
 use tower::Service;
 
 use super::face::Face;
+use super::plain::PlainCall;
 use super::sessions::OwnSessions;
 use super::visitor::{Tokens, Visitor};
 use super::{McpFace, message, protected_resource};
@@ -27,8 +29,11 @@ use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::server::request::{Origin, read};
 
+/// The fields of one of JSON-RPC.
+type Message = Map<String, Value>;
+
 /// Header of the protocol that names a session.
-const SESSION: &str = "mcp-session-id";
+pub(super) const SESSION: &str = "mcp-session-id";
 
 /// Header with which a client chooses how tools are listed: `all` or `search`.
 const LISTING: &str = "x-sekisho-tools";
@@ -61,7 +66,7 @@ async fn admit(
     body: Body,
 ) -> Result<Response, Response> {
     let server = &gateway.config().server;
-    let body = json_body(server, &parts, body).await?;
+    let (body, message) = json_body(server, &parts, body).await?;
     let sessions = face.sessions.of(Arc::clone(&origin.caller.key));
     let visitor =
         visitor(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
@@ -70,18 +75,35 @@ async fn admit(
         return Err(error.into_response());
     }
     let visitor = Arc::new(visitor);
+    let plain = message.and_then(|message| PlainCall::of(&parts.headers, message, face, &visitor, &sessions));
+    if let Some(call) = plain
+        && let Some(answer) = call.answer(face, &visitor).await
+    {
+        return Ok(answer);
+    }
     parts.extensions.insert(Arc::clone(&visitor));
-    let method = parts.method.clone();
+    by_the_library(face, visitor, sessions, Request::from_parts(parts, Full::new(body))).await
+}
+
+/// Has rmcp serve the request.
+async fn by_the_library(
+    face: &Arc<McpFace>,
+    visitor: Arc<Visitor>,
+    sessions: OwnSessions,
+    request: Request<Full<Bytes>>,
+) -> Result<Response, Response> {
+    let method = request.method().clone();
     let sessions = Arc::new(sessions);
     let mut service = StreamableHttpService::new(
         {
             let face = Arc::clone(face);
-            move || Ok(Face::new(Arc::clone(&face), Arc::clone(&visitor)))
+            let sessions = Arc::clone(&sessions);
+            move || Ok(Face::new(Arc::clone(&face), Arc::clone(&visitor), sessions.begun()))
         },
         Arc::clone(&sessions),
-        transport(server),
+        transport(&face.gateway.config().server),
     );
-    let answer: Result<_, Infallible> = service.call(Request::from_parts(parts, Full::new(body))).await;
+    let answer: Result<_, Infallible> = service.call(request).await;
     let Ok(answer) = answer;
     if sessions.were_full() {
         let error =
@@ -109,13 +131,12 @@ fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
 }
 
 /// A body that is one message, or none.
-async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<Bytes, Response> {
+async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(Bytes, Option<Message>), Response> {
     let within = Duration::from_secs(server.read_timeout_seconds);
     let bytes = read(body, server.max_body_bytes, within).await.map_err(IntoResponse::into_response)?;
-    if parts.method == Method::POST {
-        message::check(&bytes).map_err(IntoResponse::into_response)?;
-    }
-    Ok(bytes)
+    let is_message = parts.method == Method::POST;
+    let message = is_message.then(|| message::read(&bytes)).transpose().map_err(IntoResponse::into_response)?;
+    Ok((bytes, message))
 }
 
 fn visitor(
@@ -136,7 +157,7 @@ fn visitor(
     let named = headers.get(SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
     let session = named.map(str::to_owned);
     let Origin { caller, scopes, trace, .. } = origin;
-    Ok(Visitor { caller, scopes, session, trace, search, tokens: Tokens::of(headers)? })
+    Ok(Visitor { scopes, session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })
 }
 
 /// Who is not let in learns where to sign in.

@@ -20,9 +20,11 @@ pub(super) struct Refusal {
     id: Option<Value>,
 }
 
+/// The message's fields.
+///
 /// # Errors
 /// [`Refusal`] of a body that is not acceptable JSON, or not one message.
-pub(super) fn check(body: &[u8]) -> Result<(), Refusal> {
+pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     // Whoever reads the first of two keys must not see another request than who reads the last.
     let message = json::parse(body).map_err(|problem| Refusal {
         code: PARSE_ERROR,
@@ -30,12 +32,12 @@ pub(super) fn check(body: &[u8]) -> Result<(), Refusal> {
         id: None,
     })?;
     let refused = |message: &str, id| Refusal { code: INVALID_REQUEST, message: message.to_owned(), id };
-    let Some(fields) = message.as_object() else {
+    let Value::Object(fields) = message else {
         return Err(refused("a message is an object; send messages one by one", None));
     };
-    match fault_of(fields) {
+    match fault_of(&fields) {
         Some(fault) => Err(refused(fault, fields.get("id").filter(|id| is_id(id)).cloned())),
-        None => Ok(()),
+        None => Ok(fields),
     }
 }
 

@@ -7,17 +7,23 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::Stream;
-use rmcp::model::{CancelledNotification, CancelledNotificationParam, ClientJsonRpcMessage, ServerJsonRpcMessage};
+use rmcp::model::{
+    CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientJsonRpcMessage, ClientRequest,
+    ServerJsonRpcMessage,
+};
 use rmcp::transport::common::server_side_http::{ServerSseMessage, SessionId};
 use rmcp::transport::streamable_http_server::session::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::{
     LocalSessionManager, LocalSessionManagerError, SessionConfig,
 };
+use serde_json::{Value, json};
 use thiserror::Error;
+use tokio::time::Instant;
 
 use super::cancelled::Cancelled;
 use super::replay::Events;
 use crate::config::McpFaceConfig;
+use crate::peer::LogLevel;
 
 /// All sessions of the process.
 #[derive(Debug)]
@@ -40,7 +46,70 @@ struct Session {
 struct Alone {
     /// rmcp keeps events for all sessions of a manager together. With one each, no event id opens another's stream.
     manager: LocalSessionManager,
-    cancelled: Cancelled,
+    state: Arc<SessionState>,
+}
+
+/// What is known of the client of one session.
+#[derive(Debug)]
+pub(super) struct SessionState {
+    /// `ClientCapabilities`, once it has introduced itself.
+    capabilities: OnceLock<Value>,
+    pub(super) cancelled: Cancelled,
+    /// It has said that it is ready.
+    ready: AtomicBool,
+    /// What `logging/setLevel` asked for.
+    log_level: Mutex<LogLevel>,
+    /// When rmcp last heard of the session for certain, and how often it has to: it ends what it does not hear of.
+    heard_of: Mutex<Instant>,
+    every: Duration,
+}
+
+impl SessionState {
+    /// `idle` is how long the session lives unused.
+    pub(super) fn new(idle: Duration) -> Self {
+        Self {
+            capabilities: OnceLock::new(),
+            cancelled: Cancelled::default(),
+            ready: AtomicBool::new(false),
+            // The protocol leaves it to the server until the client says.
+            log_level: Mutex::new(LogLevel::Info),
+            heard_of: Mutex::new(Instant::now()),
+            every: idle / 4,
+        }
+    }
+
+    /// Whether a call may go past rmcp. Now and then one may not.
+    pub(super) fn takes_calls(&self) -> bool {
+        if !self.ready.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut heard_of = self.heard_of.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = heard_of.elapsed() >= self.every;
+        if is_due {
+            *heard_of = Instant::now();
+        }
+        !is_due
+    }
+
+    pub(super) fn introduced(&self, capabilities: &ClientCapabilities) {
+        _ = self.capabilities.set(json!(capabilities));
+    }
+
+    pub(super) fn capabilities(&self) -> Value {
+        self.capabilities.get().cloned().unwrap_or_else(|| json!({}))
+    }
+
+    pub(super) fn is_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn log_level(&self) -> LogLevel {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_log_level(&self, level: LogLevel) {
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = level;
+    }
 }
 
 /// The sessions as one caller sees them: another's are not there.
@@ -52,6 +121,8 @@ pub(super) struct OwnSessions {
     own: OnceLock<(SessionId, Arc<Alone>)>,
     /// A session was asked for and there was no room.
     full: AtomicBool,
+    /// Of the session that this request begins, should it begin one.
+    begun: OnceLock<Arc<SessionState>>,
 }
 
 #[derive(Debug, Error)]
@@ -77,7 +148,13 @@ impl Sessions {
     }
 
     pub(super) fn of(self: &Arc<Self>, caller: Arc<str>) -> OwnSessions {
-        OwnSessions { all: Arc::clone(self), caller, own: OnceLock::new(), full: AtomicBool::new(false) }
+        OwnSessions {
+            all: Arc::clone(self),
+            caller,
+            own: OnceLock::new(),
+            full: AtomicBool::new(false),
+            begun: OnceLock::new(),
+        }
     }
 
     fn by_id(&self) -> MutexGuard<'_, HashMap<SessionId, Session>> {
@@ -99,6 +176,17 @@ impl OwnSessions {
     /// Whether the caller began this session and it has not ended.
     pub(super) fn own(&self, id: &str) -> bool {
         self.get(id).is_ok()
+    }
+
+    /// What is known of the caller's own session.
+    pub(super) fn state(&self, id: &str) -> Option<Arc<SessionState>> {
+        self.alone(id).ok().map(|alone| Arc::clone(&alone.state))
+    }
+
+    /// What will be known of the session that this request begins.
+    pub(super) fn begun(&self) -> Arc<SessionState> {
+        let idle = self.all.config.keep_alive.unwrap_or(Duration::MAX);
+        Arc::clone(self.begun.get_or_init(|| Arc::new(SessionState::new(idle))))
     }
 
     fn alone(&self, id: &str) -> Result<&Alone, SessionError> {
@@ -146,7 +234,7 @@ impl SessionManager for OwnSessions {
         manager.session_config = self.all.config.clone();
         let (id, transport) = manager.create_session().await?;
         // Another may have taken the room meanwhile; the transport's worker then ends when it is dropped.
-        self.add(id.clone(), Alone { manager, cancelled: Cancelled::default() })?;
+        self.add(id.clone(), Alone { manager, state: self.begun() })?;
         Ok((id, transport))
     }
 
@@ -155,7 +243,13 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, SessionError> {
-        Ok(self.get(id)?.initialize_session(id, message).await?)
+        let Alone { manager, state } = self.alone(id)?;
+        if let ClientJsonRpcMessage::Request(request) = &message
+            && let ClientRequest::InitializeRequest(initialize) = &request.request
+        {
+            state.introduced(&initialize.params.capabilities);
+        }
+        Ok(manager.initialize_session(id, message).await?)
     }
 
     async fn has_session(&self, id: &SessionId) -> Result<bool, SessionError> {
@@ -176,14 +270,14 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let Alone { manager, cancelled } = self.alone(id)?;
+        let Alone { manager, state } = self.alone(id)?;
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
         let stream = manager.create_stream(id, message).await?;
         // One that comes from now on finds the request where it looks for it.
-        if let Some(request) = request.filter(|request| cancelled.take(request)) {
+        if let Some(request) = request.filter(|request| state.cancelled.take(request)) {
             let again = CancelledNotification::new(CancelledNotificationParam::new(Some(request), None));
             manager.accept_message(id, ClientJsonRpcMessage::notification(again.into())).await?;
         }
@@ -191,8 +285,8 @@ impl SessionManager for OwnSessions {
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
-        let Alone { manager, cancelled } = self.alone(id)?;
-        cancelled.note(&message);
+        let Alone { manager, state } = self.alone(id)?;
+        state.cancelled.note(&message);
         Ok(manager.accept_message(id, message).await?)
     }
 
@@ -209,5 +303,21 @@ impl SessionManager for OwnSessions {
         last_event_id: String,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
         Ok(self.get(id)?.resume(id, last_event_id).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn now_and_then_a_call_keeps_its_session_alive() {
+        let state = SessionState::new(Duration::from_secs(40));
+        assert!(!state.takes_calls(), "the client is not ready");
+        state.is_ready();
+        assert!(state.takes_calls());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(!state.takes_calls(), "rmcp must hear of it");
+        assert!(state.takes_calls());
     }
 }

@@ -1,12 +1,14 @@
 //! One MCP client at standard input and output: nothing else is written there.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::service::{ServerInitializeError, serve_server};
 use rmcp::transport::async_rw::AsyncRwTransport;
 
 use super::McpFace;
 use super::face::Face;
+use super::sessions::SessionState;
 use super::visitor::Visitor;
 use crate::call::Caller;
 use crate::gateway::Gateway;
@@ -19,7 +21,9 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>) -> Result<
     let longest_line = gateway.config().server.max_body_bytes;
     let transport =
         AsyncRwTransport::new_server(tokio::io::stdin(), tokio::io::stdout()).with_max_line_length(longest_line);
-    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)));
+    // It ends with its input.
+    let state = Arc::new(SessionState::new(Duration::MAX));
+    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)), state);
     let running = match Box::pin(serve_server(face, transport)).await {
         Ok(running) => running,
         // It left before it said anything: that is its right.

@@ -1,11 +1,12 @@
 //! Who asks, and what their calls belong to.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
+use super::calling::Running;
 use super::client::Client;
 use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
 use crate::error::{CallError, ErrorCode};
@@ -24,6 +25,8 @@ pub(super) struct Visitor {
     /// Show three tools that find and call all others, instead of all of them.
     pub search: bool,
     pub tokens: Tokens,
+    /// The call that this request has begun already.
+    pub begun: Mutex<Option<Running>>,
 }
 
 /// The caller's own tokens, by their names. They are shown to nobody but the services they are for.
@@ -40,7 +43,17 @@ impl Visitor {
             trace: None,
             search: false,
             tokens: Tokens::default(),
+            begun: Mutex::default(),
         }
+    }
+
+    /// Leaves a call that has begun to whoever serves the request from here on.
+    pub(super) fn hand_over(&self, call: Running) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+    }
+
+    pub(super) fn take_over(&self) -> Option<Running> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {

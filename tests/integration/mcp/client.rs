@@ -58,17 +58,28 @@ impl McpClient {
     pub(crate) async fn connect_as(app: &TestApp, revision: &'static str, key: Option<&str>) -> Self {
         let mut client = Self::new(app, revision, key);
         if revision == OLDER {
-            let response = client.post("initialize", initialize(revision), &[]).send().await.unwrap();
-            assert_eq!(response.status(), StatusCode::OK);
-            client.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
-            let reply = messages(response).await.pop().unwrap();
-            assert_eq!(reply["result"]["protocolVersion"], revision);
-            client.check("InitializeResult", &reply["result"]);
+            client.introduce().await;
             client.notify("notifications/initialized", json!({})).await;
         } else {
             client.result("server/discover", json!({}), "DiscoverResult").await;
         }
         client
+    }
+
+    /// A client of an older revision that has not said yet that it is ready.
+    pub(crate) async fn begin(app: &TestApp, revision: &'static str) -> Self {
+        let mut client = Self::new(app, revision, None);
+        client.introduce().await;
+        client
+    }
+
+    async fn introduce(&mut self) {
+        let response = self.post("initialize", initialize(self.revision), &[]).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        self.session = Some(response.headers()["mcp-session-id"].to_str().unwrap().to_owned());
+        let reply = messages(response).await.pop().unwrap();
+        assert_eq!(reply["result"]["protocolVersion"], self.revision);
+        self.check("InitializeResult", &reply["result"]);
     }
 
     pub(crate) fn with_key(&self, key: &str) -> Self {
@@ -112,6 +123,16 @@ impl McpClient {
             self.check_message(&reply);
         }
         (status, reply)
+    }
+
+    /// As [`McpClient::reply`] to a request that is answered with 200, with the media type it came as.
+    pub(crate) async fn told(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (String, Value) {
+        let response = self.post(method, params, changed).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        let reply = messages(response).await.pop().unwrap_or_default();
+        self.check_message(&reply);
+        (kind, reply)
     }
 
     pub(crate) async fn send_raw(&self, body: String, changed: &[(&str, &str)]) -> (StatusCode, Value) {

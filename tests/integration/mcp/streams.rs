@@ -99,7 +99,7 @@ async fn what_a_server_says_instead_of_an_answer_is_told_apart_and_at_once() {
     assert_eq!(upstream.cancelled(), 0, "nothing was taken back");
 }
 
-async fn until(mut condition: impl AsyncFnMut() -> bool) {
+pub(super) async fn until(mut condition: impl AsyncFnMut() -> bool) {
     for _ in 0..500 {
         if condition().await {
             return;

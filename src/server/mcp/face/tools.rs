@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use rmcp::RoleServer;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, ErrorData, ListToolsResult, PaginatedRequestParams,
@@ -11,9 +12,12 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::{Face, Request, cursor};
-use crate::call::CallContext;
+use crate::call::{Arguments, CallContext};
+use crate::server::mcp::McpFace;
 use crate::server::mcp::calling::{Outcome, is_sessionless};
 use crate::server::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
+use crate::server::mcp::client::Client;
+use crate::server::mcp::visitor::Visitor;
 use crate::server::mcp::{result, search};
 
 impl Face {
@@ -55,7 +59,31 @@ impl Face {
             Some(search::Answer::Call(name, arguments)) => (name, arguments),
             Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
         };
-        let gateway = Arc::clone(&self.shared.gateway);
+        let request = Request {
+            method: "tools/call",
+            name,
+            arguments: arguments.clone(),
+            given: request.input_responses,
+            state: request.request_state,
+        };
+        let is_older = !is_sessionless(context);
+        let start = |call, client| work_of_tool(&self.shared, &visitor, call, arguments, client, is_older);
+        self.run(context, request, start).await?.of_tool()
+    }
+}
+
+/// What runs a tool call for a visitor, and says how it went as the client's revision has it.
+pub(in crate::server::mcp) fn work_of_tool(
+    face: &McpFace,
+    visitor: &Arc<Visitor>,
+    call: CallContext,
+    arguments: Arguments,
+    client: Arc<Client>,
+    is_older: bool,
+) -> BoxFuture<'static, Result<Outcome, ErrorData>> {
+    let (gateway, visitor) = (Arc::clone(&face.gateway), Arc::clone(visitor));
+    async move {
+        let name = call.tool.clone();
         let snapshot = gateway.pipeline.registry.snapshot();
         let tool = snapshot.get(&name).cloned();
         let known = snapshot.is_known_to(&name, &visitor.caller);
@@ -64,39 +92,24 @@ impl Face {
             visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
         let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
             Ok(session) => session,
-            Err(error) => return Ok(result::of_error(&error).into()),
+            Err(error) => return Ok(Outcome::Tool(result::of_error(&error))),
         };
         let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
-        let is_older = !is_sessionless(context);
-        let request = Request {
-            method: "tools/call",
-            name,
-            arguments: arguments.clone(),
-            given: request.input_responses,
-            state: request.request_state,
-        };
-        let outcome = self.run(context, request, |call, client| {
-            async move {
-                let call = CallContext { session, ..call };
-                let name = call.tool.clone();
-                let answered = gateway.pipeline.call(call, arguments).await;
-                if !known {
-                    // Whatever the checks said: to this caller the tool does not exist.
-                    let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
-                    return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
-                }
-                if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
-                    return Err(missing);
-                }
-                let mut result = result::of_reply(&answered.reply, has_output_schema)?;
-                if is_older {
-                    // Only objects are structured content there.
-                    result.structured_content = result.structured_content.filter(Value::is_object);
-                }
-                Ok(Outcome::Tool(result))
-            }
-            .boxed()
-        });
-        outcome.await?.of_tool()
+        let answered = gateway.pipeline.call(CallContext { session, ..call }, arguments).await;
+        if !known {
+            // Whatever the checks said: to this caller the tool does not exist.
+            let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
+            return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
+        }
+        if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
+            return Err(missing);
+        }
+        let mut result = result::of_reply(&answered.reply, has_output_schema)?;
+        if is_older {
+            // Only objects are structured content there.
+            result.structured_content = result.structured_content.filter(Value::is_object);
+        }
+        Ok(Outcome::Tool(result))
     }
+    .boxed()
 }
