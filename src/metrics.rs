@@ -29,7 +29,7 @@ pub use self::tool::ToolMetrics;
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    families: Families,
+    families: Arc<Families>,
     /// Where calls count that name no tool there is.
     unknown: ToolMetrics,
     /// Looked up once: counted on every call.
@@ -189,7 +189,7 @@ impl Metrics {
 
     fn register(namespace: &str) -> prometheus::Result<Self> {
         let registry = Registry::new();
-        let families = Families::register(namespace, &registry)?;
+        let families = Arc::new(Families::register(namespace, &registry)?);
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
         families.build_info.with_label_values(&version).set(1);

@@ -239,3 +239,14 @@ fn a_namespace_that_can_start_no_name_is_refused() {
         assert!(error.starts_with(&format!("metrics_namespace: {namespace:?}")), "{error}");
     }
 }
+
+#[test]
+fn a_tool_that_is_never_called_stands_in_no_scrape() {
+    let metrics = Metrics::new("shannon").unwrap();
+    let tool = metrics.for_tool("calculator");
+    assert!(!metrics.render().contains("calculator"));
+    metrics.record(Some(&tool), &success(&call()));
+    assert_eq!(value(&metrics, r#"shannon_tool_executions_total{status="success",tool_name="calculator"}"#), Some(1.0));
+    let no_error = r#"shannon_tool_errors_total{error_type="tool_error",tool_name="calculator"}"#;
+    assert_eq!(value(&metrics, no_error), Some(0.0), "a rate of errors has something to start from");
+}
