@@ -94,6 +94,17 @@ impl Parameters {
     }
 }
 
+impl Parameters {
+    /// Compiled where that can be done. Whoever keeps them beside the registry then shares them with it; what is
+    /// wrong with them is the registry's to say.
+    pub fn shared(document: Value) -> Self {
+        match ArgumentSchema::compile(document.clone()) {
+            Ok(compiled) => Self::Compiled(Arc::new(compiled)),
+            Err(_) => Self::Described(document),
+        }
+    }
+}
+
 impl From<Value> for Parameters {
     fn from(document: Value) -> Self {
         Self::Described(document)
@@ -154,7 +165,8 @@ impl InputSchema {
     /// `invalid_arguments`, with at most [`misfit::MOST_TOLD`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
-        let Schema { document, validator, bounds } = &self.schema.schema;
+        let Schema { document, bounds, .. } = &self.schema.schema;
+        let validator = self.schema.schema.validator();
         let fits = validator.is_valid(&arguments);
         if fits && !(self.coerce && bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
             return Ok(ValidArguments::new(arguments, Vec::new()));
@@ -209,7 +221,7 @@ impl OutputSchema {
     /// Where the value does not fit; empty when it does, or where the schema cannot be applied.
     pub fn misfits(&self, value: &Value) -> Vec<Detail> {
         let Some(schema) = self.compiled.get_or_init(|| self.compile_whole()) else { return Vec::new() };
-        if schema.validator.is_valid(value) {
+        if schema.validator().is_valid(value) {
             return Vec::new();
         }
         schema.misfits(value, "the output").into_iter().map(Misfit::into_detail).collect()
@@ -244,24 +256,31 @@ impl ValidArguments {
 #[derive(Debug)]
 struct Schema {
     document: Value,
-    validator: Validator,
+    /// Made for the first value that is checked: it takes more memory than the document, and most of thousands of
+    /// tools are never called.
+    validator: OnceLock<Validator>,
     bounds: Bounds,
 }
 
 impl Schema {
     fn compile(document: Value) -> Result<Self, InvalidSchema> {
         let bounds = bounds::check(&document)?;
-        let validator = build(&document).map_err(|error| {
+        build(&document).map_err(|error| {
             let problem = misfit::shorten(&error.to_string(), 300);
             InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
         })?;
-        Ok(Self { document, validator, bounds })
+        Ok(Self { document, validator: OnceLock::new(), bounds })
+    }
+
+    #[expect(clippy::expect_used, reason = "it was made of the same document once before")]
+    fn validator(&self) -> &Validator {
+        self.validator.get_or_init(|| build(&self.document).expect("a schema that was compiled"))
     }
 
     /// What does not fit; never empty for a value that is not valid.
     fn misfits(&self, value: &Value, subject: &'static str) -> Vec<Misfit> {
         let effort = misfit::effort(value, self.bounds.fan_out);
-        misfit::explain(&self.validator, &self.document, value, subject, effort)
+        misfit::explain(self.validator(), &self.document, value, subject, effort)
     }
 }
 

@@ -11,7 +11,7 @@ use super::names::Names;
 use crate::config::McpServerSettings;
 use crate::error::Detail;
 use crate::registry::lock::Pin;
-use crate::registry::{Metadata, suspicions};
+use crate::registry::{Metadata, Parameters, suspicions};
 use crate::sources::{Executor, ToolDefinition, Unavailable};
 
 /// Bytes of a description that a model is shown.
@@ -148,7 +148,7 @@ impl Terms<'_> {
         };
         Ok(ToolDefinition {
             metadata,
-            parameters: repaired(tool.get("inputSchema")).into(),
+            parameters: Parameters::shared(repaired(tool.get("inputSchema"))),
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             executor: executor(),
         })
