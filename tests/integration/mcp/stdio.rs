@@ -92,6 +92,8 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
         let called = server.ask(revision, 3, "tools/call", call);
         check(revision, "CallToolResult", &called);
         assert_eq!(called["content"][0]["text"], "42");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+        assert!(status.contains("THP_enabled:\t0\n"), "its heap stays small: {status}");
         drop(server.input.take());
         let until = Instant::now() + Duration::from_secs(10);
         let ended = loop {
