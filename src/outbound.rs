@@ -250,7 +250,7 @@ impl Outbound {
             Trust::Operator => &self.for_operator,
         };
         let failed = |error| Failure::of(error, &request.url);
-        let response = client.execute(wire_request(request)).await.map_err(failed)?;
+        let response = client.execute(wire_request(request, request.headers.clone())).await.map_err(failed)?;
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
         {
@@ -303,16 +303,15 @@ const OURS: [HeaderName; 6] = [
     header::ACCEPT_ENCODING,
 ];
 
-fn wire_request(request: &OutboundRequest<'_>) -> reqwest::Request {
-    let mut wire = reqwest::Request::new(request.method.clone(), request.url.clone());
-    let headers = wire.headers_mut();
-    headers.clone_from(&request.headers);
+fn wire_request(request: &OutboundRequest<'_>, mut headers: HeaderMap) -> reqwest::Request {
     for name in OURS {
         headers.remove(name);
     }
     if let Some(trace) = &request.trace {
-        write_trace(headers, trace);
+        write_trace(&mut headers, trace);
     }
+    let mut wire = reqwest::Request::new(request.method.clone(), request.url.clone());
+    *wire.headers_mut() = headers;
     *wire.body_mut() = request.body.clone().map(Into::into);
     wire
 }

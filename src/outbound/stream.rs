@@ -44,7 +44,7 @@ impl Outbound {
     ///
     /// # Errors
     /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
-    pub async fn open(&self, request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
+    pub async fn open(&self, mut request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
         let places = match request.trust {
             Trust::Caller => &self.streams,
@@ -54,12 +54,13 @@ impl Outbound {
             let problem = "too many answers of other services are awaited; call again when some have come";
             return Err(CallError::new(ErrorCode::Overloaded, problem));
         };
+        let headers = std::mem::take(&mut request.headers);
         let head = async {
             let client = match request.trust {
                 Trust::Caller => &self.for_callers,
                 Trust::Operator => &self.for_operator,
             };
-            let response = client.execute(wire_request(&request)).await;
+            let response = client.execute(wire_request(&request, headers)).await;
             response.map_err(|error| Failure::of(error, &request.url))
         };
         let host = || request.url.host_str().unwrap_or_default().to_owned();

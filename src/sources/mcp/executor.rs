@@ -23,7 +23,7 @@ impl Executor for ServerTool {
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        Some(super::upstream(self.server.name()))
+        Some(self.server.upstream.clone())
     }
 
     fn reaches(&self) -> Option<String> {

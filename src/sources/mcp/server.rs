@@ -27,7 +27,7 @@ use super::names::Names;
 use super::output;
 use super::session::Session;
 use super::subscriptions::Subscriptions;
-use crate::call::{CallContext, Caller, Deadline};
+use crate::call::{CallContext, Caller, Deadline, Upstream};
 use crate::config::McpServerSettings;
 use crate::error::{Blame, CallError, ErrorCode};
 use crate::metrics::Metrics;
@@ -64,6 +64,8 @@ pub(super) enum State {
 
 pub(super) struct Server {
     pub(super) connector: Connector,
+    /// What its breaker guards.
+    pub(super) upstream: Upstream,
     /// Headers with the caller's own tokens in them.
     pub(super) templates: Vec<Template>,
     pub(super) most_tools: usize,
@@ -98,6 +100,7 @@ impl Server {
         before: Arc<Listing>,
     ) -> Arc<Self> {
         let server = Arc::new(Self {
+            upstream: super::upstream(&connector.name),
             connector,
             templates,
             most_tools,
@@ -197,6 +200,12 @@ impl Server {
     }
 
     async fn shared(&self) -> Result<Arc<Session>, CallError> {
+        // Mostly there is nothing to wait for.
+        if let State::Connected(session) = &*self.state.borrow()
+            && !session.ended.is_cancelled()
+        {
+            return Ok(Arc::clone(session));
+        }
         let mut state = self.state.subscribe();
         loop {
             match &*state.borrow_and_update() {
