@@ -127,7 +127,8 @@ fn message(event: &Sse) -> Option<Message> {
 }
 
 impl Message {
-    fn of(data: &str) -> Option<Self> {
+    /// `None` for what is no message.
+    pub(super) fn of(data: &str) -> Option<Self> {
         if let Some(answer) = Answer::of(data.as_bytes()) {
             return Some(Self::Answer(answer));
         }

@@ -8,6 +8,7 @@ use rmcp::service::{RoleClient, RxJsonRpcMessage};
 use serde_json::Value;
 use sse_stream::SseStream;
 
+use super::call_stream::{Answer, Message};
 use super::catalogue::{Catalogue, Terms};
 use super::connect::Reach;
 use super::event_bound::bounded;
@@ -36,6 +37,9 @@ const TOOLS: [&[u8]; 2] = [
 fn hostile_bytes_as_messages() {
     feed(&MESSAGES, |bytes| {
         let _ = serde_json::from_slice::<Vec<RxJsonRpcMessage<RoleClient>>>(bytes);
+        let event = str::from_utf8(bytes).ok().and_then(Message::of);
+        let answered = Answer::of(bytes).is_some();
+        assert_eq!(answered, matches!(event, Some(Message::Answer(_))), "however it comes");
         let Ok(message) = serde_json::from_slice::<Value>(bytes) else { return };
         let _ = serde_json::from_value::<RxJsonRpcMessage<RoleClient>>(message.clone());
         if let Some(result) = message.get("result") {
