@@ -228,7 +228,10 @@ impl HttpClient {
 
 fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {
     if let Some(session) = session {
-        let value = HeaderValue::try_from(session).map_err(|_| unexpected("a session id that no header can hold"))?;
+        let mut value =
+            HeaderValue::try_from(session).map_err(|_| unexpected("a session id that no header can hold"))?;
+        // Whoever has it can speak for us: it is not shown.
+        value.set_sensitive(true);
         headers.insert(SESSION, value);
     }
     Ok(())
