@@ -87,7 +87,11 @@ impl Running {
                 Some(news) = self.hearing.news.recv() => tell(context, news).await,
                 Some(asked) = self.hearing.asked.recv() => {
                     if answers_in_further_requests {
-                        let asked = self.hearing.with_others(asked).await;
+                        let asked = tokio::select! {
+                            // What it asks side by side it goes on asking meanwhile.
+                            outcome = &mut self.work => return outcome,
+                            asked = self.hearing.with_others(asked) => asked,
+                        };
                         match waiting.park(caller, binding, self, asked) {
                             Ok(result) => return Ok(Outcome::InputRequired(result)),
                             Err(running) => self = running,

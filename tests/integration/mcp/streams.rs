@@ -73,6 +73,21 @@ async fn progress_of_the_server_behind_comes_under_the_clients_own_token() {
 }
 
 #[tokio::test]
+async fn what_a_server_asks_side_by_side_a_newer_client_is_asked_at_once() {
+    let upstream = Upstream::start().await;
+    let app = upstream.behind_a_gateway().await;
+    let client = McpClient::connect(&app, NEWER).await;
+    let mut call = json!({"name": "far__wants_two", "arguments": {}});
+    let asked = client.result("tools/call", call.clone(), "InputRequiredResult").await;
+    let questions = asked["inputRequests"].as_object().unwrap();
+    assert_eq!(questions.len(), 2, "{asked}");
+    call["inputResponses"] = questions.keys().map(|key| (key.clone(), json!({"action": "decline"}))).collect();
+    call["requestState"] = asked["requestState"].clone();
+    let result = client.result("tools/call", call, "CallToolResult").await;
+    assert_eq!(result["content"][0]["text"], "both are answered", "{result}");
+}
+
+#[tokio::test]
 async fn what_a_server_says_instead_of_an_answer_is_told_apart_and_at_once() {
     let upstream = Upstream::start().await;
     let app = upstream.behind_a_gateway().await;

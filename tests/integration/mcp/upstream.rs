@@ -14,21 +14,26 @@ use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream::{self, StreamExt};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 
 use crate::app::TestApp;
 
-const TOOLS: [&str; 8] = ["slow", "steps", "asks", "broken", "cut", "other", "text", "list"];
+const TOOLS: [&str; 9] = ["slow", "steps", "asks", "wants_two", "broken", "cut", "other", "text", "list"];
 
 /// The id of the server's own question.
 const PING: &str = "are you there";
 
-#[derive(Default)]
 struct Seen {
     calls: AtomicUsize,
     cancelled: AtomicUsize,
-    /// A ping of ours was answered.
-    answered: Notify,
+    /// A permit for each of its questions that was answered.
+    answered: Semaphore,
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self { calls: AtomicUsize::new(0), cancelled: AtomicUsize::new(0), answered: Semaphore::new(0) }
+    }
 }
 
 pub(super) struct Upstream {
@@ -38,7 +43,7 @@ pub(super) struct Upstream {
 
 impl Upstream {
     pub(super) async fn start() -> Self {
-        let seen = Arc::<Seen>::default();
+        let seen = Arc::new(Seen::new());
         let routes = Router::new().route("/mcp", post(speak).get(go_on)).with_state(Arc::clone(&seen));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
@@ -81,9 +86,10 @@ async fn go_on(headers: HeaderMap) -> Response {
 
 async fn speak(State(seen): State<Arc<Seen>>, Json(message): Json<Value>) -> Response {
     let method = message["method"].as_str().unwrap_or_default();
-    if message["id"] == PING {
-        assert_eq!(message["result"], json!({}), "{message}");
-        seen.answered.notify_one();
+    if message["id"].is_string() {
+        let expected = if message["id"] == PING { json!({}) } else { json!({"action": "decline"}) };
+        assert_eq!(message["result"], expected, "{message}");
+        seen.answered.add_permits(1);
         return StatusCode::ACCEPTED.into_response();
     }
     let Some(id) = message.get("id").cloned() else {
@@ -119,8 +125,13 @@ fn answer(id: &Value, text: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}]}})
 }
 
-/// `slow` never answers, `steps` tells of two steps first, `asks` wants to know first whether somebody is there; what
-/// `broken` begins can be read on, what `cut` begins cannot; the others answer something else.
+async fn answer_after(seen: Arc<Seen>, questions: u32, id: Value, text: &'static str) -> Result<Event, Infallible> {
+    seen.answered.acquire_many(questions).await.unwrap().forget();
+    event(&answer(&id, text))
+}
+
+/// `slow` never answers, `steps` tells of two steps first, `asks` wants to know first whether somebody is there, and
+/// `wants_two` answers to questions it asks side by side; what `broken` begins can be read on, what `cut` begins cannot; the others answer something else.
 fn call(seen: &Arc<Seen>, id: &Value, params: &Value) -> Response {
     let token = &params["_meta"]["progressToken"];
     let step = |number: f64| {
@@ -139,13 +150,22 @@ fn call(seen: &Arc<Seen>, id: &Value, params: &Value) -> Response {
             Sse::new(paced).into_response()
         }
         "asks" => {
-            let (seen, id) = (Arc::clone(seen), id.clone());
             let ping = event(&json!({"jsonrpc": "2.0", "id": PING, "method": "ping"}));
-            let done = async move {
-                seen.answered.notified().await;
-                event(&answer(&id, "somebody is there"))
-            };
+            let done = answer_after(Arc::clone(seen), 1, id.clone(), "somebody is there");
             Sse::new(stream::iter([ping]).chain(stream::once(done))).into_response()
+        }
+        "wants_two" => {
+            let question = |key: &str| {
+                let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+                let params = json!({"message": key, "requestedSchema": schema});
+                event(&json!({"jsonrpc": "2.0", "id": key, "method": "elicitation/create", "params": params}))
+            };
+            let asked = stream::iter(["first", "second"].map(question)).then(|question| async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                question
+            });
+            let done = answer_after(Arc::clone(seen), 2, id.clone(), "both are answered");
+            Sse::new(asked.chain(stream::once(done))).into_response()
         }
         "broken" => {
             let begun = comment.id(format!("of-{id}")).retry(Duration::from_millis(1)).data("");
