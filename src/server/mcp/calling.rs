@@ -60,9 +60,13 @@ impl Running {
         if self.hearing.news.is_empty() {
             return Some(outcome);
         }
-        // Its last news come before its end.
-        self.work = std::future::ready(outcome).boxed();
+        self.ends_with(outcome);
         None
+    }
+
+    /// The work is done, and its last news come before its end.
+    fn ends_with(&mut self, outcome: Result<Outcome, ErrorData>) {
+        self.work = std::future::ready(outcome).boxed();
     }
 
     /// Runs to the end, or to a question that only a further request can answer.
@@ -89,7 +93,10 @@ impl Running {
                     if answers_in_further_requests {
                         let asked = tokio::select! {
                             // What it asks side by side it goes on asking meanwhile.
-                            outcome = &mut self.work => return outcome,
+                            outcome = &mut self.work => {
+                                self.ends_with(outcome);
+                                continue;
+                            }
                             asked = self.hearing.with_others(asked) => asked,
                         };
                         match waiting.park(caller, binding, self, asked) {
