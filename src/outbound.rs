@@ -4,6 +4,7 @@
 //! on every redirect), keeps to its number of requests under way, reads no more of a body than it
 //! was asked to, and ends at the call's deadline. It does not retry: that is the pipeline's business.
 
+mod client;
 mod domains;
 mod failure;
 mod guard;
@@ -22,11 +23,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode};
 use thiserror::Error;
 use url::{Host, Url};
 
-use self::failure::Failure;
+use self::client::{Client, Response};
+use self::failure::{Failure, host_of};
 use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
 use self::slots::Slots;
 use crate::call::{Deadline, TraceParent, Upstream};
@@ -43,8 +45,8 @@ pub use self::stream::OutboundStream;
 pub struct Outbound {
     guard: Arc<AddressGuard>,
     /// One pool of connections for each trust: one that was opened unchecked must never serve a tool's request.
-    for_callers: reqwest::Client,
-    for_operator: reqwest::Client,
+    for_callers: Client,
+    for_operator: Client,
     slots: Arc<Slots>,
     /// Of answers that stay open: they must not keep short requests waiting.
     streams: Arc<Slots>,
@@ -59,8 +61,8 @@ pub enum OutboundError {
     InvalidNetwork(#[from] InvalidNetwork),
     #[error("outbound.connect_timeout_seconds: {0} is not a number of seconds; write one above 0, such as 3")]
     InvalidConnectTimeout(f64),
-    #[error("the HTTP client cannot be set up: {0}")]
-    Client(#[from] reqwest::Error),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
 }
 
 /// Who chose the address of a request.
@@ -153,23 +155,18 @@ impl Outbound {
             .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
         let guard = Arc::new(AddressGuard::new(&config.allow_networks)?);
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
+        let tls = client::tls()?;
         let client = |guard: Option<Arc<AddressGuard>>| {
-            build_client(connect_timeout, GuardedResolver { names: Arc::clone(&names), guard })
+            Client::new(connect_timeout, GuardedResolver { names: Arc::clone(&names), guard }, tls.clone())
         };
         Ok(Self {
-            for_callers: client(Some(Arc::clone(&guard)))?,
-            for_operator: client(None)?,
+            for_callers: client(Some(Arc::clone(&guard))),
+            for_operator: client(None),
             guard,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
             streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
             streams_of_operator: Slots::new(stream::MOST_STREAMS_OF_OPERATOR, stream::MOST_STREAMS_OF_OPERATOR),
         })
-    }
-
-    /// For measurements that load an address of ours from many connections: no redirects, no proxy of the
-    /// environment, no bounds.
-    pub fn operator_client(&self) -> reqwest::Client {
-        self.for_operator.clone()
     }
 
     /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
@@ -178,7 +175,7 @@ impl Outbound {
     /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
     /// fails, `timeout` at the deadline, `output_too_large` for a body with more bytes than asked for.
     pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
-        let host = request.url.host_str().unwrap_or_default().to_owned();
+        let host = host_of(&request.url);
         match tokio::time::timeout_at(request.deadline.0, Box::pin(self.follow(request))).await {
             Ok(outcome) => outcome,
             Err(_) => Err(Failure::Deadline { host }.into()),
@@ -229,7 +226,7 @@ impl Outbound {
             return Err(Failure::UserInfo);
         }
         if !request.allowed.allows(url) {
-            return Err(Failure::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() });
+            return Err(Failure::NotAllowed { host: host_of(url) });
         }
         let address = match url.host() {
             Some(Host::Ipv4(address)) => address.into(),
@@ -245,18 +242,20 @@ impl Outbound {
     /// One request and its answer; the slot is held until the body has ended.
     async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
         let _slot = self.slots.acquire(upstream_of(&request.url)).await;
-        let client = match request.trust {
-            Trust::Caller => &self.for_callers,
-            Trust::Operator => &self.for_operator,
-        };
-        let failed = |error| Failure::of(error, &request.url);
-        let response = client.execute(wire_request(request, request.headers.clone())).await.map_err(failed)?;
+        let response = self.client(request.trust).send(request, request.headers.clone()).await?;
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
         {
-            return Ok(Answer::Redirect(response.status(), location));
+            return Ok(Answer::Redirect(response.status, location));
         }
         read(response, request).await.map(Answer::Whole)
+    }
+
+    fn client(&self, trust: Trust) -> &Client {
+        match trust {
+            Trust::Caller => &self.for_callers,
+            Trust::Operator => &self.for_operator,
+        }
     }
 }
 
@@ -272,74 +271,18 @@ enum Answer {
     Redirect(StatusCode, Url),
 }
 
-fn build_client(connect_timeout: Duration, resolver: GuardedResolver) -> Result<reqwest::Client, reqwest::Error> {
-    let resolver = Arc::new(resolver);
-    let builder = || {
-        reqwest::Client::builder()
-            .user_agent(concat!("sekisho/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(connect_timeout)
-            .dns_resolver(Arc::clone(&resolver))
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            // A proxy from the environment would connect in our place, unguarded.
-            .no_proxy()
-    };
-    builder().build().or_else(|error| {
-        // A machine without CA certificates still has tools that need none: HTTPS then fails, closed.
-        let client = builder().tls_certs_only([]).build()?;
-        let cause = failure::chain(&error);
-        tracing::warn!(cause, "no CA certificates: HTTPS requests will fail; install the package ca-certificates");
-        Ok(client)
-    })
-}
-
-/// Headers that are the client's to write, or say something about the connection, not about the request.
-const OURS: [HeaderName; 6] = [
-    header::HOST,
-    header::CONNECTION,
-    header::CONTENT_LENGTH,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::ACCEPT_ENCODING,
-];
-
-fn wire_request(request: &OutboundRequest<'_>, mut headers: HeaderMap) -> reqwest::Request {
-    for name in OURS {
-        headers.remove(name);
-    }
-    if let Some(trace) = &request.trace {
-        write_trace(&mut headers, trace);
-    }
-    let mut wire = reqwest::Request::new(request.method.clone(), request.url.clone());
-    *wire.headers_mut() = headers;
-    *wire.body_mut() = request.body.clone().map(Into::into);
-    wire
-}
-
-/// <https://www.w3.org/TR/trace-context/>
-fn write_trace(headers: &mut HeaderMap, trace: &TraceParent) {
-    let trace_id = u128::from_be_bytes(trace.trace_id);
-    let span_id = u64::from_be_bytes(trace.span_id);
-    let parent = format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags);
-    if let Ok(parent) = HeaderValue::try_from(parent) {
-        headers.insert("traceparent", parent);
-    }
-    if let Some(state) = trace.state.as_deref().and_then(|state| HeaderValue::from_str(state).ok()) {
-        headers.insert("tracestate", state);
-    }
-}
-
-async fn read(mut response: reqwest::Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
+async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
     let limit = request.max_response_bytes;
     let refuse = request.too_long == TooLong::Refuse;
+    let Response { status, headers, remote_addr, body: mut answer } = response;
     // The announced length is believed only to refuse early; a HEAD announces a body it does not send.
-    let announced = response.content_length().filter(|_| request.method != Method::HEAD);
+    let announced = answer.announced().filter(|_| request.method != Method::HEAD);
     if refuse && announced.is_some_and(|length| length > limit as u64) {
         return Err(Failure::TooLarge { limit });
     }
     let mut body = Vec::new();
     let mut cut = false;
-    while let Some(chunk) = response.chunk().await.map_err(|error| Failure::of(error, &request.url))? {
+    while let Some(chunk) = answer.chunk().await? {
         let room = limit - body.len();
         body.extend_from_slice(&chunk[..chunk.len().min(room)]);
         if chunk.len() > room {
@@ -350,12 +293,5 @@ async fn read(mut response: reqwest::Response, request: &OutboundRequest<'_>) ->
             break;
         }
     }
-    Ok(OutboundResponse {
-        status: response.status(),
-        remote_addr: response.remote_addr(),
-        url: request.url.clone(),
-        headers: std::mem::take(response.headers_mut()),
-        body: body.into(),
-        cut,
-    })
+    Ok(OutboundResponse { status, remote_addr, url: request.url.clone(), headers, body: body.into(), cut })
 }

@@ -3,12 +3,14 @@
 //! circuit breaker and the retries go by.
 
 use std::error::Error;
+use std::io;
 use std::net::IpAddr;
 
+use hyper_util::client::legacy;
 use thiserror::Error;
 use url::Url;
 
-use super::resolver::RefusedAddress;
+use super::resolver::{RefusedAddress, Unresolved};
 use crate::error::{Blame, CallError, ErrorCode};
 
 #[derive(Debug, Error)]
@@ -44,28 +46,35 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Sorts what the HTTP library reports.
-    pub(super) fn of(error: reqwest::Error, url: &Url) -> Self {
-        let host = url.host_str().unwrap_or_default().to_owned();
-        let error = error.without_url();
-        if let Some(refused) = find::<RefusedAddress>(&error) {
+    /// Sorts what the HTTP library says of a request without an answer.
+    pub(super) fn of_connection(error: &legacy::Error, url: &Url) -> Self {
+        if let Some(refused) = find::<RefusedAddress>(error) {
             return Self::RefusedName { host: refused.host.clone(), address: refused.address };
         }
-        let cause = chain(&error);
-        if error.is_dns() {
-            Self::NoConnection { host, problem: "its name cannot be resolved", cause }
-        } else if error.is_connect() && error.is_timeout() {
-            Self::NoConnection { host, problem: "it did not accept one in time", cause }
-        } else if error.is_connect() {
-            Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
-        } else if error.is_builder() {
-            Self::Unwritable { host, cause }
-        } else if error.is_decode() && find::<hyper::Error>(&error).is_none() {
-            // Whatever ends a body early is reported as a fault in decoding it; a real one is not of the connection.
-            Self::Garbled { host, cause }
-        } else {
+        let (host, cause) = (host_of(url), chain(error));
+        let timed_out = || find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if !error.is_connect() {
             Self::BrokenOff { host, cause }
+        } else if find::<Unresolved>(error).is_some() {
+            Self::NoConnection { host, problem: "its name cannot be resolved", cause }
+        } else if timed_out() {
+            Self::NoConnection { host, problem: "it did not accept one in time", cause }
+        } else {
+            Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
         }
+    }
+
+    /// The same of an answer whose body has begun.
+    pub(super) fn of_body(error: &(dyn Error + 'static), url: &Url) -> Self {
+        let (host, cause) = (host_of(url), chain(error));
+        match find::<hyper::Error>(error) {
+            Some(_) => Self::BrokenOff { host, cause },
+            None => Self::Garbled { host, cause },
+        }
+    }
+
+    pub(super) fn unwritable(error: &http::Error, url: &Url) -> Self {
+        Self::Unwritable { host: host_of(url), cause: chain(error) }
     }
 
     fn code(&self) -> ErrorCode {
@@ -100,6 +109,10 @@ impl From<Failure> for CallError {
             _ => error,
         }
     }
+}
+
+pub(super) fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
 }
 
 /// An error with everything that led to it, for the log.

@@ -3,7 +3,8 @@
 use http::{HeaderName, Method, StatusCode, header};
 use url::Url;
 
-use super::failure::Failure;
+use super::client::Response;
+use super::failure::{Failure, host_of};
 use super::{OutboundRequest, Trust};
 
 /// Headers that describe content and tell nothing about the caller.
@@ -13,11 +14,11 @@ const HARMLESS: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, head
 ///
 /// # Errors
 /// A `Location` that is no address.
-pub(super) fn location(response: &reqwest::Response, from: &Url) -> Result<Option<Url>, Failure> {
-    if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+pub(super) fn location(response: &Response, from: &Url) -> Result<Option<Url>, Failure> {
+    if !matches!(response.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
     }
-    let Some(location) = response.headers().get(header::LOCATION) else { return Ok(None) };
+    let Some(location) = response.headers.get(header::LOCATION) else { return Ok(None) };
     let target = std::str::from_utf8(location.as_bytes()).ok().and_then(|location| from.join(location).ok());
     target.map(Some).ok_or_else(|| Failure::BadRedirect { host: host_of(from) })
 }
@@ -48,10 +49,6 @@ pub(super) fn follow(request: &mut OutboundRequest<'_>, status: StatusCode, to: 
     }
     request.url = to;
     Ok(())
-}
-
-fn host_of(url: &Url) -> String {
-    url.host_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

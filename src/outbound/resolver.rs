@@ -8,12 +8,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
+use std::vec;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use futures_util::future::BoxFuture;
+use hyper_util::client::legacy::connect::dns::Name;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tower::{BoxError, Service};
 
 use super::guard::AddressGuard;
 
@@ -39,27 +43,40 @@ pub(super) struct RefusedAddress {
     pub(super) address: IpAddr,
 }
 
+/// There is no address of the name, or no answer to the question for it.
+#[derive(Debug, Error)]
+#[error(transparent)]
+pub(super) struct Unresolved(#[from] io::Error);
+
 /// The guard's part of the client: without a guard every address is let through.
+#[derive(Debug, Clone)]
 pub(super) struct GuardedResolver {
     pub(super) names: Arc<Names>,
     pub(super) guard: Option<Arc<AddressGuard>>,
 }
 
-impl Resolve for GuardedResolver {
-    fn resolve(&self, name: Name) -> Resolving {
-        let names = Arc::clone(&self.names);
-        let guard = self.guard.clone();
+impl Service<Name> for GuardedResolver {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let Self { names, guard } = self.clone();
         Box::pin(async move {
             let host = name.as_str();
-            let mut addresses = names.addresses(host).await?;
+            let mut addresses = names.addresses(host).await.map_err(Unresolved)?;
             if let (Some(guard), Some(&first)) = (guard, addresses.first()) {
                 addresses.retain(|&address| guard.permits(address));
                 if addresses.is_empty() {
                     return Err(RefusedAddress { host: host.to_owned(), address: first }.into());
                 }
             }
-            let sockets = addresses.into_iter().map(|address| SocketAddr::new(address, 0));
-            Ok(Box::new(sockets) as Addrs)
+            let sockets: Vec<_> = addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect();
+            Ok(sockets.into_iter())
         })
     }
 }
@@ -153,8 +170,8 @@ mod tests {
 
     async fn resolve(names: &Arc<Names>, host: &str) -> Result<Vec<String>, String> {
         let guard = Some(Arc::new(AddressGuard::default()));
-        let resolver = GuardedResolver { names: Arc::clone(names), guard };
-        let addresses = resolver.resolve(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
+        let mut resolver = GuardedResolver { names: Arc::clone(names), guard };
+        let addresses = resolver.call(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
         Ok(addresses.map(|address| address.ip().to_string()).collect())
     }
 

@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use http::{HeaderMap, StatusCode};
 
-use super::failure::Failure;
+use super::client::{Body, Response};
+use super::failure::{Failure, host_of};
 use super::slots::Slot;
-use super::{Outbound, OutboundRequest, Trust, upstream_of, wire_request};
+use super::{Outbound, OutboundRequest, Trust, upstream_of};
 use crate::error::{CallError, ErrorCode};
 
 /// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
@@ -26,7 +27,7 @@ pub(super) const MOST_STREAMS_OF_OPERATOR: usize = 2_048;
 pub struct OutboundStream {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    response: reqwest::Response,
+    body: Body,
     limit: usize,
     place: Slot,
 }
@@ -55,25 +56,11 @@ impl Outbound {
             return Err(CallError::new(ErrorCode::Overloaded, problem));
         };
         let headers = std::mem::take(&mut request.headers);
-        let head = async {
-            let client = match request.trust {
-                Trust::Caller => &self.for_callers,
-                Trust::Operator => &self.for_operator,
-            };
-            let response = client.execute(wire_request(&request, headers)).await;
-            response.map_err(|error| Failure::of(error, &request.url))
-        };
-        let host = || request.url.host_str().unwrap_or_default().to_owned();
-        let mut response = tokio::time::timeout_at(request.deadline.0, head)
-            .await
-            .map_err(|_| Failure::Deadline { host: host() })??;
-        Ok(OutboundStream {
-            status: response.status(),
-            headers: std::mem::take(response.headers_mut()),
-            limit: request.max_response_bytes,
-            response,
-            place,
-        })
+        let head = self.client(request.trust).send(&request, headers);
+        let deadline = |_| Failure::Deadline { host: host_of(&request.url) };
+        let Response { status, headers, body, .. } =
+            tokio::time::timeout_at(request.deadline.0, head).await.map_err(deadline)??;
+        Ok(OutboundStream { status, headers, body, limit: request.max_response_bytes, place })
     }
 }
 
@@ -84,13 +71,11 @@ impl OutboundStream {
     /// `output_too_large` for a body with more bytes than asked for, `upstream_error` when it breaks off.
     pub async fn whole(mut self) -> Result<Bytes, CallError> {
         let too_large = || CallError::from(Failure::TooLarge { limit: self.limit });
-        if self.response.content_length().is_some_and(|announced| announced > self.limit as u64) {
+        if self.body.announced().is_some_and(|announced| announced > self.limit as u64) {
             return Err(too_large());
         }
         let mut body = BytesMut::new();
-        loop {
-            let chunk = self.response.chunk().await.map_err(|error| Failure::of(error, self.response.url()))?;
-            let Some(chunk) = chunk else { return Ok(body.freeze()) };
+        while let Some(chunk) = self.body.chunk().await? {
             if body.len() + chunk.len() > self.limit {
                 return Err(too_large());
             }
@@ -101,19 +86,19 @@ impl OutboundStream {
                 body.extend_from_slice(&chunk);
             }
         }
+        Ok(body.freeze())
     }
 
     /// The body as it comes, without bound: whoever reads it bounds what it keeps.
     pub fn pieces(self) -> impl Stream<Item = Result<Bytes, CallError>> + Send + 'static {
-        let Self { mut response, place, .. } = self;
+        let Self { mut body, place, .. } = self;
         async_stream::stream! {
             let _place = place;
             loop {
-                match response.chunk().await {
+                match body.chunk().await {
                     Ok(Some(chunk)) => yield Ok(chunk),
                     Ok(None) => break,
-                    Err(error) => {
-                        let failure = Failure::of(error, response.url());
+                    Err(failure) => {
                         yield Err(CallError::from(failure));
                         break;
                     }

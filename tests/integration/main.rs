@@ -22,6 +22,7 @@ mod document_host;
 mod documents;
 mod files;
 mod httpbin;
+mod https;
 mod idempotency;
 mod interpreters;
 mod leaks;

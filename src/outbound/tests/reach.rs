@@ -3,6 +3,7 @@
 use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::any;
+use http::HeaderValue;
 
 use super::*;
 

@@ -3,18 +3,25 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::try_join_all;
-use reqwest::Client;
+use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
+use crate::call::Deadline;
 use crate::gateway::Gateway;
+use crate::outbound::{Outbound, OutboundRequest, Trust};
 use crate::server::{self, Listening};
 
 /// Connections, each with one call under way: enough that both workers always have one waiting.
 const CLIENTS: usize = 8;
+
+/// A call that takes longer hangs, and the measurement with it.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 /// Serves and calls for `length`. The gateway serves nothing afterwards.
 ///
@@ -26,10 +33,9 @@ pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: D
     let (serving, done) = (Arc::clone(gateway), CancellationToken::new());
     let told = done.clone();
     let serving = tokio::spawn(async move { server::serve(listening, &serving, told.cancelled()).await });
-    let client = gateway.outbound().operator_client();
-    let url = format!("http://{address}/tools/{TOOL}/execute");
+    let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|fault| fault.to_string())?;
     let begun = Instant::now();
-    let calls = (0..CLIENTS).map(|_| call_for(&client, &url, program, length));
+    let calls = (0..CLIENTS).map(|_| call_for(gateway.outbound(), &url, program, length));
     let times = try_join_all(calls).await;
     let took = begun.elapsed();
     done.cancel();
@@ -40,13 +46,26 @@ pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: D
     Ok(Line { runs_a_second, ..line })
 }
 
-async fn call_for(client: &Client, url: &str, program: &Program, length: Duration) -> Result<Vec<Duration>, String> {
-    let body = json!({"arguments": {"code": program.code}});
+async fn call_for(
+    outbound: &Outbound,
+    url: &Url,
+    program: &Program,
+    length: Duration,
+) -> Result<Vec<Duration>, String> {
+    let body = Bytes::from(json!({"arguments": {"code": program.code}}).to_string());
+    let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let (begun, mut times) = (Instant::now(), Vec::new());
     while begun.elapsed() < length {
         let asked = Instant::now();
-        let response = client.post(url).json(&body).send().await.map_err(|fault| fault.to_string())?;
-        let reply: Value = response.json().await.map_err(|fault| fault.to_string())?;
+        let request = OutboundRequest {
+            method: Method::POST,
+            headers: headers.clone(),
+            body: Some(body.clone()),
+            trust: Trust::Operator,
+            ..OutboundRequest::get(url.clone(), Deadline::after(LONGEST_CALL))
+        };
+        let response = outbound.send(request).await.map_err(|fault| fault.to_string())?;
+        let reply: Value = serde_json::from_slice(&response.body).map_err(|fault| fault.to_string())?;
         times.push(asked.elapsed());
         if reply["success"] != true {
             return Err(format!("a run over HTTP did not end as it must: {reply}"));
