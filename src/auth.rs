@@ -12,8 +12,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -50,7 +50,7 @@ struct Refusal(&'static str);
 /// SHA-256 of a key or token: what is kept and looked up instead of it.
 type SecretDigest = [u8; 32];
 
-const API_KEY_HEADER: &str = "x-api-key";
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 impl Authenticator {
     /// `fetch` gets the key set of `auth.jwt.jwks_url`; it is first asked when a token comes in, so that
@@ -139,8 +139,8 @@ impl Credential<'_> {
 /// The one credential of a request. More than one is refused: which of them counts would be a guess, and
 /// a proxy in front may guess otherwise.
 fn credential(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Refusal> {
-    let authorization = only(headers, AUTHORIZATION.as_str())?;
-    let api_key = only(headers, API_KEY_HEADER)?;
+    let authorization = only(headers, AUTHORIZATION)?;
+    let api_key = only(headers, API_KEY)?;
     match (authorization, api_key) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Refusal("send either `Authorization` or `X-API-Key`, not both")),
@@ -163,7 +163,7 @@ fn present(secret: &str, bearer: bool) -> Result<Option<Credential<'_>>, Refusal
     Ok(Some(Credential { secret, bearer }))
 }
 
-fn only<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Refusal> {
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),

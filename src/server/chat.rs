@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -16,7 +15,7 @@ use uuid::Uuid;
 use super::documentation::ReplyBody;
 use super::event_stream;
 use super::reply;
-use super::request::{Origin, Parameters, forbid_other_sites, json_body};
+use super::request::{JsonBody, Origin, Parameters, forbid_other_sites};
 use crate::agent::summary::Done;
 use crate::agent::{Errand, Event, Message, RunUsage, desk};
 use crate::error::{CallError, ErrorCode};
@@ -79,10 +78,8 @@ pub(super) struct ToolSettings {
 pub(super) async fn chat(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<ChatRequest>,
 ) -> Result<Response, CallError> {
-    let request: ChatRequest = json_body(&gateway, &headers, body).await?;
     let (session_id, errand) = request.into_errand(&origin, &gateway)?;
     let (profile, question, scopes) = (Arc::clone(&errand.profile), errand.messages.clone(), errand.scopes.clone());
     let events: Vec<_> = gateway.desk.begin(&gateway, errand).await?.collect().await;
@@ -126,10 +123,8 @@ pub(super) async fn stream(
 pub(super) async fn tool_settings(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(ToolSettings { session_id, tools }): JsonBody<ToolSettings>,
 ) -> Result<Response, CallError> {
-    let ToolSettings { session_id, tools } = json_body(&gateway, &headers, body).await?;
     let snapshot = gateway.pipeline.registry.snapshot();
     for name in tools.keys() {
         gateway.pipeline.registry.find(name)?;

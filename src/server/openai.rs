@@ -5,9 +5,8 @@ mod request;
 
 use std::sync::Arc;
 
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
@@ -19,7 +18,7 @@ use self::request::CompletionRequest;
 use super::documentation::FaultBody;
 use super::event_stream;
 use super::reply;
-use super::request::{Name, Origin, json_body};
+use super::request::{JsonBody, Name, Origin};
 use crate::agent::{Errand, Event, desk};
 use crate::error::CallError;
 use crate::gateway::Gateway;
@@ -75,11 +74,10 @@ pub(super) async fn model(
 pub(super) async fn complete(
     origin: Result<Origin, CallError>,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Fault> {
     let origin = origin?;
-    let request: CompletionRequest = json_body(&gateway, &headers, body).await?;
+    let JsonBody(request) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
     let profile = desk::profile(&gateway.config().agent, &name)?;
     let (messages, client_tools) = request.into_conversation()?;

@@ -25,6 +25,13 @@ use crate::session::Session;
 use crate::sources::openapi::document::MAX_DOCUMENT_BYTES;
 use crate::{json, telemetry};
 
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
+const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
+/// How Open WebUI names a conversation.
+const CHAT_ID: HeaderName = HeaderName::from_static("x-openwebui-chat-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
 /// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -193,15 +200,15 @@ impl FromRequestParts<Arc<Gateway>> for Origin {
         let headers = &parts.headers;
         let caller = gateway.authenticator().authenticate(headers).await?;
         let scopes = BudgetScopes {
-            request: text_header(headers, "x-request-id")?,
-            agent: text_header(headers, "x-agent-id")?,
-            task: text_header(headers, "x-task-id")?,
+            request: text_header(headers, &REQUEST_ID)?,
+            agent: text_header(headers, &AGENT_ID)?,
+            task: text_header(headers, &TASK_ID)?,
         };
         let trace = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|parent| {
             telemetry::incoming(parent, headers.get("tracestate").and_then(|value| value.to_str().ok()))
         });
-        let thread = text_header(headers, "x-openwebui-chat-id")?.map(Into::into);
-        Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, "idempotency-key")?, trace })
+        let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
+        Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, &IDEMPOTENCY_KEY)?, trace })
     }
 }
 
@@ -256,13 +263,17 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
 /// What an administrator may send at least: the largest OpenAPI document that is read, its quotes escaped.
 const LARGEST_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
 
-/// Reads a request's body as JSON: declared as JSON, within the size and time allowed, no key twice.
-pub(super) async fn json_body<T: DeserializeOwned>(
-    gateway: &Gateway,
-    headers: &HeaderMap,
-    body: Body,
-) -> Result<T, CallError> {
-    bounded_json(gateway, headers, body, gateway.config().server.max_body_bytes).await
+/// A request's body, read as JSON: declared as JSON, within the size and time allowed, no key twice.
+#[derive(Debug)]
+pub(super) struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (parts, body) = request.into_parts();
+        bounded_json(gateway, &parts.headers, body, gateway.config().server.max_body_bytes).await.map(Self)
+    }
 }
 
 async fn bounded_json<T: DeserializeOwned>(
@@ -339,7 +350,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Longest id that a header may carry.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-fn text_header(headers: &HeaderMap, name: &'static str) -> Result<Option<String>, CallError> {
+fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +11,7 @@ use utoipa::ToSchema;
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{Origin, json_body};
+use super::request::{JsonBody, Origin};
 use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::call::Arguments;
 use crate::error::{CallError, ErrorCode};
@@ -65,10 +64,8 @@ struct SelectedCall {
 pub(super) async fn select(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<SelectRequest>,
 ) -> Result<Response, CallError> {
-    let request: SelectRequest = json_body(&gateway, &headers, body).await?;
     request.check()?;
     let snapshot = gateway.pipeline.registry.snapshot();
     let config = gateway.config();

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, Name, Origin, Parameters, json_body};
+use super::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Origin, Parameters};
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
@@ -143,10 +142,8 @@ pub(super) async fn execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
-    let request: ExecuteRequest = json_body(&gateway, &headers, body).await?;
     let incoming = request.into_call(name, &origin, &gateway)?;
     Ok(run(&gateway, incoming).await.into_response())
 }
@@ -157,10 +154,8 @@ pub(super) async fn execute(
 pub(super) async fn execute_named(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, CallError> {
-    let request: ExecuteNamedRequest = json_body(&gateway, &headers, body).await?;
     let incoming = request.into_call(&origin, &gateway)?;
     Ok(run(&gateway, incoming).await.into_response())
 }
@@ -174,11 +169,9 @@ const MAX_BATCH: usize = 100;
 pub(super) async fn batch_execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(requests): JsonBody<Vec<ExecuteNamedRequest>>,
 ) -> Result<Response, CallError> {
     origin.forbid_idempotency_key()?;
-    let requests: Vec<ExecuteNamedRequest> = json_body(&gateway, &headers, body).await?;
     if requests.len() > MAX_BATCH {
         let message = format!("a batch holds {MAX_BATCH} calls at most, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message));

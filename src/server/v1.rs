@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use rust_decimal::prelude::ToPrimitive;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::documentation::ReplyBody;
 use super::reply;
-use super::request::{ExecuteRequest, Name, Origin, Parameters, json_body};
+use super::request::{ExecuteRequest, JsonBody, Name, Origin, Parameters};
 use super::tools::run;
 use crate::error::CallError;
 use crate::gateway::Gateway;
@@ -97,10 +96,8 @@ pub(super) async fn execute(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-    headers: HeaderMap,
-    body: Body,
+    JsonBody(request): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
-    let request: ExecuteRequest = json_body(&gateway, &headers, body).await?;
     let incoming = request.into_call(name, &origin, &gateway)?;
     Ok(run(&gateway, incoming).await.into_response())
 }
