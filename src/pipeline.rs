@@ -56,7 +56,8 @@ impl Pipeline {
     pub async fn call(&self, call: CallContext, arguments: Arguments) -> Answered {
         match &call.idempotency_key {
             None => Answered::anew(self.run_and_settle(&call, arguments).await),
-            Some(key) => match self.call_once(&call, key, arguments).await {
+            // Apart: a future has room for its rarest way, and is moved with all of it.
+            Some(key) => match Box::pin(self.call_once(&call, key, arguments)).await {
                 Ok(answered) => answered,
                 Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
             },

@@ -61,9 +61,9 @@ impl HttpAccess {
         let mut answer = self.send(method.clone(), url, headers, body, token.as_ref()).await?;
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
-            && let Some(other) = self.another(refused).await?
+            && let Some(other) = Box::pin(self.another(refused)).await?
         {
-            answer = self.send(method.clone(), url, headers, body, Some(&other)).await?;
+            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other))).await?;
             token = Some(other);
         }
         if let Tokens::User(sign_in) = &self.tokens {
@@ -75,7 +75,7 @@ impl HttpAccess {
     async fn token(&self) -> Result<Option<Token>, CallError> {
         match &self.tokens {
             Tokens::None => Ok(None),
-            Tokens::Client(tokens) => Ok(self.fetch(tokens).await),
+            Tokens::Client(tokens) => Ok(Box::pin(self.fetch(tokens)).await),
             Tokens::User(sign_in) => sign_in.token().await,
         }
     }

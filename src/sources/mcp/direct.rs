@@ -144,13 +144,13 @@ impl Direct {
         peer: Option<&Arc<dyn ClientPeer>>,
     ) -> Result<Value, Failure> {
         if !answer.status.is_success() {
-            return Err(match self.client.refusal(answer).await {
+            return Err(match Box::pin(self.client.refusal(answer)).await {
                 Refusal::Said(error) => Failure::Service(ServiceError::McpError(error)),
                 Refusal::Status(error) => Failure::Call(error),
             });
         }
         if is(&answer.headers, EVENT_STREAM) {
-            return self.listen(answer, id, peer).await;
+            return Box::pin(self.listen(answer, id, peer)).await;
         }
         let is_json = is(&answer.headers, JSON);
         let body = answer.whole().await.map_err(Failure::Call)?;

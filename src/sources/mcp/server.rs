@@ -186,8 +186,9 @@ impl Server {
     /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when the
     /// caller's own connection cannot be made.
     pub(super) async fn session(&self, call: &CallContext, deadline: Deadline) -> Result<Arc<Session>, CallError> {
-        let session =
-            async { if self.templates.is_empty() { self.shared().await } else { self.of_caller(call).await } };
+        let session = async {
+            if self.templates.is_empty() { self.shared().await } else { Box::pin(self.of_caller(call)).await }
+        };
         tokio::time::timeout_at(deadline.0, session).await.unwrap_or_else(|_| {
             let problem = format!("the MCP server {} is not connected yet", self.name());
             Err(CallError::new(ErrorCode::WarmingUp, problem).retry_after(FIRST_WAIT))

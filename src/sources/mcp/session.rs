@@ -169,7 +169,10 @@ impl Session {
             };
             let result = match answered {
                 Some(result) => result,
-                None => self.send(method, params.clone(), self.meta(call), peer).await.map_err(Failure::Service)?,
+                None => {
+                    let sent = Box::pin(self.send(method, params.clone(), self.meta(call), peer)).await;
+                    sent.map_err(Failure::Service)?
+                }
             };
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
