@@ -275,9 +275,8 @@ async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<Outbo
     let limit = request.max_response_bytes;
     let refuse = request.too_long == TooLong::Refuse;
     let Response { status, headers, remote_addr, body: mut answer } = response;
-    // The announced length is believed only to refuse early; a HEAD announces a body it does not send.
-    let announced = answer.announced().filter(|_| request.method != Method::HEAD);
-    if refuse && announced.is_some_and(|length| length > limit as u64) {
+    // The announced length is believed only to refuse early.
+    if refuse && answer.announced().is_some_and(|length| length > limit as u64) {
         return Err(Failure::TooLarge { limit });
     }
     let mut body = Vec::new();

@@ -56,7 +56,7 @@ impl Pipeline {
     pub async fn call(&self, call: CallContext, arguments: Arguments) -> Answered {
         match &call.idempotency_key {
             None => Answered::anew(self.run_and_settle(&call, arguments).await),
-            // Apart: a future has room for its rarest way, and is moved with all of it.
+            // In a box: a future has room for its rarest way, and is moved with all of it.
             Some(key) => match Box::pin(self.call_once(&call, key, arguments)).await {
                 Ok(answered) => answered,
                 Err(error) => Answered::anew(Reply::without_a_run(&call, error)),

@@ -14,6 +14,7 @@ use axum::extract::State;
 use axum::routing::get;
 use futures_util::future::join_all;
 use futures_util::stream;
+use http::{HeaderName, HeaderValue};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -77,6 +78,53 @@ async fn an_answer_comes_back_whole_from_the_address_that_was_checked() {
     assert_eq!((response.status, &response.body[..]), (StatusCode::OK, &b"hello"[..]));
     assert_eq!(response.remote_addr, Some(address));
     assert!(!response.cut);
+}
+
+#[tokio::test]
+async fn what_a_server_may_send_is_what_can_be_read() {
+    let said = |headers: HeaderMap| async move {
+        let of = |name: &str| {
+            headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>().join(", ")
+        };
+        format!("{} | {}", of("accept"), of("accept-encoding"))
+    };
+    let address = serve(Router::new().route("/", get(said))).await;
+    for (header, expected) in [
+        (None, "*/* | gzip,deflate,br"),
+        (Some(("accept", "text/html")), "text/html | gzip,deflate,br"),
+        (Some(("accept-encoding", "zstd")), "*/* | gzip,deflate,br"),
+        // A part of something compressed cannot be decompressed.
+        (Some(("range", "bytes=0-9")), "*/* | identity"),
+    ] {
+        let mut asked = request(url(address, "/"));
+        if let Some((name, value)) = header {
+            asked.headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        assert_eq!(outbound().send(asked).await.unwrap().body, expected);
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_head_has_no_body_whatever_it_says() {
+    for encoding in ["identity", "gzip"] {
+        let answer = move || async move { ([("content-encoding", encoding)], [b'x'; 5_000]) };
+        let address = serve(Router::new().route("/", get(answer))).await;
+        let head = OutboundRequest { method: Method::HEAD, max_response_bytes: 10, ..request(url(address, "/")) };
+        let answer = outbound().send(head).await.unwrap();
+        assert_eq!((answer.status, answer.body.len()), (StatusCode::OK, 0), "{encoding}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_shake_hands_is_given_up_before_the_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let outbound = Outbound::new(&OutboundConfig { connect_timeout_seconds: 0.1, ..loopback() }).unwrap();
+    let asked = request(Url::parse(&format!("https://{address}/")).unwrap());
+    let error = outbound.send(asked).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
+    assert_eq!(error.message(), "no connection to 127.0.0.1: it did not accept one in time");
+    assert!(outbound.slots.idle(100));
 }
 
 /// A body that never ends, and says when nobody reads it any more.

@@ -59,6 +59,7 @@ impl HttpAccess {
         let mut token = self.token().await?;
         let again = token.is_some().then(|| (headers.clone(), body.clone()));
         let mut answer = self.send(method.clone(), url, headers, body, token.as_ref()).await?;
+        // In boxes, since it is rare.
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
             && let Some(other) = Box::pin(self.another(refused)).await?

@@ -143,6 +143,7 @@ impl Direct {
         id: i64,
         peer: Option<&Arc<dyn ClientPeer>>,
     ) -> Result<Value, Failure> {
+        // In boxes, since most answers are plain ones.
         if !answer.status.is_success() {
             return Err(match Box::pin(self.client.refusal(answer)).await {
                 Refusal::Said(error) => Failure::Service(ServiceError::McpError(error)),

@@ -186,6 +186,7 @@ impl Server {
     /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when the
     /// caller's own connection cannot be made.
     pub(super) async fn session(&self, call: &CallContext, deadline: Deadline) -> Result<Arc<Session>, CallError> {
+        // In a box, since most servers are not told who calls.
         let session = async {
             if self.templates.is_empty() { self.shared().await } else { Box::pin(self.of_caller(call)).await }
         };

@@ -170,6 +170,7 @@ impl Session {
             let result = match answered {
                 Some(result) => result,
                 None => {
+                    // In a box, like all that few calls need: every call would have room for it.
                     let sent = Box::pin(self.send(method, params.clone(), self.meta(call), peer)).await;
                     sent.map_err(Failure::Service)?
                 }

@@ -131,7 +131,8 @@ async fn answer_after(seen: Arc<Seen>, questions: u32, id: Value, text: &'static
 }
 
 /// `slow` never answers, `steps` tells of two steps first, `asks` wants to know first whether somebody is there, and
-/// `wants_two` answers to questions it asks side by side; what `broken` begins can be read on, what `cut` begins cannot; the others answer something else.
+/// `wants_two` answers to questions it asks side by side; what `broken` begins can be read on, what `cut` begins
+/// cannot; the others answer something else.
 fn call(seen: &Arc<Seen>, id: &Value, params: &Value) -> Response {
     let token = &params["_meta"]["progressToken"];
     let step = |number: f64| {
@@ -161,6 +162,7 @@ fn call(seen: &Arc<Seen>, id: &Value, params: &Value) -> Response {
                 event(&json!({"jsonrpc": "2.0", "id": key, "method": "elicitation/create", "params": params}))
             };
             let asked = stream::iter(["first", "second"].map(question)).then(|question| async move {
+                // Not in one packet: the second must be waited for.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 question
             });
