@@ -260,3 +260,16 @@ fn of_messages() -> HeaderMap {
 fn unexpected(what: impl Into<Cow<'static, str>>) -> Failure {
     StreamableHttpError::UnexpectedServerResponse(what.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_session_is_not_shown() {
+        let mut headers = HeaderMap::new();
+        assert!(name_session(&mut headers, Some("secret-id")).is_ok());
+        assert_eq!(headers[SESSION], "secret-id");
+        assert!(!format!("{headers:?}").contains("secret-id"), "{headers:?}");
+    }
+}
