@@ -25,7 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use thiserror::Error;
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use self::client::{Client, Response};
 use self::failure::{Failure, host_of};
@@ -241,7 +241,7 @@ impl Outbound {
 
     /// One request and its answer; the slot is held until the body has ended.
     async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
-        let _slot = self.slots.acquire(upstream_of(&request.url)).await;
+        let _slot = self.slots.acquire(origin_of(&request.url)).await;
         let response = self.client(request.trust).send(request, request.headers.clone()).await?;
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
@@ -264,6 +264,11 @@ pub fn upstream_of(url: &Url) -> Upstream {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
     Upstream(format!("{}://{host}:{port}", url.scheme()).into())
+}
+
+/// As [`upstream_of`], but as it stands in the URL: a port that goes without saying is not said.
+fn origin_of(url: &Url) -> &str {
+    &url[..Position::BeforePath]
 }
 
 enum Answer {

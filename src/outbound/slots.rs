@@ -5,15 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::call::Upstream;
-
 /// Slots for requests. Whoever finds none waits in line, in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Slots {
     total: Arc<Semaphore>,
     per_origin: usize,
     /// Only origins somebody holds or waits for a slot of.
-    origins: Mutex<HashMap<Upstream, Arc<Semaphore>>>,
+    origins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
 /// The right to one request, given back when dropped.
@@ -35,7 +33,7 @@ impl Slots {
 
     /// Waits for a slot. The origin's comes first: requests in line for a busy origin
     /// must not keep slots from the others.
-    pub(super) async fn acquire(self: &Arc<Self>, origin: Upstream) -> Slot {
+    pub(super) async fn acquire(self: &Arc<Self>, origin: &str) -> Slot {
         let lease = self.lease(origin);
         let origin = permit(&lease.slots).await;
         let total = permit(&self.total).await;
@@ -43,20 +41,21 @@ impl Slots {
     }
 
     /// A slot, if one is free.
-    pub(super) fn try_acquire(self: &Arc<Self>, origin: Upstream) -> Option<Slot> {
+    pub(super) fn try_acquire(self: &Arc<Self>, origin: &str) -> Option<Slot> {
         let lease = self.lease(origin);
         let origin = Arc::clone(&lease.slots).try_acquire_owned().ok()?;
         let total = Arc::clone(&self.total).try_acquire_owned().ok()?;
         Some(Slot { _total: total, _origin: origin, _lease: lease })
     }
 
-    fn lease(self: &Arc<Self>, origin: Upstream) -> Lease {
+    fn lease(self: &Arc<Self>, origin: &str) -> Lease {
+        let origin = Arc::<str>::from(origin);
         let mut origins = self.lock();
-        let slots = origins.entry(origin.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));
+        let slots = origins.entry(Arc::clone(&origin)).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));
         Lease { slots: Arc::clone(slots), origin, owner: Arc::clone(self) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Upstream, Arc<Semaphore>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Semaphore>>> {
         self.origins.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,7 +69,7 @@ impl Slots {
 #[derive(Debug)]
 struct Lease {
     slots: Arc<Semaphore>,
-    origin: Upstream,
+    origin: Arc<str>,
     owner: Arc<Slots>,
 }
 
@@ -98,18 +97,14 @@ mod tests {
 
     use super::*;
 
-    fn origin(name: &str) -> Upstream {
-        Upstream(name.into())
-    }
-
     #[tokio::test]
     async fn an_origin_gets_its_share_and_leaves_the_rest_to_others() {
         let slots = Slots::new(3, 2);
-        let first = slots.acquire(origin("a")).await;
-        let second = slots.acquire(origin("a")).await;
-        assert!(slots.acquire(origin("a")).now_or_never().is_none(), "two an origin");
-        let third = slots.acquire(origin("b")).now_or_never().expect("one is left in all");
-        assert!(slots.acquire(origin("c")).now_or_never().is_none(), "three in all");
+        let first = slots.acquire("a").await;
+        let second = slots.acquire("a").await;
+        assert!(slots.acquire("a").now_or_never().is_none(), "two an origin");
+        let third = slots.acquire("b").now_or_never().expect("one is left in all");
+        assert!(slots.acquire("c").now_or_never().is_none(), "three in all");
         drop((first, second, third));
         assert!(slots.idle(3), "idle origins are forgotten");
     }
@@ -117,13 +112,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_in_line_for_a_busy_origin_take_no_slot_from_others() {
         let slots = Slots::new(2, 1);
-        let held = slots.acquire(origin("busy")).await;
+        let held = slots.acquire("busy").await;
         let waiting = tokio::spawn({
             let slots = Arc::clone(&slots);
-            async move { slots.acquire(origin("busy")).await }
+            async move { slots.acquire("busy").await }
         });
         tokio::task::yield_now().await;
-        let other = timeout(Duration::from_secs(1), slots.acquire(origin("other"))).await.expect("a slot is free");
+        let other = timeout(Duration::from_secs(1), slots.acquire("other")).await.expect("a slot is free");
         drop((held, other));
         drop(waiting.await.unwrap());
         assert!(slots.idle(2));
@@ -132,8 +127,8 @@ mod tests {
     #[tokio::test]
     async fn one_who_stops_waiting_leaves_nothing_behind() {
         let slots = Slots::new(2, 1);
-        let held = slots.acquire(origin("a")).await;
-        assert!(slots.acquire(origin("a")).now_or_never().is_none());
+        let held = slots.acquire("a").await;
+        assert!(slots.acquire("a").now_or_never().is_none());
         drop(held);
         assert!(slots.idle(2));
     }

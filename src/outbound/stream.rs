@@ -9,7 +9,7 @@ use http::{HeaderMap, StatusCode};
 use super::client::{Body, Response};
 use super::failure::{Failure, host_of};
 use super::slots::Slot;
-use super::{Outbound, OutboundRequest, Trust, upstream_of};
+use super::{Outbound, OutboundRequest, Trust, origin_of};
 use crate::error::{CallError, ErrorCode};
 
 /// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
@@ -51,7 +51,7 @@ impl Outbound {
             Trust::Caller => &self.streams,
             Trust::Operator => &self.streams_of_operator,
         };
-        let Some(place) = places.try_acquire(upstream_of(&request.url)) else {
+        let Some(place) = places.try_acquire(origin_of(&request.url)) else {
             let problem = "too many answers of other services are awaited; call again when some have come";
             return Err(CallError::new(ErrorCode::Overloaded, problem));
         };
