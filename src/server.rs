@@ -22,7 +22,6 @@ mod v1;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -68,6 +67,5 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
-    // Bodies are bounded where they are read, with a typed error.
-    router.layer(DefaultBodyLimit::disable()).with_state(Arc::clone(gateway))
+    router.with_state(Arc::clone(gateway))
 }
