@@ -34,7 +34,7 @@ use crate::error::ErrorCode;
 use crate::record::{CallRecord, Status};
 
 pub use self::agent::{complete_model, complete_run, fail_model, model_span, run_span, turn_span};
-pub use self::trace_context::incoming;
+pub use self::trace_context::{TRACE_PARENT, TRACE_STATE, incoming};
 
 /// Sends the last spans and writes the last log lines when dropped.
 #[derive(Debug)]

@@ -27,6 +27,7 @@ use super::OutboundRequest;
 use super::failure::{Failure, chain};
 use super::resolver::GuardedResolver;
 use crate::call::TraceParent;
+use crate::telemetry::{TRACE_PARENT, TRACE_STATE};
 
 /// A connection nobody uses is kept for this long.
 const KEPT_IDLE: Duration = Duration::from_secs(90);
@@ -178,10 +179,10 @@ fn write_trace(headers: &mut HeaderMap, trace: &TraceParent) {
     let span_id = u64::from_be_bytes(trace.span_id);
     let parent = format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags);
     if let Ok(parent) = HeaderValue::try_from(parent) {
-        headers.insert("traceparent", parent);
+        headers.insert(TRACE_PARENT, parent);
     }
     if let Some(state) = trace.state.as_deref().and_then(|state| HeaderValue::from_str(state).ok()) {
-        headers.insert("tracestate", state);
+        headers.insert(TRACE_STATE, state);
     }
 }
 

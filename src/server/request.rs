@@ -21,9 +21,10 @@ use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::config::AgentProfile;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use crate::json;
 use crate::session::Session;
 use crate::sources::openapi::document::MAX_DOCUMENT_BYTES;
-use crate::{json, telemetry};
+use crate::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
@@ -204,8 +205,8 @@ impl FromRequestParts<Arc<Gateway>> for Origin {
             agent: text_header(headers, &AGENT_ID)?,
             task: text_header(headers, &TASK_ID)?,
         };
-        let trace = headers.get("traceparent").and_then(|value| value.to_str().ok()).and_then(|parent| {
-            telemetry::incoming(parent, headers.get("tracestate").and_then(|value| value.to_str().ok()))
+        let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {
+            telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
         });
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, &IDEMPOTENCY_KEY)?, trace })

@@ -1,6 +1,7 @@
 //! W3C trace context, level 1 (<https://www.w3.org/TR/trace-context-1/>): reading and writing its headers,
 //! strictly, since they come from outside and go out again.
 
+use http::HeaderName;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
 use crate::call::TraceParent;
@@ -11,6 +12,10 @@ const SAMPLED: u8 = 1;
 /// Longest `tracestate` passed on (§3.3.1.5 asks for at least this), and most of its members (§3.3.1.1).
 const MAX_STATE: usize = 512;
 const MAX_MEMBERS: usize = 32;
+
+/// The headers that carry a context from one service to the next.
+pub const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+pub const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Parses the headers of a request. `None` for a `traceparent` that is not well-formed: the call then starts
 /// a trace of its own. A `tracestate` that is not is left out, as the standard says.

@@ -9,7 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use futures_util::StreamExt;
@@ -33,10 +33,10 @@ use crate::server::request::{Origin, read};
 type Message = Map<String, Value>;
 
 /// Header of the protocol that names a session.
-pub(super) const SESSION: &str = "mcp-session-id";
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Header with which a client chooses how tools are listed: `all` or `search`.
-const LISTING: &str = "x-sekisho-tools";
+const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, and where clients read how to sign in to it.
 pub(in crate::server) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
@@ -145,7 +145,7 @@ fn visitor(
     headers: &HeaderMap,
     sessions: &OwnSessions,
 ) -> Result<Visitor, CallError> {
-    let search = match headers.get(LISTING).map(HeaderValue::as_bytes) {
+    let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
         None => gateway.config().server.mcp.tools == McpToolListing::Search,
         Some(b"search") => true,
         Some(b"all") => false,
@@ -154,7 +154,7 @@ fn visitor(
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
     };
-    let named = headers.get(SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
+    let named = headers.get(&SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
     let session = named.map(str::to_owned);
     let Origin { caller, scopes, trace, .. } = origin;
     Ok(Visitor { scopes, session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })

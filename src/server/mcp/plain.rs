@@ -208,7 +208,7 @@ fn is_newer(headers: &HeaderMap, name: &str, meta: &RequestMetaObject) -> bool {
         && meta.missing_required_keys(revision).is_empty()
         && only(headers, &METHOD) == Some("tools/call")
         && only(headers, &NAME) == Some(name)
-        && !headers.contains_key(SESSION)
+        && !headers.contains_key(&SESSION)
         && !headers.keys().any(|header| header.as_str().starts_with(PARAMETER))
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value, json};
 
 use super::calling::Running;
@@ -12,7 +12,7 @@ use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
 use crate::error::{CallError, ErrorCode};
 
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
-const TOKENS: &str = "x-sekisho-tokens";
+const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 
 /// One request's sender.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Tokens {
     /// `invalid_request`: the header is there and is no such list. It is not repeated.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, CallError> {
         let mut tokens = Map::new();
-        for line in headers.get_all(TOKENS) {
+        for line in headers.get_all(&TOKENS) {
             let line = line.to_str().map_err(|_| unreadable())?;
             for pair in line.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
                 let (name, token) = pair.split_once('=').ok_or_else(unreadable)?;
