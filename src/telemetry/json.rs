@@ -67,7 +67,8 @@ struct Fields<'a>(&'a mut Vec<u8>);
 
 impl Fields<'_> {
     fn field<T: Serialize + ?Sized>(&mut self, field: &Field, value: &T) {
-        let name = field.name().trim_start_matches("r#");
+        let name = field.name();
+        let name = name.strip_prefix("r#").unwrap_or(name);
         // The line's own names are taken.
         let prefix = if matches!(name, "timestamp" | "level" | "target") { "field." } else { "" };
         self.0.extend_from_slice(b",\"");
