@@ -2,6 +2,7 @@
 //! failed or was refused, why and what to do.
 
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::Client;
@@ -80,7 +81,7 @@ fn finish(result: &mut CallToolResult, said: &McpResult, value: Option<&Value>) 
 
 /// `None` where a block is of no kind that the protocol knows.
 fn blocks(said: &McpResult) -> Option<Vec<ContentBlock>> {
-    let blocks: Result<_, _> = said.content.iter().map(|block| serde_json::from_value(block.clone())).collect();
+    let blocks: Result<_, _> = said.content.iter().map(ContentBlock::deserialize).collect();
     blocks.inspect_err(|error| tracing::debug!(%error, "a server's content block is of no known kind")).ok()
 }
 
