@@ -4,8 +4,10 @@
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 
-const ROUNDS = 5;
-const CALLS = 1_500;
+// Many short rounds: the machine changes its pace from second to second, and each round compares its own.
+const ROUNDS = 30;
+const CALLS = 300;
+const CALLS_BEFORE = 1_500;
 
 const [direct, ...others] = process.argv.slice(2);
 const targets = [['direct', direct, 'echo'], ...others.map((other) => {
@@ -84,11 +86,11 @@ async function rest(url, tool) {
 
 const kinds = { rest, sessionless };
 
-// Microseconds of each call, and calls a second, of so many callers at once.
-async function measure(call, callers) {
+// Milliseconds of the middle call, and calls a second, of so many callers at once.
+async function measure(call, callers, count = CALLS) {
     const times = [];
     const began = performance.now();
-    let left = CALLS;
+    let left = count;
     const caller = async () => {
         while (left-- > 0) {
             const start = performance.now();
@@ -110,7 +112,7 @@ for (const [name, url, tool] of targets) {
     calls.set(name, await (kinds[name] ?? mcp)(url, tool));
 }
 // Everything is compiled and warm before anything counts.
-for (const call of calls.values()) await measure(call, 8);
+for (const call of calls.values()) await measure(call, 8, CALLS_BEFORE);
 
 for (const callers of [1, 8]) {
     const seen = new Map(targets.map(([name]) => [name, []]));
