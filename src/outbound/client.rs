@@ -29,8 +29,12 @@ use super::resolver::GuardedResolver;
 use crate::call::TraceParent;
 use crate::telemetry::{TRACE_PARENT, TRACE_STATE};
 
-/// A connection nobody uses is kept for this long.
-const KEPT_IDLE: Duration = Duration::from_secs(90);
+/// A connection nobody uses is kept for this long, which is less than servers do: Node and uvicorn, on which most MCP
+/// servers run, end one after 5 s. Where that meets a request, nobody knows whether the tool ran.
+const KEPT_IDLE: Duration = Duration::from_secs(4);
+
+/// An encrypted one is dearer, and mostly led to a load balancer; those wait for 60 s and more.
+const KEPT_IDLE_ENCRYPTED: Duration = Duration::from_secs(50);
 
 /// A peer that is silent for this long is asked whether it is still there, and again after as long. An event stream is
 /// silent for hours.
@@ -54,9 +58,17 @@ const OURS: [HeaderName; 6] = [
     header::ACCEPT_ENCODING,
 ];
 
-/// A pool of connections. Clones share it.
+/// Pools of connections. Clones share them.
 #[derive(Debug, Clone)]
-pub(super) struct Client(legacy::Client<Connector, Full<Bytes>>);
+pub(super) struct Client(Arc<Pools>);
+
+#[derive(Debug)]
+struct Pools {
+    plain: Pool,
+    encrypted: Pool,
+}
+
+type Pool = legacy::Client<Connector, Full<Bytes>>;
 
 /// An answer whose body is still to come.
 pub(super) struct Response {
@@ -104,8 +116,11 @@ impl Client {
         http.set_tcp_user_timeout(Some(RECEIVED_WITHIN));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
         let connector = Connector(Arc::new(Connecting { https: https.wrap_connector(http), timeout: connect_timeout }));
-        let mut pool = legacy::Client::builder(TokioExecutor::new());
-        Self(pool.pool_timer(TokioTimer::new()).pool_idle_timeout(KEPT_IDLE).build(connector))
+        let pool = |kept_idle: Duration| {
+            let mut pool = legacy::Client::builder(TokioExecutor::new());
+            pool.pool_timer(TokioTimer::new()).pool_idle_timeout(kept_idle).build(connector.clone())
+        };
+        Self(Arc::new(Pools { plain: pool(KEPT_IDLE), encrypted: pool(KEPT_IDLE_ENCRYPTED) }))
     }
 
     /// Sends the request with these headers in place of its own, and gives the answer as soon as its head is there.
@@ -116,7 +131,8 @@ impl Client {
     pub(super) async fn send(&self, request: &OutboundRequest<'_>, headers: HeaderMap) -> Result<Response, Failure> {
         let url = &request.url;
         let wire = wire_request(request, headers).map_err(|error| Failure::unwritable(&error, url))?;
-        let mut pool = Decompression::new(&self.0);
+        let pool = if url.scheme() == "https" { &self.0.encrypted } else { &self.0.plain };
+        let mut pool = Decompression::new(pool);
         let (head, bytes) = pool.call(wire).await.map_err(|error| Failure::of_connection(&error, url))?.into_parts();
         Ok(Response {
             status: head.status,

@@ -1,5 +1,6 @@
 //! The client against real servers on loopback.
 
+mod kept;
 mod reach;
 
 use std::convert::Infallible;
