@@ -17,6 +17,7 @@ use std::time::Duration;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
 use thiserror::Error;
+use tokio::time::Instant;
 
 pub use self::registrations::Registrations;
 pub use self::runs::AgentRun;
@@ -54,6 +55,9 @@ pub enum StoreError {
 
 /// How long a statement waits for another process that is writing.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between tries to open a file that another process is just making.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 const CONNECTIONS: u32 = 4;
 
@@ -102,7 +106,7 @@ impl Store {
     }
 
     async fn connect(pool: SqlitePoolOptions, options: SqliteConnectOptions, path: &Path) -> Result<Self, StoreError> {
-        let pool = pool.connect_with(options).await.map_err(|error| StoreError::from_sqlx(path, error))?;
+        let pool = connected(pool, options).await.map_err(|error| StoreError::from_sqlx(path, error))?;
         let store = Self { pool, path: path.into() };
         store.migrate().await?;
         Ok(store)
@@ -141,18 +145,37 @@ impl Store {
 
 impl StoreError {
     fn from_sqlx(path: &Path, source: sqlx::Error) -> Self {
-        // https://www.sqlite.org/rescode.html; the low byte is the primary code.
         const CORRUPT: u32 = 11;
         const FULL: u32 = 13;
         const NOT_A_DATABASE: u32 = 26;
-        let code = source.as_database_error().and_then(|error| error.code()?.parse::<u32>().ok());
         let path = path.to_owned();
-        match code.map(|extended| extended & 0xff) {
+        match code_of(&source) {
             Some(CORRUPT | NOT_A_DATABASE) => Self::Damaged { path, problem: source.to_string() },
             Some(FULL) => Self::Full { path },
             _ => Self::Failed { path, source },
         }
     }
+}
+
+/// Connects, and waits where another process has the file: two that switch a new one to its write-ahead log at once get
+/// in each other's way, and there SQLite itself does not wait.
+async fn connected(pool: SqlitePoolOptions, options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
+    const BUSY: u32 = 5;
+    let until = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if code_of(&error) == Some(BUSY) && Instant::now() < until => {
+                tokio::time::sleep(BUSY_PAUSE).await;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// The primary code of what SQLite reports, the low byte (<https://www.sqlite.org/rescode.html>).
+fn code_of(error: &sqlx::Error) -> Option<u32> {
+    let extended = error.as_database_error()?.code()?.parse::<u32>().ok()?;
+    Some(extended & 0xff)
 }
 
 /// Usage is nobody's business but the service's.
@@ -196,10 +219,13 @@ mod tests {
     #[tokio::test]
     async fn two_processes_may_open_a_new_file_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sekisho.db");
-        let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&path))).await;
-        for store in opened {
-            store.unwrap().close().await;
+        // One time in forty they meet in the moment in which SQLite does not wait.
+        for turn in 0..20 {
+            let path = folder.path().join(format!("{turn}.db"));
+            let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&path))).await;
+            for store in opened {
+                store.unwrap().close().await;
+            }
         }
     }
 
