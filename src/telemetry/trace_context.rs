@@ -13,8 +13,10 @@ const SAMPLED: u8 = 1;
 const MAX_STATE: usize = 512;
 const MAX_MEMBERS: usize = 32;
 
-/// The headers that carry a context from one service to the next.
+/// The header with a request's place in its trace.
 pub const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The header with what tracing systems keep beside it.
 pub const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Parses the headers of a request. `None` for a `traceparent` that is not well-formed: the call then starts
