@@ -206,6 +206,10 @@ async fn bound_the_file(store: &Store, pages: &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use sqlx::ConnectOptions;
+
     use super::*;
 
     #[tokio::test]
@@ -219,14 +223,24 @@ mod tests {
     #[tokio::test]
     async fn two_processes_may_open_a_new_file_at_once() {
         let folder = tempfile::tempdir().unwrap();
-        // One time in forty they meet in the moment in which SQLite does not wait.
-        for turn in 0..20 {
-            let path = folder.path().join(format!("{turn}.db"));
-            let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&path))).await;
-            for store in opened {
-                store.unwrap().close().await;
-            }
+        let path = folder.path().join("sekisho.db");
+        let opened = futures_util::future::join_all((0..8).map(|_| Store::open(&path))).await;
+        for store in opened {
+            store.unwrap().close().await;
         }
+    }
+
+    /// What eight at once meet now and then: SQLite does not wait for a file whose journal it is to change.
+    #[tokio::test]
+    async fn opening_waits_while_another_process_makes_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let mut other = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
+        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
+        let mut opening = pin!(Store::open(&path));
+        tokio::time::timeout(BUSY_PAUSE * 10, opening.as_mut()).await.expect_err("it waits");
+        sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+        opening.await.unwrap().close().await;
     }
 
     #[tokio::test]
