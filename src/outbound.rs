@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
+use rustls::ClientConfig;
 use thiserror::Error;
 use url::{Host, Position, Url};
 
@@ -144,10 +145,10 @@ impl Outbound {
     /// # Errors
     /// An `allow_networks` entry that is no network, a timeout that is no duration, TLS that cannot be set up.
     pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
-        Self::with_lookup(config, system_lookup())
+        Self::with(config, system_lookup(), &client::tls()?)
     }
 
-    fn with_lookup(config: &OutboundConfig, lookup: Lookup) -> Result<Self, OutboundError> {
+    fn with(config: &OutboundConfig, lookup: Lookup, tls: &ClientConfig) -> Result<Self, OutboundError> {
         let seconds = config.connect_timeout_seconds;
         let connect_timeout = Duration::try_from_secs_f64(seconds)
             .ok()
@@ -155,7 +156,6 @@ impl Outbound {
             .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
         let guard = Arc::new(AddressGuard::new(&config.allow_networks)?);
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
-        let tls = client::tls()?;
         let client = |guard: Option<Arc<AddressGuard>>| {
             Client::new(connect_timeout, GuardedResolver { names: Arc::clone(&names), guard }, tls.clone())
         };

@@ -41,7 +41,7 @@ fn outbound_resolving(config: &OutboundConfig, addresses: &'static [&'static str
         let address: IpAddr = addresses[turn.fetch_add(1, Ordering::SeqCst) % addresses.len()].parse().unwrap();
         Box::pin(async move { Ok(vec![address]) })
     });
-    Outbound::with_lookup(config, lookup).unwrap()
+    Outbound::with(config, lookup, &client::tls().unwrap()).unwrap()
 }
 
 fn url(address: SocketAddr, path: &str) -> Url {
@@ -313,7 +313,7 @@ async fn a_body_that_cannot_be_decoded_is_the_upstreams_fault() {
 #[tokio::test]
 async fn a_name_that_cannot_be_resolved_is_the_networks_fault() {
     let lookup: Lookup = Box::new(|_| Box::pin(async { Err(std::io::Error::other("no such name")) }));
-    let outbound = Outbound::with_lookup(&loopback(), lookup).unwrap();
+    let outbound = Outbound::with(&loopback(), lookup, &client::tls().unwrap()).unwrap();
     let error = outbound.send(request(Url::parse("http://missing.test/").unwrap())).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
     assert_eq!(error.message(), "no connection to missing.test: its name cannot be resolved");

@@ -1,37 +1,76 @@
 //! Connections that wait to be used again.
 
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+
 use super::*;
 
-/// Node and uvicorn end a connection that was idle for five seconds. They may do so in the moment in which it is used
-/// again; this server does it in that moment always.
+/// Node and uvicorn end a connection that was idle for five seconds, load balancers after sixty. They may do so in the
+/// moment in which it is used again; this server does it in that moment always.
 #[tokio::test]
 async fn a_connection_is_not_used_again_once_its_server_may_end_it() {
+    let (acceptor, trusting) = encryption();
+    for (scheme, acceptor, patience, turns) in [
+        ("http", None, 5, [(0, 1), (3, 1), (5, 2), (3, 2)]),
+        ("https", Some(acceptor), 60, [(0, 1), (45, 1), (60, 2), (45, 2)]),
+    ] {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let address = impatient_server(acceptor, Duration::from_secs(patience), Arc::clone(&opened)).await;
+        let url = Url::parse(&format!("{scheme}://{address}/")).unwrap();
+        let outbound = Outbound::with(&loopback(), system_lookup(), &trusting).unwrap();
+        for (idle_seconds, connections) in turns {
+            tokio::time::pause();
+            tokio::time::advance(Duration::from_secs(idle_seconds)).await;
+            tokio::time::resume();
+            let answer = outbound.send(request(url.clone())).await;
+            assert_eq!(answer.unwrap().body, "done", "{scheme}, after {idle_seconds} s");
+            assert_eq!(opened.load(Ordering::SeqCst), connections, "{scheme}, after {idle_seconds} s");
+        }
+    }
+}
+
+/// A server's side of encryption, and a client's that trusts it.
+fn encryption() -> (TlsAcceptor, ClientConfig) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
+    let server = server.unwrap().with_no_client_auth().with_single_cert(vec![cert.der().clone()], key).unwrap();
+    let mut trusted = RootCertStore::empty();
+    trusted.add(cert.der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    (TlsAcceptor::from(Arc::new(server)), client.with_root_certificates(trusted).with_no_client_auth())
+}
+
+/// Where a server listens that ends a connection once it was idle for longer, and counts those it `opened`.
+async fn impatient_server(acceptor: Option<TlsAcceptor>, patience: Duration, opened: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let opened = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&opened);
     tokio::spawn(async move {
         loop {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            counted.fetch_add(1, Ordering::SeqCst);
+            let (socket, _) = listener.accept().await.unwrap();
+            opened.fetch_add(1, Ordering::SeqCst);
+            let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let mut answered = tokio::time::Instant::now();
-                while socket.read(&mut [0; 1_024]).await.is_ok_and(|read| read > 0)
-                    && answered.elapsed() < Duration::from_secs(5)
-                {
-                    socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await.unwrap();
-                    answered = tokio::time::Instant::now();
+                match acceptor {
+                    Some(acceptor) => answer(acceptor.accept(socket).await.unwrap(), patience).await,
+                    None => answer(socket, patience).await,
                 }
             });
         }
     });
-    let outbound = outbound();
-    for (idle_seconds, connections) in [(0, 1), (3, 1), (5, 2), (3, 2)] {
-        tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(idle_seconds)).await;
-        tokio::time::resume();
-        let answer = outbound.send(request(url(address, "/"))).await;
-        assert_eq!(answer.unwrap().body, "done", "after {idle_seconds} s");
-        assert_eq!(opened.load(Ordering::SeqCst), connections, "after {idle_seconds} s");
+    address
+}
+
+async fn answer(mut socket: impl AsyncRead + AsyncWrite + Unpin, patience: Duration) {
+    let mut answered = Instant::now();
+    while socket.read(&mut [0; 1_024]).await.is_ok_and(|read| read > 0) && answered.elapsed() < patience {
+        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await.unwrap();
+        socket.flush().await.unwrap();
+        answered = Instant::now();
     }
 }
