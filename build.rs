@@ -1,6 +1,6 @@
 //! Lays what a tool call passes through side by side in the program. It is a thirtieth of the code, and every call meets
-//! it cold: the caller's process and the server's have had the core meanwhile. Spread over 40 MB it lies on three times
-//! as many pages, and each has to be found again.
+//! it cold: the caller's process and the server's have had the core meanwhile. Spread over 40 MB its pages were looked up
+//! 670 times a call, side by side 390 times (`perf stat`, a tool of an MCP server over REST).
 
 use std::env;
 use std::path::Path;

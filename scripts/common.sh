@@ -70,8 +70,10 @@ node_packages() {
 # lasting_names: names of functions without what each build makes anew, a `*` in its place, as functions.ld has them.
 lasting_names() { sed -E "s/17h[0-9a-f]{16}E/17h*E/g; s/Cs[0-9A-Za-z]{6,}_/Cs*_/g; s/\.llvm\.[0-9]+/*/g"; }
 
-# functions_of PROGRAM: how many functions there are of each of these names.
-functions_of() { nm --defined-only "$1" | awk '$2 ~ /[tTwW]/ {print $3}' | lasting_names | sort | uniq -c; }
+# functions_of PROGRAM [SECTION]: how many functions there are of each of these names, in one of its sections or in all.
+functions_of() {
+    objdump --syms "$1" | awk -v section="${2:-.text}" 'index($0, " F " section) {print $NF}' | lasting_names | sort | uniq -c
+}
 
 # laid_functions: the names in functions.ld.
 laid_functions() { sed -n 's/^ *\*(\.text\.\(.*\))$/\1/p' functions.ld; }
