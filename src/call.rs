@@ -1,5 +1,7 @@
 //! The words everybody uses: who calls, what is asked, until when, and what a tool gives back.
 
+mod sending;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +14,8 @@ use uuid::Uuid;
 
 use crate::peer::ClientPeer;
 use crate::session::Session;
+
+pub use self::sending::{Sending, SendingState, SentFlag};
 
 /// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
 pub type Arguments = Map<String, Value>;
@@ -45,6 +49,8 @@ pub struct CallContext {
     pub idempotency_key: Option<String>,
     /// The client itself, where it can be spoken to while the call runs.
     pub peer: Option<Arc<dyn ClientPeer>>,
+    /// Whether its price is still to be given back when it ends.
+    pub sending: Sending,
 }
 
 impl CallContext {
@@ -67,6 +73,7 @@ impl CallContext {
             trace: None,
             idempotency_key: None,
             peer: None,
+            sending: Sending::default(),
         }
     }
 

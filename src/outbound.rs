@@ -32,7 +32,7 @@ use self::client::{Client, Response};
 use self::failure::{Failure, host_of};
 use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
 use self::slots::Slots;
-use crate::call::{Deadline, TraceParent, Upstream};
+use crate::call::{Deadline, SentFlag, TraceParent, Upstream};
 use crate::config::OutboundConfig;
 use crate::error::CallError;
 
@@ -97,6 +97,8 @@ pub struct OutboundRequest<'a> {
     pub trust: Trust,
     /// Passed on as `traceparent` and `tracestate`.
     pub trace: Option<TraceParent>,
+    /// Set when a connection begins to write the request.
+    pub sent: Option<SentFlag>,
 }
 
 impl OutboundRequest<'static> {
@@ -114,6 +116,7 @@ impl OutboundRequest<'static> {
             allowed: DomainList::any(),
             trust: Trust::Caller,
             trace: None,
+            sent: None,
         }
     }
 }

@@ -107,8 +107,9 @@ impl Pipeline {
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }
-        let done = entry.at(Stage::Execute, self.retries.execute(call, &tool, &permit, trial, hold).await)?;
-        entry.at(Stage::Accept, tool.accept(done.output, done.hold))
+        entry.keep(hold);
+        let done = entry.at(Stage::Execute, self.retries.execute(call, &tool, &permit, trial).await)?;
+        entry.accept(&tool, done.output)
     }
 }
 

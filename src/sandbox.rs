@@ -44,7 +44,7 @@ use self::interpreter::{Manifest, ManifestFault};
 use self::pool::{COMPONENT, Pool, Start};
 use self::room::{Room, memory_of_run};
 use self::setup::Setup;
-use crate::call::Deadline;
+use crate::call::{Deadline, SentFlag};
 use crate::config::SandboxConfig;
 use crate::error::{CallError, ErrorCode};
 use crate::metrics::{RunEnd, SandboxMetrics};
@@ -56,9 +56,10 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> +
 /// Whatever runs Python: the sandbox, or a stand-in for it.
 pub trait RunPython: Send + Sync {
     /// Runs one job for a caller (its [`key`](crate::call::Caller::key)), after a wait for room, and ends before
-    /// `deadline`. Where the job names no profile, its code decides. Fails with `overloaded`, `warming_up`,
-    /// `sandbox_trap`, or `invalid_arguments` for a profile that there is not; how a program ends is no failure.
-    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline) -> Running<'a>;
+    /// `deadline`. Sets `sent` when a worker is given the job. Where the job names no profile, its code decides. Fails
+    /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for a profile that there is not; how a
+    /// program ends is no failure.
+    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline, sent: SentFlag) -> Running<'a>;
 }
 
 /// The gateway's side of the sandbox. Nothing is started before the first run.
@@ -202,7 +203,13 @@ impl Sandbox {
         Ok(())
     }
 
-    async fn admit_and_run(&self, caller: &Arc<str>, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
+    async fn admit_and_run(
+        &self,
+        caller: &Arc<str>,
+        mut job: Job,
+        deadline: Deadline,
+        sent: &SentFlag,
+    ) -> Result<Outcome, CallError> {
         let pool = self.pool().await?;
         self.choose_profile(&mut job)?;
         let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
@@ -211,15 +218,15 @@ impl Sandbox {
         // Whatever the waits have taken.
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
-        let outcome = worker.run(job, ticket).await;
+        let outcome = worker.run(job, ticket, sent).await;
         ending.note(&outcome);
         outcome
     }
 }
 
 impl RunPython for Sandbox {
-    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline) -> Running<'a> {
-        Box::pin(self.admit_and_run(caller, job, deadline))
+    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline, sent: SentFlag) -> Running<'a> {
+        Box::pin(async move { self.admit_and_run(caller, job, deadline, &sent).await })
     }
 }
 

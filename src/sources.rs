@@ -78,6 +78,12 @@ pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallErro
 pub trait Executor: Send + Sync {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
 
+    /// Whether it says by itself when the work is handed over ([`Sending`](crate::call::Sending)), as whatever asks
+    /// somebody else must. The call of any other is paid for from the moment it is begun.
+    fn marks_sent(&self) -> bool {
+        false
+    }
+
     /// What a circuit breaker guards for this call; `None` for a local tool.
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         None

@@ -1,8 +1,10 @@
 //! The connections: hyper's pool of them, opened only to addresses the resolver lets through. Above it there is nothing
 //! but the decoding of bodies, since every call of a tool somewhere else passes here.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
@@ -26,7 +28,7 @@ use url::Url;
 use super::OutboundRequest;
 use super::failure::{Failure, chain};
 use super::resolver::GuardedResolver;
-use crate::call::TraceParent;
+use crate::call::{SentFlag, TraceParent};
 use crate::telemetry::{TRACE_PARENT, TRACE_STATE};
 
 /// A connection nobody uses is kept for this long, which is less than servers do: Node and uvicorn, on which most MCP
@@ -68,7 +70,45 @@ struct Pools {
     encrypted: Pool,
 }
 
-type Pool = legacy::Client<Connector, Full<Bytes>>;
+type Pool = legacy::Client<Connector, RequestBody>;
+
+/// A request's body, which notices when the request is written: a connection asks whether there is a body when it
+/// takes the request to write its head, and neither it nor the pool asks before.
+#[derive(Debug)]
+struct RequestBody {
+    bytes: Full<Bytes>,
+    sent: Option<SentFlag>,
+}
+
+impl RequestBody {
+    fn note_sent(&self) {
+        if let Some(sent) = &self.sent {
+            sent.set();
+        }
+    }
+}
+
+impl hyper::body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.note_sent();
+        Pin::new(&mut self.bytes).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.note_sent();
+        self.bytes.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.bytes.size_hint()
+    }
+}
 
 /// An answer whose body is still to come.
 pub(super) struct Response {
@@ -168,7 +208,7 @@ impl Body {
 fn wire_request(
     request: &OutboundRequest<'_>,
     mut headers: HeaderMap,
-) -> Result<http::Request<Full<Bytes>>, http::Error> {
+) -> Result<http::Request<RequestBody>, http::Error> {
     for name in OURS {
         headers.remove(name);
     }
@@ -181,7 +221,8 @@ fn wire_request(
     if let Some(trace) = &request.trace {
         write_trace(&mut headers, trace);
     }
-    let body = Full::new(request.body.clone().unwrap_or_default());
+    let bytes = Full::new(request.body.clone().unwrap_or_default());
+    let body = RequestBody { bytes, sent: request.sent.clone() };
     let mut wire = http::Request::new(body);
     *wire.method_mut() = request.method.clone();
     *wire.uri_mut() = Uri::try_from(request.url.as_str())?;

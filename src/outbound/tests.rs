@@ -2,6 +2,7 @@
 
 mod kept;
 mod reach;
+mod sent;
 
 use std::convert::Infallible;
 use std::io::Write;

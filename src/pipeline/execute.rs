@@ -6,7 +6,6 @@ use arc_swap::ArcSwap;
 use rand::Rng;
 
 use crate::breaker::Trial;
-use crate::budget::Hold;
 use crate::call::{CallContext, Deadline, ToolOutput};
 use crate::config::ExecutionConfig;
 use crate::error::{Blame, CallError};
@@ -19,12 +18,11 @@ pub struct Retries {
     config: ArcSwap<ExecutionConfig>,
 }
 
-/// A tool's answer, with what was set aside to pay for it.
+/// A tool's answer.
 #[derive(Debug)]
 pub struct Executed {
     pub output: ToolOutput,
     pub attempts: u32,
-    pub hold: Hold,
 }
 
 impl Retries {
@@ -38,24 +36,18 @@ impl Retries {
 
     /// Attempts the call until it is answered, may not be tried again, or is out of time.
     ///
-    /// The breaker learns one outcome however many attempts there were. A failure that the tool
-    /// itself reports is charged, since the tool did its work; every other failure is refunded.
+    /// The breaker learns one outcome however many attempts there were.
     pub async fn execute(
         &self,
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
         trial: Trial,
-        hold: Hold,
     ) -> Result<Executed, CallError> {
         let (result, attempts) = self.attempt_until_answered(call, tool, permit, &trial).await;
         trial.record(result.as_ref().err());
         match result {
-            Ok(output) => Ok(Executed { output, attempts, hold }),
-            Err(error) if error.code().is_reported_by_tool() => {
-                let charge = hold.charge(0);
-                Err(error.after_attempts(attempts).costing(charge.cost_usd))
-            }
+            Ok(output) => Ok(Executed { output, attempts }),
             Err(error) => Err(error.after_attempts(attempts)),
         }
     }

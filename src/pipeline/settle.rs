@@ -10,7 +10,8 @@ use tracing::Span;
 
 use super::receipt::{Answer, Note, Receipt, Reply};
 use crate::audit::{Audit, AuditSlot, Durable};
-use crate::call::{Arguments, CallContext, Stage};
+use crate::budget::Hold;
+use crate::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
 use crate::error::{CallError, ErrorCode};
 use crate::json;
 use crate::metrics::{InFlight, Metrics};
@@ -37,6 +38,7 @@ impl Settlement {
             call,
             arguments_digest: json::digest(arguments),
             receipt: Receipt::new(call),
+            hold: None,
             span: telemetry::tool_span(call),
             last: Instant::now(),
             _in_flight: self.metrics.enter(),
@@ -53,6 +55,8 @@ pub struct Entry<'a> {
     call: &'a CallContext,
     arguments_digest: [u8; 32],
     receipt: Receipt,
+    /// What is set aside for the call while it is executed: how it ends decides what of that is charged.
+    hold: Option<Hold>,
     span: Span,
     last: Instant,
     _in_flight: InFlight,
@@ -76,6 +80,30 @@ impl Entry<'_> {
         }
     }
 
+    /// Keeps what was set aside for the call until it has ended.
+    pub(super) fn keep(&mut self, hold: Hold) {
+        self.hold = Some(hold);
+    }
+
+    /// The last stage: checks the output, and charges for it.
+    pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
+        let hold = self.hold.take().ok_or_else(|| CallError::internal("nothing was set aside for an executed call"));
+        self.at(Stage::Accept, hold.and_then(|hold| tool.accept(output, hold)))
+    }
+
+    /// Charges or refunds what was set aside for a call that ends without an output, and says what was charged.
+    fn charge_failed(&mut self, error: &CallError) -> Decimal {
+        match self.hold.take() {
+            Some(hold) if is_paid(self.call.sending.state(), error) => {
+                let charge = hold.charge(0);
+                self.receipt.budget_after = Some(charge.after);
+                charge.cost_usd
+            }
+            // An output that was not accepted is charged by then; all else is refunded.
+            _ => error.cost_usd(),
+        }
+    }
+
     /// A fault of ours in the stage that has not ended yet.
     pub(super) fn broken_off(&self, cause: impl fmt::Display) -> CallError {
         let error = CallError::internal(cause);
@@ -93,7 +121,7 @@ impl Entry<'_> {
         let duration = self.call.received.elapsed();
         let (cost_usd, tokens) = match &outcome {
             Ok(accepted) => (accepted.charge.cost_usd, accepted.tokens),
-            Err(error) => (error.cost_usd(), 0),
+            Err(error) => (self.charge_failed(error), 0),
         };
         let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
         let mut outcome =
@@ -159,8 +187,21 @@ impl Drop for Entry<'_> {
     fn drop(&mut self) {
         if self.slot.is_some() {
             let hung_up = CallError::new(ErrorCode::Cancelled, "the caller hung up");
-            self.write(Some(&hung_up), self.call.received.elapsed(), Decimal::ZERO, 0);
+            let cost_usd = self.charge_failed(&hung_up);
+            self.write(Some(&hung_up), self.call.received.elapsed(), cost_usd, 0);
         }
+    }
+}
+
+/// Whether a call that ended without an output costs its price. What was sent does, whatever came of it; of a tool of our
+/// own that had begun, what the tool reports, what it had no time for, and what its caller gave up.
+fn is_paid(state: SendingState, error: &CallError) -> bool {
+    match state {
+        SendingState::Pending => false,
+        SendingState::Begun => {
+            error.code().is_reported_by_tool() || matches!(error.code(), ErrorCode::Timeout | ErrorCode::Cancelled)
+        }
+        SendingState::Sent => true,
     }
 }
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::audit::Audit;
 use crate::breaker::BreakerRules;
 use crate::call::{Caller, ToolOutput, Upstream, Via};
-use crate::config::{BudgetConfig, Config, Durability};
+use crate::config::{Config, Durability};
 use crate::error::{Blame, ErrorCode};
 use crate::metrics::Metrics;
 use crate::registry::{Metadata, Snapshot, Tool};
@@ -24,11 +24,28 @@ pub(super) struct Scripted {
     pub(super) takes: Duration,
     pub(super) upstream: Option<Upstream>,
     pub(super) answer: Answer,
+    pub(super) hands_over: HandsOver,
+}
+
+/// What becomes of the work of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HandsOver {
+    /// The tool does it by itself.
+    Nothing,
+    /// Somebody else is asked, but was not yet.
+    Later,
+    /// Somebody else is asked at once.
+    AtOnce,
 }
 
 impl Scripted {
     pub(super) fn answering(answer: impl Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync + 'static) -> Self {
-        Self { takes: Duration::ZERO, upstream: Some(upstream()), answer: Box::new(answer) }
+        Self {
+            takes: Duration::ZERO,
+            upstream: Some(upstream()),
+            answer: Box::new(answer),
+            hands_over: HandsOver::Nothing,
+        }
     }
 }
 
@@ -38,12 +55,19 @@ struct Counted {
 }
 
 impl Executor for Counted {
-    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.script.hands_over == HandsOver::AtOnce {
+            attempt.call.sending.flag().set();
+        }
         Box::pin(async move {
             tokio::time::sleep(self.script.takes).await;
             (self.script.answer)(run)
         })
+    }
+
+    fn marks_sent(&self) -> bool {
+        self.script.hands_over != HandsOver::Nothing
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
@@ -77,7 +101,7 @@ impl Checkpoint {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
-            budget: Arc::new(Budgets::new(&BudgetConfig::default())),
+            budget: Arc::new(Budgets::new(&config.budget)),
             breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
             replies: Replies::new(&config.session),
@@ -96,13 +120,12 @@ impl Checkpoint {
 
     /// The stage `execute`, with everything that the stages before hand on.
     pub(super) async fn execute(&self) -> Result<super::execute::Executed, CallError> {
-        let Pipeline { policy, budget, breakers, retries, .. } = &self.pipeline;
+        let Pipeline { policy, breakers, retries, .. } = &self.pipeline;
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap();
-        let hold = budget.reserve(&call, &tool).unwrap();
         let trial = breakers.admit(tool.upstream_of(&permit)).unwrap();
-        retries.execute(&call, &tool, &permit, trial, hold).await
+        retries.execute(&call, &tool, &permit, trial).await
     }
 
     /// Another call's failure.

@@ -162,6 +162,9 @@ impl Tool {
             memory_limit_bytes: self.memory_limit_bytes(),
             max_output_bytes: self.max_output_bytes(),
         };
+        if !self.executor.marks_sent() {
+            call.sending.begin();
+        }
         let execution = self.executor.execute(attempt, permit.arguments());
         call.within(deadline, execution).await.unwrap_or_else(|| Err(self.timed_out()))
     }

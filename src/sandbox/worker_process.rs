@@ -25,6 +25,7 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
 use super::frame::{Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
+use crate::call::SentFlag;
 use crate::error::{CallError, ErrorCode};
 
 /// How a worker is started.
@@ -144,11 +145,11 @@ impl Worker {
         Ok(Arc::new(worker))
     }
 
-    /// Runs one job in its room. Dropping the future cancels it.
+    /// Runs one job in its room, and sets `sent` when it is handed over. Dropping the future cancels it.
     ///
     /// # Errors
     /// `sandbox_trap` when the worker dies under it.
-    pub(super) async fn run(&self, mut job: Job, room: Ticket) -> Result<Outcome, CallError> {
+    pub(super) async fn run(&self, mut job: Job, room: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
@@ -160,6 +161,7 @@ impl Worker {
         if self.outgoing.send(ToWorker::Run(Box::new(job))).is_err() {
             return Err(worker_died());
         }
+        sent.set();
         let outcome = answered.await.map_err(|_| worker_died());
         drop(under_way);
         outcome

@@ -10,6 +10,7 @@ mod bad_input;
 mod bookkeeping;
 mod budget;
 mod call;
+mod charges;
 mod chat;
 mod child_server;
 mod cli;

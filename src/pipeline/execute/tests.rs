@@ -6,7 +6,7 @@ use super::*;
 use crate::breaker::BreakerState;
 use crate::config::Config;
 use crate::error::ErrorCode;
-use crate::pipeline::tests::{Checkpoint, Scripted, call, cents, failure, upstream};
+use crate::pipeline::tests::{Checkpoint, Scripted, failure, upstream};
 use crate::registry::Metadata;
 
 fn answer() -> ToolOutput {
@@ -23,7 +23,7 @@ fn with_timeout(timeout_seconds: u32) -> Metadata {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_go_on_until_one_is_answered_and_the_call_is_charged_once() {
+async fn attempts_go_on_until_one_is_answered() {
     let script = Scripted::answering(|run| if run < 3 { Err(failure(Blame::Network)) } else { Ok(answer()) });
     let checkpoint = Checkpoint::around(script);
     let started = Instant::now();
@@ -32,9 +32,6 @@ async fn attempts_go_on_until_one_is_answered_and_the_call_is_charged_once() {
     // Half to the whole of one second, then of two.
     let waited = started.elapsed().as_secs_f64();
     assert!((1.5..=3.01).contains(&waited), "{waited} s");
-    let before = executed.hold.before();
-    let charge = executed.hold.charge(1);
-    assert_eq!((charge.cost_usd, before.cost_usd - charge.after.cost_usd), (cents(10), cents(10)));
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
 }
 
@@ -52,22 +49,6 @@ async fn only_failures_of_the_network_are_tried_again() {
         let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
         let told = checkpoint.execute().await.unwrap_err();
         assert_eq!((checkpoint.runs(), told.attempts()), (runs, u32::try_from(runs).unwrap()), "{told}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failure_is_charged_when_the_tool_reports_it_and_refunded_otherwise() {
-    let cases: [(fn() -> CallError, i64); 2] = [(|| CallError::tool("no"), 10), (|| failure(Blame::Upstream), 0)];
-    for (error, cost) in cases {
-        let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
-        let before = checkpoint.pipeline.budget.check(&call(), &checkpoint.tool()).unwrap();
-        let told = checkpoint.execute().await.unwrap_err();
-        assert_eq!(told.cost_usd(), cents(cost));
-        let held = checkpoint.pipeline.budget.held();
-        assert_eq!((held.cost_usd, held.tokens), (cents(0), 0));
-        let after = checkpoint.pipeline.budget.check(&call(), &checkpoint.tool()).unwrap();
-        // The request's own scope is the narrowest, and ends with the request.
-        assert_eq!(before.tokens, after.tokens);
     }
 }
 
@@ -118,13 +99,12 @@ async fn a_local_tool_may_use_all_its_time_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_execution_gives_everything_back() {
+async fn a_dropped_execution_is_no_outcome_for_the_breaker() {
     let checkpoint = Checkpoint::around(Scripted { takes: Duration::from_secs(5), ..unreachable() });
     tokio::select! {
         _ = checkpoint.execute() => panic!("it takes longer"),
         () = sleep(Duration::from_secs(1)) => {}
         () = pending() => {}
     }
-    assert_eq!(checkpoint.pipeline.budget.held().tokens, 0);
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
 }

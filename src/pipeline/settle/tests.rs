@@ -1,9 +1,16 @@
+use std::future::pending;
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::sleep;
 
 use super::*;
 use crate::audit;
-use crate::call::ToolOutput;
-use crate::pipeline::tests::{Checkpoint, Scripted, call, cents};
+use crate::call::BudgetScopes;
+use crate::config::Config;
+use crate::error::Blame;
+use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failure};
+use crate::registry::Metadata;
 
 fn checkpoint() -> Checkpoint {
     Checkpoint::around(Scripted::answering(|_| Ok(ToolOutput::from(json!("fine")))))
@@ -57,5 +64,64 @@ async fn under_strict_durability_a_full_disk_fails_the_call_that_ran() {
         let reply = settlement.open(&call, &Arguments::new()).unwrap().settle(outcome).await;
         assert_eq!(reply.outcome.as_ref().unwrap_err().code(), ErrorCode::Internal);
         assert_eq!(reply.was_executed(), ran);
+    }
+}
+
+/// How a call ends that has no output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    CallerLeaves,
+    Timeout,
+    Upstream,
+    Network,
+    Tool,
+    Panic,
+}
+
+/// What is left of a request's money, in cents, and of its tokens, and what the audit trail says that the call cost.
+async fn what_is_left(hands_over: HandsOver, end: End) -> (Decimal, u64, serde_json::Value) {
+    let answer = move |_| match end {
+        End::CallerLeaves | End::Timeout | End::Panic => panic!("it never comes to an answer of its own"),
+        End::Upstream => Err(failure(Blame::Upstream)),
+        End::Network => Err(failure(Blame::Network)),
+        End::Tool => Err(CallError::tool("no")),
+    };
+    let takes = if end == End::Panic { 0 } else { 5 };
+    let script = Scripted { takes: Duration::from_secs(takes), hands_over, ..Scripted::answering(answer) };
+    let timeout_seconds = if end == End::Timeout { 2 } else { 60 };
+    let metadata = Metadata { timeout_seconds, ..Metadata::default() };
+    let checkpoint = Checkpoint::with(&Config::default(), metadata, script);
+    let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
+    let call = || CallContext { scopes: scopes.clone(), ..call() };
+    tokio::select! {
+        _ = checkpoint.pipeline.call(call(), Arguments::new()) => assert_ne!(end, End::CallerLeaves),
+        () = async {
+            sleep(Duration::from_secs(1)).await;
+            if end != End::CallerLeaves {
+                pending().await
+            }
+        } => assert_eq!(end, End::CallerLeaves),
+    }
+    let budget = &checkpoint.pipeline.budget;
+    assert_eq!((budget.held().cost_usd, budget.held().tokens), (Decimal::ZERO, 0), "nothing stays held");
+    let left = budget.check(&call(), &checkpoint.tool()).unwrap();
+    let line = checkpoint.lines().await.remove(0);
+    (left.cost_usd, left.tokens, line["cost_usd"].clone())
+}
+
+/// What was handed over is paid for however the call ends; what was not, and what our own fault ended, is not.
+#[tokio::test(start_paused = true)]
+async fn a_call_costs_its_price_from_the_moment_it_was_sent() {
+    use End::{CallerLeaves, Network, Panic, Timeout, Tool, Upstream};
+    let all = [CallerLeaves, Timeout, Upstream, Network, Tool, Panic];
+    let of_our_own = [CallerLeaves, Timeout, Tool];
+    for (hands_over, paid) in
+        [(HandsOver::Later, &[][..]), (HandsOver::AtOnce, &all[..]), (HandsOver::Nothing, &of_our_own[..])]
+    {
+        for end in all {
+            let (cost, told) = if paid.contains(&end) { (10, "0.10") } else { (0, "0") };
+            let expected = (cents(50 - cost), 5_000, json!(told));
+            assert_eq!(what_is_left(hands_over, end).await, expected, "{hands_over:?} {end:?}");
+        }
     }
 }

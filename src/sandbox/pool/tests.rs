@@ -7,6 +7,7 @@ use super::super::admission::Admission;
 use super::super::room::Room;
 use super::super::worker_process::tests::{job, load, stand_in};
 use super::*;
+use crate::call::SentFlag;
 use crate::error::ErrorCode;
 
 struct Made {
@@ -32,7 +33,7 @@ impl Made {
     async fn run(&self, code: &str) -> Result<String, CallError> {
         let worker = self.pool.worker(soon()).await?;
         let ticket = self.admission.enter(&"caller".into(), 1, soon()).await?;
-        Ok(worker.run(job(code), ticket).await?.result.unwrap())
+        Ok(worker.run(job(code), ticket, &SentFlag::default()).await?.result.unwrap())
     }
 
     fn ready(&self) -> usize {

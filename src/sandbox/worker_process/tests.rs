@@ -11,7 +11,7 @@ use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
 use super::super::room::Room;
 use super::*;
-use crate::call::Deadline;
+use crate::call::{Deadline, SentFlag};
 use crate::metrics::SandboxMetrics;
 
 /// Not a test: what `Worker::start` starts below. Run by itself, its standard input is no socket, and it
@@ -143,9 +143,10 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 async fn jobs_are_answered_each_with_its_own() {
     let (worker, admission) = (worker().await, admission());
     assert_eq!(worker.missing_walls, ["seccomp"]);
-    let (left, right) = tokio::join!(async { worker.run(job("left"), room(&admission).await).await.unwrap() }, async {
-        worker.run(job("right"), room(&admission).await).await.unwrap()
-    },);
+    let (left, right) = tokio::join!(
+        async { worker.run(job("left"), room(&admission).await, &SentFlag::default()).await.unwrap() },
+        async { worker.run(job("right"), room(&admission).await, &SentFlag::default()).await.unwrap() },
+    );
     assert_eq!((left.result.unwrap(), right.result.unwrap()), ("LEFT".into(), "RIGHT".into()));
     assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
 }
@@ -153,22 +154,23 @@ async fn jobs_are_answered_each_with_its_own() {
 #[tokio::test]
 async fn a_worker_has_no_environment() {
     let worker = worker().await;
-    let seen = worker.run(job("environment"), room(&admission()).await).await.unwrap();
+    let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default()).await.unwrap();
     assert_eq!(seen.result.unwrap(), "");
 }
 
 #[tokio::test]
 async fn a_worker_that_dies_fails_its_jobs_and_frees_their_room() {
     let (worker, admission) = (worker().await, admission());
-    let (hanging, dying) = tokio::join!(async { worker.run(job("hang"), room(&admission).await).await }, async {
-        worker.run(job("die"), room(&admission).await).await
-    },);
+    let (hanging, dying) =
+        tokio::join!(async { worker.run(job("hang"), room(&admission).await, &SentFlag::default()).await }, async {
+            worker.run(job("die"), room(&admission).await, &SentFlag::default()).await
+        },);
     for end in [hanging, dying] {
         assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
     }
     worker.gone().await;
     assert_eq!((worker.in_flight(), admission.in_use()), (None, (0, 0)));
-    let late = worker.run(job("late"), room(&admission).await).await;
+    let late = worker.run(job("late"), room(&admission).await, &SentFlag::default()).await;
     assert_eq!(late.unwrap_err().code(), ErrorCode::SandboxTrap, "no further job is taken");
 }
 
@@ -176,11 +178,11 @@ async fn a_worker_that_dies_fails_its_jobs_and_frees_their_room() {
 async fn a_job_that_nobody_waits_for_keeps_its_room_until_it_has_stopped() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
-    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket)).await;
+    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default())).await;
     assert!(waited.is_err());
     assert_eq!(admission.in_use(), (1, 0), "the worker has not said yet that it stopped");
     eventually("the room of a cancelled job is free", || admission.in_use() == (0, 0)).await;
-    let next = worker.run(job("next"), room(&admission).await).await.unwrap();
+    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
     assert_eq!(next.result.unwrap(), "NEXT", "the worker goes on");
 }
 
@@ -188,7 +190,9 @@ async fn a_job_that_nobody_waits_for_keeps_its_room_until_it_has_stopped() {
 async fn a_worker_that_does_not_stop_a_cancelled_job_is_ended() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
-    assert!(timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket)).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket, &SentFlag::default())).await.is_err()
+    );
     timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
     assert_eq!(admission.in_use(), (0, 0));
 }
@@ -197,7 +201,8 @@ async fn a_worker_that_does_not_stop_a_cancelled_job_is_ended() {
 async fn a_stopped_worker_is_gone_with_its_jobs() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
-    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket), async { worker.stop() });
+    let sent = SentFlag::default();
+    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket, &sent), async { worker.stop() });
     assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
     timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
 }

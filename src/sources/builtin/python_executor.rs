@@ -157,9 +157,14 @@ impl Executor for PythonExecutor {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(async move {
             let job = self.job(&attempt, &read_arguments(arguments)?)?;
-            let outcome = self.run.run(&attempt.call.caller.key, job, attempt.deadline).await?;
+            let Attempt { call, deadline, .. } = attempt;
+            let outcome = self.run.run(&call.caller.key, job, deadline, call.sending.flag()).await?;
             answer(&outcome)
         })
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
     }
 
     fn sandboxed(&self) -> bool {

@@ -137,6 +137,10 @@ impl Executor for WebFetch {
         Box::pin(self.fetch(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, arguments: &Arguments) -> Option<Upstream> {
         let url = arguments.get("url")?.as_str()?;
         Url::parse(url).ok().as_ref().map(upstream_of)
@@ -168,6 +172,7 @@ impl WebFetch {
             allowed: &self.allowed,
             trust: Trust::Caller,
             trace: telemetry::outgoing(attempt.call),
+            sent: Some(attempt.call.sending.flag()),
             ..OutboundRequest::get(url, attempt.deadline)
         }
     }

@@ -217,6 +217,10 @@ impl Executor for WebSearch {
         Box::pin(self.search(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(upstream_of(&self.engine.base))
     }
@@ -248,6 +252,7 @@ impl WebSearch {
             max_response_bytes: MAX_ANSWER_BYTES.min(attempt.memory_limit_bytes / 2),
             trust: Trust::Operator,
             trace: telemetry::outgoing(attempt.call),
+            sent: Some(attempt.call.sending.flag()),
             ..OutboundRequest::get(url, attempt.deadline)
         }
     }

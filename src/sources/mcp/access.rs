@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode, header};
 use url::Url;
 
 use super::sign_in::SignIn;
-use crate::call::Deadline;
+use crate::call::{Deadline, SentFlag};
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream};
 use crate::sources::credentials::{Token, TokenSource};
@@ -56,15 +56,30 @@ impl HttpAccess {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<OutboundStream, CallError> {
+        self.open_noting(method, url, headers, body, None).await
+    }
+
+    /// As [`HttpAccess::open`], and sets `sent` when the request is written.
+    ///
+    /// # Errors
+    /// As [`HttpAccess::open`].
+    pub(super) async fn open_noting(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+        sent: Option<SentFlag>,
+    ) -> Result<OutboundStream, CallError> {
         let mut token = self.token().await?;
         let again = token.is_some().then(|| (headers.clone(), body.clone()));
-        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref()).await?;
+        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref(), sent.clone()).await?;
         // In boxes, since it is rare.
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
             && let Some(other) = Box::pin(self.another(refused)).await?
         {
-            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other))).await?;
+            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other), sent)).await?;
             token = Some(other);
         }
         if let Tokens::User(sign_in) = &self.tokens {
@@ -105,6 +120,7 @@ impl HttpAccess {
         mut headers: HeaderMap,
         body: Option<Bytes>,
         token: Option<&Token>,
+        sent: Option<SentFlag>,
     ) -> Result<OutboundStream, CallError> {
         for (name, value) in &self.headers {
             headers.insert(name, value.clone());
@@ -119,6 +135,7 @@ impl HttpAccess {
             body,
             max_response_bytes: self.max_message_bytes,
             allowed: &self.allowed,
+            sent,
             ..OutboundRequest::get(url.clone(), Deadline::after(within))
         };
         self.outbound.open(request).await

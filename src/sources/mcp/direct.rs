@@ -26,6 +26,7 @@ use super::call_stream::{Answer, CallStream, Message};
 use super::handler::Handler;
 use super::http::{EVENT_STREAM, HttpClient, JSON, Refusal, SESSION, is};
 use super::session::Failure;
+use crate::call::SentFlag;
 use crate::outbound::OutboundStream;
 use crate::peer::ClientPeer;
 
@@ -84,8 +85,8 @@ impl Direct {
         Arc::new(Self { client, handler, info, of_us, next_id: AtomicI64::new(FIRST_ID) })
     }
 
-    /// Calls the tool that `params` names. `meta` is said of the client behind the call, which is `peer`. Dropping the
-    /// future takes the call back.
+    /// Calls the tool that `params` names, and sets `sent` when the request is written. `meta` is said of the client behind
+    /// the call, which is `peer`. Dropping the future takes the call back.
     ///
     /// `None` when the server no longer knows the session, and has not looked at the call.
     ///
@@ -96,6 +97,7 @@ impl Direct {
         params: &Map<String, Value>,
         meta: RequestMetaObject,
         peer: Option<&Arc<dyn ClientPeer>>,
+        sent: SentFlag,
     ) -> Result<Option<Value>, Failure> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let token = ProgressToken(RequestId::Number(id));
@@ -110,9 +112,9 @@ impl Direct {
         let name = request.params.own.get("name").and_then(Value::as_str).unwrap_or_default();
 
         self.handler.in_flight.note(RequestId::Number(id), token, peer.cloned());
-        let mut sent = Sent { direct: self, id, answered: false };
-        let answer = self.exchange(name, id, body, peer).await;
-        sent.answered = true;
+        let mut on_its_way = Sent { direct: self, id, answered: false };
+        let answer = self.exchange(name, id, body, peer, sent).await;
+        on_its_way.answered = true;
         answer
     }
 
@@ -122,6 +124,7 @@ impl Direct {
         id: i64,
         body: Vec<u8>,
         peer: Option<&Arc<dyn ClientPeer>>,
+        sent: SentFlag,
     ) -> Result<Option<Value>, Failure> {
         let mut headers = self.client.heading(&self.info.protocol_version);
         let in_session = headers.contains_key(SESSION);
@@ -130,7 +133,8 @@ impl Direct {
             headers.extend(HeaderValue::from_str(name).map(|name| (NAME, name)));
         }
         let access = &self.client.access;
-        let answer = access.open(Method::POST, &access.url, headers, Some(body.into())).await.map_err(Failure::Call)?;
+        let answer = access.open_noting(Method::POST, &access.url, headers, Some(body.into()), Some(sent)).await;
+        let answer = answer.map_err(Failure::Call)?;
         if answer.status == StatusCode::NOT_FOUND && in_session {
             return Ok(None);
         }

@@ -22,6 +22,10 @@ impl Executor for ServerTool {
         Box::pin(self.run(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.server.upstream.clone())
     }

@@ -8,7 +8,9 @@ use arc_swap::ArcSwapOption;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ProtocolVersion, ServerJsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, ProtocolVersion, ServerJsonRpcMessage,
+};
 use rmcp::transport::common::http_header::HEADER_LAST_EVENT_ID;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -17,6 +19,7 @@ use sse_stream::{Sse, SseStream};
 
 use super::access::{HttpAccess, whole};
 use super::event_bound::bounded;
+use crate::call::SentFlag;
 use crate::error::{CallError, ErrorCode};
 use crate::outbound::{OutboundStream, check_status};
 
@@ -62,7 +65,8 @@ impl StreamableHttpClient for HttpClient {
             self.note_heading(&headers);
         }
         let body = serde_json::to_vec(&message)?;
-        let answer = self.access.open(Method::POST, &self.access.url, headers, Some(body.into())).await;
+        let (body, sent) = (Some(body.into()), sent_flag(&message));
+        let answer = self.access.open_noting(Method::POST, &self.access.url, headers, body, sent).await;
         let answer = answer.map_err(StreamableHttpError::Client)?;
         self.read(answer, &message, session.is_some()).await
     }
@@ -240,6 +244,12 @@ fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Fa
 pub(super) fn is(headers: &HeaderMap, media_type: &str) -> bool {
     let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(media_type))
+}
+
+/// What is to be set when the message is handed over, where it belongs to a call.
+pub(super) fn sent_flag(message: &ClientJsonRpcMessage) -> Option<SentFlag> {
+    let ClientJsonRpcMessage::Request(request) = message else { return None };
+    request.request.extensions().get::<SentFlag>().cloned()
 }
 
 fn is_handshake(message: &ClientJsonRpcMessage) -> bool {

@@ -13,7 +13,9 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
+use super::http::sent_flag;
 use super::probe::Probe;
+use crate::call::SentFlag;
 use crate::error::{Blame, CallError, ErrorCode};
 
 /// A program that does not read its input for so long is not going to.
@@ -146,6 +148,15 @@ impl Pipes {
     }
 }
 
+/// Writes a line, and sets `sent` once the program has its first bytes.
+async fn write(input: &mut ChildStdin, line: &[u8], sent: Option<SentFlag>) -> std::io::Result<()> {
+    let written = input.write(line).await?;
+    if let Some(sent) = sent {
+        sent.set();
+    }
+    input.write_all(&line[written..]).await
+}
+
 impl Transport<RoleClient> for Pipes {
     type Error = CallError;
 
@@ -158,9 +169,10 @@ impl Transport<RoleClient> for Pipes {
         async move {
             let mut line = serde_json::to_vec(&message).map_err(CallError::internal)?;
             line.push(b'\n');
+            let sent = sent_flag(&message);
             let writing = async {
                 match &mut *input.lock().await {
-                    Some(input) => input.write_all(&line).await.map_err(|error| error.to_string()),
+                    Some(input) => write(input, &line, sent).await.map_err(|error| error.to_string()),
                     None => Err("it is being ended".to_owned()),
                 }
             };

@@ -11,7 +11,7 @@ use url::Url;
 use utoipa::ToSchema;
 
 use super::access::HttpAccess;
-use crate::call::{Arguments, ToolOutput, Upstream};
+use crate::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::config::{McpPrefix, McpServerSettings, Secret};
 use crate::error::{CallError, ErrorCode};
 use crate::json;
@@ -130,8 +130,12 @@ struct FunctionTool {
 }
 
 impl Executor for FunctionTool {
-    fn execute<'a>(&'a self, _attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(self.run(arguments))
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(attempt.call, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
@@ -144,13 +148,14 @@ impl Executor for FunctionTool {
 }
 
 impl FunctionTool {
-    async fn run(&self, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+    async fn run(&self, call: &CallContext, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let body = json!({"function": self.function, "args": Map::clone(arguments)});
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
         let url = &self.access.url;
-        let answer = self.access.open(Method::POST, url, headers, Some(body.to_string().into())).await?;
+        let (body, sent) = (Some(body.to_string().into()), Some(call.sending.flag()));
+        let answer = self.access.open_noting(Method::POST, url, headers, body, sent).await?;
         let response = super::access::whole(answer, url).await?;
         crate::outbound::check_status(&response)?;
         let value = json::parse(&response.body).map_err(|problem| {

@@ -12,7 +12,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::direct::Direct;
 use super::pipes::Ending;
-use crate::call::{Arguments, CallContext};
+use crate::call::{Arguments, CallContext, Sending};
 use crate::error::{CallError, ErrorCode};
 use crate::peer::{ClientPeer, Question, Questions};
 
@@ -120,7 +120,7 @@ impl Session {
     /// # Errors
     /// [`ServiceError`].
     pub(super) async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Value, ServiceError> {
-        self.send(method, params, RequestMetaObject::new(), None).await
+        self.send(method, params, RequestMetaObject::new(), None, &Sending::default()).await
     }
 
     /// Asks the server something on behalf of a call; what the server wants to know first is asked of the
@@ -164,14 +164,15 @@ impl Session {
         let peer = call.peer.as_ref();
         for _ in 0..MOST_ROUNDS {
             let answered = match direct {
-                Some(direct) => direct.call(&params, self.meta(call), peer).await?,
+                Some(direct) => direct.call(&params, self.meta(call), peer, call.sending.flag()).await?,
                 None => None,
             };
             let result = match answered {
                 Some(result) => result,
                 None => {
                     // In a box, like all that few calls need: every call would have room for it.
-                    let sent = Box::pin(self.send(method, params.clone(), self.meta(call), peer)).await;
+                    let sent = self.send(method, params.clone(), self.meta(call), peer, &call.sending);
+                    let sent = Box::pin(sent).await;
                     sent.map_err(Failure::Service)?
                 }
             };
@@ -192,12 +193,18 @@ impl Session {
         params: Map<String, Value>,
         meta: RequestMetaObject,
         peer: Option<&Arc<dyn ClientPeer>>,
+        sending: &Sending,
     ) -> Result<Value, ServiceError> {
-        let request = ClientRequest::CustomRequest(CustomRequest::new(method, Some(Value::Object(params))));
+        let mut request = CustomRequest::new(method, Some(Value::Object(params)));
+        // The transport sets it.
+        request.extensions.insert(sending.flag());
+        let request = ClientRequest::CustomRequest(request);
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let mut sent = {
             let _sending = self.in_flight.sending.read().await;
             let handle = self.peer.send_request_with_option(request, options).await?;
+            // From here on nobody can withdraw it.
+            sending.begin();
             let id = handle.id.clone();
             self.in_flight.note(id.clone(), handle.progress_token.clone(), peer.cloned());
             Sent { handle: Some(handle), id, in_flight: &self.in_flight }

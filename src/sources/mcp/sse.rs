@@ -15,6 +15,7 @@ use url::Url;
 
 use super::access::HttpAccess;
 use super::event_bound::bounded;
+use super::http::sent_flag;
 use super::pipes::Ending;
 use crate::error::{Blame, CallError, ErrorCode};
 
@@ -73,7 +74,8 @@ impl Transport<RoleClient> for EventStream {
             let body = serde_json::to_vec(&message).map_err(CallError::internal)?;
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let answer = access.open(Method::POST, &endpoint, headers, Some(body.into())).await?;
+            let (body, sent) = (Some(body.into()), sent_flag(&message));
+            let answer = access.open_noting(Method::POST, &endpoint, headers, body, sent).await?;
             if answer.status.is_success() {
                 return Ok(());
             }

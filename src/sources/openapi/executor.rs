@@ -61,6 +61,10 @@ impl Executor for OperationExecutor {
         Box::pin(self.run(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(upstream_of(self.plan.base()))
     }
@@ -192,6 +196,7 @@ impl OperationExecutor {
             max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
             allowed: &access.allowed,
             trace: telemetry::outgoing(attempt.call),
+            sent: Some(attempt.call.sending.flag()),
             ..OutboundRequest::get(request.url.clone(), attempt.deadline)
         };
         access.outbound.send(outgoing).await

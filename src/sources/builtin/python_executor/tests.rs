@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::call::{CallContext, Caller, Deadline, Via};
+use crate::call::{CallContext, Caller, Deadline, SentFlag, Via};
 use crate::sandbox::Running;
 use crate::sandbox::frame::Usage;
 
@@ -14,7 +14,7 @@ struct StandIn {
 }
 
 impl RunPython for StandIn {
-    fn run<'a>(&'a self, _caller: &'a Arc<str>, job: Job, _deadline: Deadline) -> Running<'a> {
+    fn run<'a>(&'a self, _caller: &'a Arc<str>, job: Job, _deadline: Deadline, _sent: SentFlag) -> Running<'a> {
         *self.job.lock().unwrap() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
     }

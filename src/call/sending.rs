@@ -1,0 +1,77 @@
+//! How far a call has come towards whoever does its work: its price depends on it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Part of each [`CallContext`](super::CallContext). It only ever goes forward: a further attempt takes nothing back.
+#[derive(Debug, Default)]
+pub struct Sending {
+    begun: AtomicBool,
+    /// Made when somebody needs it, so that a call of a local tool allocates nothing.
+    sent: OnceLock<SentFlag>,
+}
+
+/// How far that is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SendingState {
+    /// Nobody outside has heard of the call, and no work of our own was done.
+    Pending,
+    /// A tool of our own runs, or a request is queued and cannot be withdrawn.
+    Begun,
+    /// The first byte was handed to the upstream, the MCP server or the sandbox worker.
+    Sent,
+}
+
+/// Set by whoever hands over the first byte of a request. Clones are of one call.
+#[derive(Debug, Clone, Default)]
+pub struct SentFlag(Arc<AtomicBool>);
+
+impl Sending {
+    pub fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// For the transport that carries the request.
+    pub fn flag(&self) -> SentFlag {
+        self.sent.get_or_init(SentFlag::default).clone()
+    }
+
+    pub fn state(&self) -> SendingState {
+        if self.sent.get().is_some_and(SentFlag::is_set) {
+            SendingState::Sent
+        } else if self.begun.load(Ordering::Relaxed) {
+            SendingState::Begun
+        } else {
+            SendingState::Pending
+        }
+    }
+}
+
+impl SentFlag {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_forward_only_and_clones_of_the_flag_are_one() {
+        let sending = Sending::default();
+        assert_eq!(sending.state(), SendingState::Pending);
+        let flag = sending.flag();
+        assert_eq!(sending.state(), SendingState::Pending, "a flag alone says nothing");
+        sending.begin();
+        assert_eq!(sending.state(), SendingState::Begun);
+        flag.set();
+        sending.begin();
+        assert_eq!(sending.state(), SendingState::Sent);
+        assert!(sending.flag().is_set());
+    }
+}
