@@ -2,6 +2,7 @@
 
 mod sending;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +129,13 @@ impl Serialize for CallId {
     }
 }
 
+impl<'de> Deserialize<'de> for CallId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        Uuid::parse_str(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
 /// Who is calling. Made by `auth` alone (and by tests).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -223,7 +231,7 @@ pub struct TraceParent {
 }
 
 /// The stages of the one path, in order. The names stand in receipts, errors and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
     Find,
@@ -267,7 +275,7 @@ impl Stage {
 pub struct Upstream(pub Arc<str>);
 
 /// What stands in a rate limit's bucket, as `X-RateLimit-*` headers and receipts tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RateState {
     /// Calls a minute.
     pub limit: u32,

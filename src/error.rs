@@ -119,7 +119,7 @@ impl fmt::Display for ErrorCode {
 }
 
 /// One thing that is wrong, and where.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Detail {
     /// JSON Pointer (RFC 6901) into the arguments, or a name of the place meant.
     pub path: String,

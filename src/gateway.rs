@@ -15,6 +15,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use thiserror::Error;
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -49,7 +50,7 @@ pub use self::survey::{Survey, survey};
 
 /// The running service, whatever faces it has.
 pub struct Gateway {
-    pub pipeline: Pipeline,
+    pub pipeline: Arc<Pipeline>,
     pub sessions: Sessions,
     /// Where agents' runs begin.
     pub desk: Desk,
@@ -132,7 +133,7 @@ impl Gateway {
         tell_what_is_broken(&readiness, &none, &collections);
         lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
-        let pipeline = pipeline(&config, snapshot, metrics, &readiness)?;
+        let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
         let desk = Desk::new(&config.agent).map_err(in_part("agent"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
@@ -259,8 +260,9 @@ impl Gateway {
         self.background.spawn(async move { gateway.sandbox.look_for_interpreter(gateway.closing.clone()).await });
     }
 
-    /// Ends what runs in the background and writes down what is not yet. Calls are over by now.
+    /// Ends what runs in the background and writes down what is not yet. Calls are over by now, or cut off.
     pub async fn close(&self) {
+        self.pipeline.replies.finish(Instant::now()).await;
         self.closing.cancel();
         self.mcp_servers.close().await;
         self.background.close();

@@ -59,8 +59,7 @@ pub fn footprint(value: &Value) -> usize {
     size_of::<Value>() + beyond
 }
 
-/// As [`footprint`], of an object's members.
-pub fn footprint_of_members(members: &Map<String, Value>) -> usize {
+fn footprint_of_members(members: &Map<String, Value>) -> usize {
     members.iter().map(|(key, member)| size_of::<String>() + key.len() + footprint(member)).sum()
 }
 

@@ -28,7 +28,7 @@ use crate::limits::Limits;
 use crate::policy::Policy;
 use crate::registry::{Accepted, Registry};
 
-use self::idempotency::{Once, ReplyKey};
+use self::idempotency::{Entered, Turn};
 
 pub use self::execute::Retries;
 pub use self::explain::Verdict;
@@ -45,49 +45,65 @@ pub struct Pipeline {
     pub budget: Arc<Budgets>,
     pub breakers: Breakers,
     pub retries: Retries,
-    pub replies: Replies<Reply>,
+    pub replies: Arc<Replies>,
     pub settlement: Settlement,
 }
 
 impl Pipeline {
-    /// Runs one call and settles it. Dropping the future cancels the work, and settles that too.
-    ///
-    /// A call with an idempotency key whose reply is already known gets that reply again.
-    pub async fn call(&self, call: CallContext, arguments: Arguments) -> Answered {
+    /// Runs one call and settles it. Dropping the future cancels the work, and settles that too, but for a call with an
+    /// idempotency key: that goes on, and whoever sends it again gets its reply.
+    pub async fn call(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match &call.idempotency_key {
-            None => Answered::anew(self.run_and_settle(&call, arguments).await),
+            None => Answered::anew(self.run_and_settle(&call, arguments, None).await),
             // In a box: a future has room for its rarest way, and is moved with all of it.
-            Some(key) => match Box::pin(self.call_once(&call, key, arguments)).await {
-                Ok(answered) => answered,
-                Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
-            },
+            Some(_) => Box::pin(self.call_once(call, arguments)).await,
         }
     }
 
-    async fn call_once(&self, call: &CallContext, key: &str, arguments: Arguments) -> Result<Answered, CallError> {
-        let key = ReplyKey::new(&call.caller, &call.tool, key)?;
-        let Ok(tool) = self.registry.find(&call.tool) else {
-            return Ok(Answered::anew(self.run_and_settle(call, arguments).await));
-        };
-        let deadline = call.deadline(tool.timeout());
-        let digest = idempotency::digest(call, &arguments);
-        let run = || self.run_and_settle(call, arguments);
-        Ok(match self.replies.once(key, digest, deadline, run, Reply::bytes_to_store).await? {
-            Once::Ran(reply) => Answered { reply, replayed: false },
-            Once::Replayed(reply) => {
+    async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
+        match self.enter(&call, &arguments).await {
+            Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
+            Ok(Some(Entered::Answered(reply))) => {
                 self.settlement.metrics.idempotent_replay();
                 Answered { reply, replayed: true }
             }
-        })
+            Ok(Some(Entered::First(turn))) if !call.dry_run => self.run_recorded(call, arguments, turn).await,
+            // A dry run is not kept, and there is nothing to keep of a tool that does not exist.
+            Ok(_) => Answered::anew(self.run_and_settle(&call, arguments, None).await),
+        }
     }
 
-    async fn run_and_settle(&self, call: &CallContext, arguments: Arguments) -> Reply {
+    /// Whether a call with a key is to be run, or was answered; `None` where there is no such tool.
+    async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<Entered>, CallError> {
+        let key = call.idempotency_key.as_deref().unwrap_or_default();
+        let Ok(tool) = self.registry.find(&call.tool) else { return Ok(None) };
+        self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
+    }
+
+    async fn run_recorded(self: &Arc<Self>, call: CallContext, arguments: Arguments, mut turn: Turn) -> Answered {
+        let (pipeline, call) = (Arc::clone(self), Arc::new(call));
+        let running = {
+            let call = Arc::clone(&call);
+            Box::pin(async move {
+                let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut turn)).await);
+                turn.end(&reply, call.sending.state()).await;
+                reply
+            })
+        };
+        match self.replies.run(running).await {
+            Some(reply) => Answered { reply, replayed: false },
+            None => Answered::anew(Reply::without_a_run(&call, CallError::internal("the call was cut off"))),
+        }
+    }
+
+    async fn run_and_settle(&self, call: &CallContext, arguments: Arguments, turn: Option<&mut Turn>) -> Reply {
         let mut entry = match self.settlement.open(call, &arguments) {
             Ok(entry) => entry,
             Err(error) => return Reply::without_a_run(call, error),
         };
         let span = entry.span().clone();
-        let outcome = AssertUnwindSafe(self.run(call, arguments, &mut entry)).catch_unwind().instrument(span).await;
+        let outcome =
+            AssertUnwindSafe(self.run(call, arguments, &mut entry, turn)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(entry.broken_off(panic_message(&*panic))));
         entry.settle(outcome).await
     }
@@ -97,6 +113,7 @@ impl Pipeline {
         call: &CallContext,
         arguments: Arguments,
         entry: &mut Entry<'_>,
+        turn: Option<&mut Turn>,
     ) -> Result<Accepted, CallError> {
         let tool = entry.at(Stage::Find, self.registry.find(&call.tool))?;
         let _slots = entry.at(Stage::Limits, self.limits.admit(call, &tool).await)?;
@@ -106,6 +123,10 @@ impl Pipeline {
         let trial = entry.at(Stage::Breaker, self.breakers.admit(tool.upstream_of(&permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
+        }
+        if let Some(turn) = turn {
+            // In a box: few calls have a key.
+            Box::pin(turn.record(call.deadline(tool.timeout()))).await?;
         }
         entry.keep(hold);
         let done = entry.at(Stage::Execute, self.retries.execute(call, &tool, &permit, trial).await)?;

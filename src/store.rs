@@ -2,14 +2,15 @@
 //!
 //! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
 
+mod idempotency;
 mod registrations;
 mod runs;
 mod summaries;
 mod usage;
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
 use thiserror::Error;
 use tokio::time::Instant;
 
+pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::registrations::Registrations;
 pub use self::runs::AgentRun;
 pub use self::usage::{DailyScope, DailyUsage};
@@ -35,6 +37,8 @@ pub struct Store {
 pub enum StoreError {
     #[error("the store's folder {} cannot be made: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error("the store {} cannot be kept for this user alone: {source}", path.display())]
+    NotPrivate { path: PathBuf, source: io::Error },
     #[error(
         "the store {} is damaged ({problem}); stop sekisho and put back a copy, or move the file away together with \
          its -wal and -shm: today's budgets then begin at zero",
@@ -63,8 +67,14 @@ const CONNECTIONS: u32 = 4;
 
 /// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
 /// a step that was ever released is never changed.
-const MIGRATIONS: &[&str] =
-    &[usage::SCHEMA, summaries::SCHEMA, registrations::COLLECTIONS, registrations::MCP_SERVERS, runs::SCHEMA];
+const MIGRATIONS: &[&str] = &[
+    usage::SCHEMA,
+    summaries::SCHEMA,
+    registrations::COLLECTIONS,
+    registrations::MCP_SERVERS,
+    runs::SCHEMA,
+    idempotency::SCHEMA,
+];
 
 impl Store {
     /// Opens the file, made together with its folder where missing, and brings its schema up to date.
@@ -76,6 +86,7 @@ impl Store {
         if let Some(folder) = path.parent() {
             make_private_folder(folder).map_err(|source| StoreError::Folder { path: folder.to_owned(), source })?;
         }
+        make_private_file(path).map_err(|source| StoreError::NotPrivate { path: path.to_owned(), source })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)
@@ -183,6 +194,21 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
+/// Replies of tools are in it. The files beside it get the mode of this one.
+fn make_private_file(path: &Path) -> io::Result<()> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    for suffix in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        match std::fs::set_permissions(&name, Permissions::from_mode(0o600)) {
+            // Those beside it are there only while it is open, or after a crash.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
+}
+
 /// From here on the file may not grow.
 #[cfg(test)]
 pub(crate) async fn fill_the_disk(store: &Store) {
@@ -218,6 +244,21 @@ mod tests {
         let path = folder.path().join("state/deeper/sekisho.db");
         Store::open(&path).await.unwrap().close().await;
         Store::open(&path).await.unwrap().close().await;
+    }
+
+    #[tokio::test]
+    async fn the_file_and_those_beside_it_are_for_this_user_alone_also_one_of_an_earlier_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let mode = |name: &str| std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777;
+        for _ in 0..2 {
+            let store = Store::open(&path).await.unwrap();
+            for name in ["sekisho.db", "sekisho.db-wal", "sekisho.db-shm"] {
+                assert_eq!(mode(name), 0o600, "{name}");
+            }
+            store.close().await;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        }
     }
 
     #[tokio::test]

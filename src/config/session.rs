@@ -13,7 +13,7 @@ pub struct SessionConfig {
     pub max_per_caller: usize,
     /// How long a reply to a call with an `Idempotency-Key` is kept.
     pub idempotency_seconds: u64,
-    /// How many such replies are kept, the oldest going first.
+    /// How many such replies are kept for each tenant. The caller that has most of them loses its least recently used one.
     pub max_idempotency_keys: usize,
 }
 

@@ -40,7 +40,9 @@ impl Gateway {
         self.pipeline.limits.evict_idle();
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
-        self.pipeline.replies.evict_expired();
+        if let Err(error) = self.pipeline.replies.forget_expired().await {
+            tracing::warn!(%error, "old records of calls with an Idempotency-Key stay in the store");
+        }
         for workspace in self.sessions.evict_idle() {
             if let Err(error) = self.workspaces.remove(&workspace).await {
                 tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");

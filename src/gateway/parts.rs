@@ -26,6 +26,7 @@ use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
 use crate::sources::{Offer, Source};
+use crate::store::Store;
 
 /// The tools that a configuration offers, and the collections some of them come from, those registered over
 /// HTTP included, without starting anything.
@@ -111,25 +112,26 @@ pub(super) fn snapshot(
 }
 
 /// The checkpoint, with what it offers at the start.
-pub(super) fn pipeline(
+pub(super) async fn pipeline(
     config: &Config,
     snapshot: Snapshot,
     metrics: Arc<Metrics>,
     readiness: &Arc<Readiness>,
-) -> Result<Pipeline, CannotStart> {
+    store: &Store,
+) -> Result<Arc<Pipeline>, CannotStart> {
     let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
     let AuditConfig { durability, max_queued, .. } = config.audit;
     let audit = Audit::open(config.audit_file(), durability, max_queued, Arc::clone(readiness));
-    Ok(Pipeline {
+    Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
         policy,
         budget: Arc::new(Budgets::new(&config.budget)),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
-        replies: Replies::new(&config.session),
+        replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(in_part("store"))?),
         settlement: Settlement { metrics, audit: audit.map_err(in_part("audit"))? },
-    })
+    }))
 }
 
 pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {

@@ -7,6 +7,7 @@ use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::execute::Executed;
@@ -14,7 +15,6 @@ use crate::breaker::{BreakerState, Trial};
 use crate::budget::{Hold, Left};
 use crate::call::{CallContext, CallId, McpResult, RateState, Stage};
 use crate::error::{CallError, Detail};
-use crate::json;
 use crate::limits::Slots;
 use crate::policy::Permit;
 use crate::registry::{Accepted, Coercion, Tool, ValidArguments};
@@ -28,6 +28,8 @@ pub struct Reply {
     pub tokens: u64,
     pub cost_usd: Decimal,
     pub receipt: Receipt,
+    /// As it was sent before: what is passed on again, and tells more than the rest.
+    pub(super) stored: Option<Box<RawValue>>,
 }
 
 /// A reply on its way to the caller.
@@ -64,14 +66,7 @@ impl Reply {
             tokens: 0,
             cost_usd: Decimal::ZERO,
             receipt: Receipt::new(call),
-        }
-    }
-
-    /// Whether a tool was really run, whatever came of it.
-    pub fn was_executed(&self) -> bool {
-        match &self.outcome {
-            Ok(_) => !self.receipt.dry_run,
-            Err(error) => matches!(error.stage(), Some(Stage::Execute | Stage::Accept)),
+            stored: None,
         }
     }
 
@@ -84,31 +79,6 @@ impl Reply {
         let content = &result?.content;
         content.iter().any(|block| block["type"] != "text").then_some(content)
     }
-
-    /// About how much memory it holds; `None` where the tool was not run, so that there is nothing to repeat.
-    pub(super) fn bytes_to_store(&self) -> Option<usize> {
-        let outcome = match &self.outcome {
-            Ok(answer) => {
-                json::footprint(&answer.output)
-                    + answer.text.len()
-                    + json::footprint_of_members(&answer.metadata)
-                    + footprint(answer.mcp.as_deref())
-            }
-            Err(error) => {
-                error.message().len() + error.output().map_or(0, json::footprint) + footprint(error.mcp_result())
-            }
-        };
-        let coercions = self.receipt.coercions.iter();
-        let coercions = coercions.map(|change| json::footprint(&change.from) + json::footprint(&change.to));
-        // What else there is, the details of misfits for one, is bounded where it is made.
-        self.was_executed().then(|| size_of::<Self>() + outcome + coercions.sum::<usize>())
-    }
-}
-
-fn footprint(result: Option<&McpResult>) -> usize {
-    result.map_or(0, |result| {
-        result.content.iter().map(json::footprint).sum::<usize>() + json::footprint_of_members(&result.meta)
-    })
 }
 
 /// What the call went through: which stages, how long each took, and what they found.
@@ -145,9 +115,13 @@ pub struct BreakerNote {
 
 impl Receipt {
     pub(super) fn new(call: &CallContext) -> Self {
+        Self { dry_run: call.dry_run, ..Self::of(call.id) }
+    }
+
+    pub(super) fn of(call_id: CallId) -> Self {
         Self {
-            call_id: call.id,
-            dry_run: call.dry_run,
+            call_id,
+            dry_run: false,
             stages: Vec::with_capacity(Stage::ALL.len()),
             schema: None,
             policy: None,
@@ -236,6 +210,9 @@ impl Note for CallError {
 /// The HTTP shape of the specification; what is added to the original's is additive.
 impl Serialize for Reply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if let Some(stored) = &self.stored {
+            return stored.serialize(serializer);
+        }
         let error = self.outcome.as_ref().err();
         let content = self.media();
         let fields = 8 + usize::from(error.is_some()) + usize::from(content.is_some());

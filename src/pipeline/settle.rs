@@ -140,7 +140,7 @@ impl Entry<'_> {
             });
         }
         let receipt = std::mem::replace(&mut self.receipt, Receipt::new(self.call));
-        Reply { outcome, duration, tokens, cost_usd, receipt }
+        Reply { outcome, duration, tokens, cost_usd, receipt, stored: None }
     }
 
     fn time(&mut self, stage: Stage) {

@@ -1,10 +1,13 @@
 //! What the tests of the stages share: a tool that does as it is told, and a checkpoint around it.
 
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::audit::Audit;
@@ -15,6 +18,7 @@ use crate::error::{Blame, ErrorCode};
 use crate::metrics::Metrics;
 use crate::registry::{Metadata, Snapshot, Tool};
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::store::Store;
 
 /// What a tool does at its nth run, counted from 1.
 type Answer = Box<dyn Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync>;
@@ -24,6 +28,8 @@ pub(super) struct Scripted {
     pub(super) takes: Duration,
     pub(super) upstream: Option<Upstream>,
     pub(super) answer: Answer,
+    /// Each run takes a permit before it answers.
+    pub(super) gate: Option<Arc<Semaphore>>,
     pub(super) hands_over: HandsOver,
 }
 
@@ -44,6 +50,7 @@ impl Scripted {
             takes: Duration::ZERO,
             upstream: Some(upstream()),
             answer: Box::new(answer),
+            gate: None,
             hands_over: HandsOver::Nothing,
         }
     }
@@ -62,6 +69,9 @@ impl Executor for Counted {
         }
         Box::pin(async move {
             tokio::time::sleep(self.script.takes).await;
+            if let Some(gate) = &self.script.gate {
+                gate.acquire().await.unwrap().forget();
+            }
             (self.script.answer)(run)
         })
     }
@@ -77,7 +87,7 @@ impl Executor for Counted {
 
 /// A pipeline with one tool, `scripted`, which costs ten cents and is idempotent unless it says otherwise.
 pub(super) struct Checkpoint {
-    pub(super) pipeline: Pipeline,
+    pub(super) pipeline: Arc<Pipeline>,
     runs: Arc<AtomicUsize>,
     pub(super) state: TempDir,
 }
@@ -88,6 +98,24 @@ impl Checkpoint {
     }
 
     pub(super) fn with(config: &Config, metadata: Metadata, script: Scripted) -> Self {
+        /// A clock that is paused would be moved on while a store is opened, and what is left of opening it outlives that.
+        static OPENING: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+        let sessions = config.session.clone();
+        let opened = std::thread::spawn(move || {
+            OPENING.block_on(async {
+                let store = Store::in_memory().await.unwrap();
+                Replies::open(&sessions, store).await.unwrap()
+            })
+        });
+        Self::with_replies(config, metadata, script, opened.join().unwrap())
+    }
+
+    pub(super) async fn on(store: &Store, config: &Config, script: Scripted) -> Self {
+        let replies = Replies::open(&config.session, store.clone()).await.unwrap();
+        Self::with_replies(config, Metadata::default(), script, replies)
+    }
+
+    fn with_replies(config: &Config, metadata: Metadata, script: Scripted, replies: Replies) -> Self {
         let (state, runs) = (TempDir::new().unwrap(), Arc::new(AtomicUsize::new(0)));
         let metadata = Metadata { name: "scripted".into(), cost_per_use: cents(10), idempotent: true, ..metadata };
         let parameters = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
@@ -97,16 +125,16 @@ impl Checkpoint {
         let snapshot = Snapshot::build(vec![definition], Vec::new(), &config.tools, &metrics).unwrap();
         let file = state.path().join("audit.jsonl");
         let audit = Audit::open(file, Durability::Relaxed, 100, Arc::default()).unwrap();
-        let pipeline = Pipeline {
+        let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),
             policy: Policy::load(&config.policy).unwrap(),
             budget: Arc::new(Budgets::new(&config.budget)),
             breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
-            replies: Replies::new(&config.session),
+            replies: Arc::new(replies),
             settlement: Settlement { metrics, audit },
-        };
+        });
         Self { pipeline, runs, state }
     }
 
@@ -120,7 +148,7 @@ impl Checkpoint {
 
     /// The stage `execute`, with everything that the stages before hand on.
     pub(super) async fn execute(&self) -> Result<super::execute::Executed, CallError> {
-        let Pipeline { policy, breakers, retries, .. } = &self.pipeline;
+        let Pipeline { policy, breakers, retries, .. } = &*self.pipeline;
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap();
@@ -158,7 +186,7 @@ pub(super) fn cents(cents: i64) -> rust_decimal::Decimal {
 }
 
 /// A call that panicked may have done its work: with a key, it is not run again.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_call_that_panicked_is_told_where_and_is_not_run_again() {
     let checkpoint = Checkpoint::around(Scripted::answering(|_| panic!("the tool fell over")));
     for replayed in [false, true] {

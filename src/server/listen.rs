@@ -16,6 +16,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -76,7 +77,11 @@ pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl 
     }
     gateway.draining().cancel();
     drop(listening);
-    connections.finish(Duration::from_secs(config.server.shutdown_grace_seconds)).await;
+    let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
+    let until = Instant::now() + grace;
+    connections.finish(grace).await;
+    // Those whose clients have gone.
+    gateway.pipeline.replies.finish(until).await;
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, CannotListen> {

@@ -40,7 +40,7 @@ async fn every_stage_is_asked_and_nothing_is_spent() {
     for _ in 0..1_000 {
         assert_eq!(verdicts(&checkpoint, &json!({"n": "3"})), expected(true, Some(true), true));
     }
-    let Pipeline { budget, limits, breakers, .. } = &checkpoint.pipeline;
+    let Pipeline { budget, limits, breakers, .. } = &*checkpoint.pipeline;
     assert_eq!((budget.held().tokens, limits.in_flight(), checkpoint.runs()), (0, 0, 0));
     assert!(breakers.admit(Some(upstream())).is_ok());
     assert!(limits.admit(&call(), &checkpoint.tool()).await.is_ok(), "more than its sixty a minute were explained");

@@ -1,264 +1,415 @@
-use std::future::pending;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::{join, join_all};
-use tokio::time::{advance, sleep};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
-use super::shelf::{LARGEST_REPLY_BYTES, MOST_BYTES};
+use super::key::MAX_KEY_LENGTH;
+use super::stored::MAX_REPLY_BYTES;
 use super::*;
+use crate::call::{CallId, Stage, ToolOutput};
+use crate::config::Config;
+use crate::error::{Blame, ErrorCode};
+use crate::pipeline::receipt::{Answer, Receipt};
+use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
+use crate::pipeline::{Answered, Pipeline};
+use crate::store::{fill_the_disk, make_room_on_disk};
 
-const BODY: [u8; 32] = [1; 32];
-const OTHER_BODY: [u8; 32] = [2; 32];
-const A_WHILE: Duration = Duration::from_secs(1);
-
-fn replies(most: usize) -> Replies<usize> {
-    Replies::new(&SessionConfig { max_idempotency_keys: most, idempotency_seconds: 100, ..SessionConfig::default() })
+/// Answers with the number of the run.
+fn counting() -> Scripted {
+    Scripted::answering(|run| Ok(ToolOutput::from(json!(run))))
 }
 
-fn key(key: &str) -> ReplyKey {
-    ReplyKey::new(&Caller::new("ann", "acme", Vec::new()), "calculator", key).unwrap()
+/// As [`counting`], but each run waits for a permit.
+fn gated() -> (Scripted, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(0));
+    (Scripted { gate: Some(Arc::clone(&gate)), ..counting() }, gate)
 }
 
-fn patient() -> Deadline {
-    Deadline::after(Duration::from_secs(60))
+fn config(max_idempotency_keys: usize) -> Config {
+    let session = SessionConfig { max_idempotency_keys, ..SessionConfig::default() };
+    Config { session, ..Config::default() }
 }
 
-/// Runs a call that takes a while and answers with `reply`; the answer, and whether it was replayed.
-async fn call(replies: &Replies<usize>, key: ReplyKey, reply: usize) -> (usize, bool) {
-    let run = || async move {
-        sleep(A_WHILE).await;
-        reply
-    };
-    match replies.once(key, BODY, patient(), run, |_| Some(1)).await.unwrap() {
-        Once::Ran(reply) => (*reply, false),
-        Once::Replayed(reply) => (*reply, true),
+fn keyed(key: &str) -> CallContext {
+    CallContext { idempotency_key: Some(key.into()), ..call() }
+}
+
+fn keyed_by(tenant: &str, caller: &str, key: &str) -> CallContext {
+    CallContext { caller: Arc::new(Caller::new(caller, tenant, Vec::new())), ..keyed(key) }
+}
+
+fn arguments(n: u32) -> Arguments {
+    json!({"n": n}).as_object().cloned().unwrap()
+}
+
+/// The output, or the error's code, and whether it was given again.
+fn outcome_of(answered: &Answered) -> (Result<Value, ErrorCode>, bool) {
+    let outcome = answered.reply.outcome.as_ref();
+    (outcome.map(|answer| answer.output.clone()).map_err(CallError::code), answered.replayed)
+}
+
+async fn send(checkpoint: &Checkpoint, key: &str) -> (Result<Value, ErrorCode>, bool) {
+    outcome_of(&checkpoint.pipeline.call(keyed(key), Arguments::new()).await)
+}
+
+/// Waits until something is so, which it is at once or as soon as other tasks have run.
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn parallel_duplicates_run_once_and_get_the_same_reply() {
-    let replies = replies(10);
-    let runs = AtomicUsize::new(0);
-    let calls = (0..100).map(|_| {
-        replies.once(
-            key("k"),
-            BODY,
-            patient(),
-            || async {
-                sleep(A_WHILE).await;
-                runs.fetch_add(1, Ordering::Relaxed)
-            },
-            |_| Some(1),
-        )
-    });
-    let answers = join_all(calls).await;
-    assert_eq!(runs.load(Ordering::Relaxed), 1);
-    let replayed = answers.iter().filter(|answer| matches!(answer, Ok(Once::Replayed(reply)) if **reply == 0));
-    assert_eq!(replayed.count(), 99);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn duplicates_on_several_threads_run_once() {
-    let replies = Arc::new(replies(10));
-    let runs = Arc::new(AtomicUsize::new(0));
-    let calls = (0..200).map(|_| {
-        let (replies, runs) = (Arc::clone(&replies), Arc::clone(&runs));
-        tokio::spawn(async move {
-            let run = || async {
-                tokio::task::yield_now().await;
-                runs.fetch_add(1, Ordering::Relaxed)
-            };
-            replies.once(key("k"), BODY, patient(), run, |_| Some(1)).await.map(|_| ())
-        })
+async fn parallel_duplicates_run_once_and_get_the_same_reply() {
+    let checkpoint = Checkpoint::around(counting());
+    let calls = (0..100).map(|_| {
+        let pipeline = Arc::clone(&checkpoint.pipeline);
+        tokio::spawn(async move { pipeline.call(keyed("k"), Arguments::new()).await })
     });
-    for answer in join_all(calls).await {
-        answer.unwrap().unwrap();
+    let answers = join_all(calls).await;
+    assert_eq!(checkpoint.runs(), 1);
+    let answers: Vec<_> = answers.iter().map(|answered| outcome_of(answered.as_ref().unwrap())).collect();
+    assert!(answers.iter().all(|(output, _)| *output == Ok(json!(1))), "{answers:?}");
+    assert_eq!(answers.iter().filter(|(_, replayed)| !replayed).count(), 1);
+    assert_eq!(checkpoint.pipeline.replies.len().await, (1, 0));
+}
+
+/// The client lost its connection, and sends the call again, while it runs and after.
+#[tokio::test]
+async fn a_call_goes_on_without_its_client_and_is_answered_when_it_comes_again() {
+    let (script, gate) = gated();
+    let checkpoint = Checkpoint::around(script);
+    for _ in 0..3 {
+        // Dropped once the tool runs.
+        let sent = checkpoint.pipeline.call(keyed("k"), Arguments::new());
+        tokio::select! {
+            answered = sent => panic!("{answered:?}"),
+            () = until(|| checkpoint.runs() == 1) => {}
+        }
     }
-    assert_eq!(runs.load(Ordering::Relaxed), 1);
+    let Pipeline { limits, settlement, budget, .. } = &*checkpoint.pipeline;
+    assert_eq!(limits.in_flight(), 1, "it holds its slot");
+    assert!(settlement.metrics.render().contains("test_calls_in_flight 1"));
+    assert!(!budget.held().cost_usd.is_zero(), "and its price");
+    gate.add_permits(1);
+    assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), true));
+    assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), true));
+    assert_eq!((checkpoint.runs(), limits.in_flight()), (1, 0));
+    let lines = checkpoint.lines().await;
+    assert_eq!((lines.len(), &lines[0]["status"]), (1, &json!("success")));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_later_duplicate_gets_the_stored_reply() {
-    let replies = replies(10);
-    assert_eq!(call(&replies, key("k"), 7).await, (7, false));
-    assert_eq!(call(&replies, key("k"), 8).await, (7, true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn when_the_first_is_cancelled_one_of_the_waiting_runs() {
-    let replies = Arc::new(replies(10));
-    let first = {
-        let replies = Arc::clone(&replies);
-        tokio::spawn(
-            async move { replies.once(key("k"), BODY, patient(), pending::<usize>, |_| Some(1)).await.is_ok() },
-        )
-    };
-    sleep(A_WHILE).await;
-    let waiting = async { join(call(&replies, key("k"), 1), call(&replies, key("k"), 2)).await };
-    let cancel = async {
-        sleep(A_WHILE).await;
-        first.abort();
-    };
-    let ((one, other), ()) = join(waiting, cancel).await;
-    assert_eq!(one.0, other.0);
-    assert!(one.1 != other.1, "one ran, the other got its reply");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_makes_room_for_the_next() {
-    let replies = Arc::new(replies(10));
-    let first = {
-        let replies = Arc::clone(&replies);
-        let run = || async { panic!("the tool fell over") };
-        tokio::spawn(async move { replies.once(key("k"), BODY, patient(), run, |_| Some(1)).await.is_ok() })
-    };
-    assert!(first.await.is_err());
-    assert_eq!(call(&replies, key("k"), 2).await, (2, false));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_reply_that_was_not_executed_is_not_stored() {
-    let replies = replies(10);
-    for expected in 0..2 {
-        let answer = replies.once(key("k"), BODY, patient(), || async { expected }, |_| None).await;
-        assert!(matches!(answer, Ok(Once::Ran(reply)) if *reply == expected));
+#[tokio::test]
+async fn a_call_without_a_key_ends_with_its_client() {
+    let checkpoint = Checkpoint::around(gated().0);
+    tokio::select! {
+        answered = checkpoint.pipeline.call(call(), Arguments::new()) => panic!("{answered:?}"),
+        () = until(|| checkpoint.runs() == 1) => {}
     }
-    assert!(replies.is_empty());
+    assert_eq!(checkpoint.pipeline.limits.in_flight(), 0);
+    assert_eq!(checkpoint.lines().await[0]["status"], "cancelled");
 }
 
-#[tokio::test(start_paused = true)]
+/// What was sent, or begun, may have been done; what was not may be sent again.
+#[tokio::test]
+async fn only_what_was_begun_is_kept() {
+    type Failure = fn() -> CallError;
+    let cases: [(HandsOver, Failure, bool); 5] = [
+        (HandsOver::AtOnce, || CallError::tool("no"), true),
+        (HandsOver::AtOnce, || failure(Blame::Upstream), true),
+        (HandsOver::Nothing, || CallError::tool("no"), true),
+        (HandsOver::Later, || CallError::tool("the guard says no"), false),
+        (HandsOver::Later, || failure(Blame::Upstream), false),
+    ];
+    for (hands_over, error, is_kept) in cases {
+        let script = Scripted { hands_over, ..Scripted::answering(move |_| Err(error())) };
+        let checkpoint = Checkpoint::around(script);
+        let first = send(&checkpoint, "k").await;
+        assert_eq!(send(&checkpoint, "k").await, (first.0, is_kept), "{hands_over:?}");
+        assert_eq!(checkpoint.runs(), if is_kept { 1 } else { 2 }, "{hands_over:?}");
+        assert_eq!(checkpoint.pipeline.replies.len().await, (is_kept.into(), 0), "{hands_over:?}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_dry_runs_and_tools_that_do_not_exist_are_not_kept() {
+    let checkpoint = Checkpoint::around(counting());
+    let pipeline = &checkpoint.pipeline;
+    let wrong = json!({"n": "many"}).as_object().cloned().unwrap();
+    let refused = pipeline.call(keyed("k"), wrong).await;
+    assert_eq!(outcome_of(&refused), (Err(ErrorCode::InvalidArguments), false));
+    let dry = pipeline.call(CallContext { dry_run: true, ..keyed("k") }, Arguments::new()).await;
+    assert_eq!(outcome_of(&dry), (Ok(Value::Null), false));
+    let unknown = pipeline.call(CallContext { tool: "nothing".into(), ..keyed("k") }, Arguments::new()).await;
+    assert_eq!(outcome_of(&unknown), (Err(ErrorCode::UnknownTool), false));
+    assert_eq!(pipeline.replies.len().await, (0, 0));
+    assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), false));
+    assert_eq!(checkpoint.lines().await.len(), 4, "each is settled");
+}
+
+#[tokio::test]
 async fn another_body_is_a_conflict_while_the_first_runs_and_after() {
-    let replies = replies(10);
-    let first = call(&replies, key("k"), 1);
-    let second = async {
-        sleep(A_WHILE / 2).await;
-        replies.once(key("k"), OTHER_BODY, patient(), || async { 2 }, |_| Some(1)).await.unwrap_err().code()
+    let (script, gate) = gated();
+    let checkpoint = Checkpoint::around(script);
+    let pipeline = &checkpoint.pipeline;
+    let others = || {
+        let dry = CallContext { dry_run: true, ..keyed("k") };
+        let parameters = CallContext { tool_parameters: arguments(1), ..keyed("k") };
+        [(keyed("k"), arguments(2)), (dry, Arguments::new()), (parameters, Arguments::new())]
     };
-    assert_eq!(join(first, second).await.1, ErrorCode::IdempotencyConflict);
-    let after = replies.once(key("k"), OTHER_BODY, patient(), || async { 2 }, |_| Some(1)).await;
-    assert_eq!(after.unwrap_err().code(), ErrorCode::IdempotencyConflict);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_waits_until_his_own_deadline() {
-    let replies = replies(10);
-    let first = call(&replies, key("k"), 1);
-    let second = async {
-        let soon = Deadline::after(A_WHILE / 2);
-        replies.once(key("k"), BODY, soon, || async { 2 }, |_| Some(1)).await.unwrap_err().code()
+    let all_conflict = async || {
+        for (call, arguments) in others() {
+            let other = pipeline.call(call, arguments).await;
+            assert_eq!(outcome_of(&other), (Err(ErrorCode::IdempotencyConflict), false));
+        }
     };
-    let (first, second) = join(first, second).await;
-    assert_eq!((first, second), ((1, false), ErrorCode::Timeout));
+    let meanwhile = async {
+        until(|| checkpoint.runs() == 1).await;
+        all_conflict().await;
+        gate.add_permits(1);
+    };
+    let (first, ()) = join(send(&checkpoint, "k"), meanwhile).await;
+    assert_eq!(first, (Ok(json!(1)), false));
+    all_conflict().await;
+    assert_eq!(checkpoint.runs(), 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reply_expires() {
-    let replies = replies(10);
-    call(&replies, key("k"), 1).await;
-    advance(Duration::from_secs(99)).await;
-    assert_eq!(call(&replies, key("k"), 2).await, (1, true));
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(call(&replies, key("k"), 3).await, (3, false));
-    advance(Duration::from_secs(100)).await;
-    replies.evict_expired();
-    assert!(replies.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_oldest_reply_goes_first_when_there_are_too_many() {
-    let replies = replies(2);
-    for name in ["one", "two", "three"] {
-        call(&replies, key(name), 1).await;
-    }
-    assert_eq!(replies.len(), 2);
-    assert_eq!(call(&replies, key("two"), 2).await, (1, true));
-    assert_eq!(call(&replies, key("one"), 2).await, (2, false));
-}
-
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_key_belongs_to_one_tenant_caller_and_tool() {
-    let replies = replies(10);
-    let owners = [("acme", "ann", "a"), ("acme", "ann", "b"), ("acme", "bob", "a"), ("rival", "ann", "a")];
-    for (reply, (tenant, caller, tool)) in owners.into_iter().enumerate() {
-        let key = ReplyKey::new(&Caller::new(caller, tenant, Vec::new()), tool, "k").unwrap();
-        assert_eq!(call(&replies, key, reply).await, (reply, false));
+    let checkpoint = Checkpoint::around(counting());
+    for (run, (tenant, caller)) in (1..).zip([("acme", "ann"), ("acme", "bob"), ("rival", "ann")]) {
+        let answered = checkpoint.pipeline.call(keyed_by(tenant, caller, "k"), Arguments::new()).await;
+        assert_eq!(outcome_of(&answered), (Ok(json!(run)), false));
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_calls_leave_nothing_behind() {
-    let replies = replies(10);
-    for _ in 0..100 {
-        let first = call(&replies, key("k"), 1);
-        let waiting = call(&replies, key("k"), 1);
-        let both = join(first, waiting);
-        assert!(tokio::time::timeout(A_WHILE / 2, both).await.is_err());
-    }
-    assert!(replies.is_empty());
+    let ids = [("ab", "c"), ("a", "bc")].map(|(tool, key)| RecordId::new(&call().caller, tool, key).unwrap());
+    assert_ne!(ids[0], ids[1]);
 }
 
 #[test]
 fn keys_are_visible_ascii() {
     let ann = Caller::new("ann", "acme", Vec::new());
-    let (longest, too_long) = ("k".repeat(LONGEST_KEY), "k".repeat(LONGEST_KEY + 1));
+    let (longest, too_long) = ("k".repeat(MAX_KEY_LENGTH), "k".repeat(MAX_KEY_LENGTH + 1));
     for key in ["k", "\"8e03978e-40d5\"", &longest] {
-        assert!(ReplyKey::new(&ann, "calculator", key).is_ok(), "{key}");
+        assert!(RecordId::new(&ann, "calculator", key).is_ok(), "{key}");
     }
     for key in ["", "a b", "tab\t", "é", "nul\0", &too_long] {
-        let error = ReplyKey::new(&ann, "calculator", key).unwrap_err();
+        let error = RecordId::new(&ann, "calculator", key).unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRequest, "{key}");
     }
 }
 
-/// Runs a call whose reply has so many bytes; whether it was run.
-async fn call_of(replies: &Replies<usize>, name: &str, bytes: usize) -> Result<bool, ErrorCode> {
-    let answer = replies.once(key(name), BODY, patient(), || async { bytes }, |bytes| Some(*bytes)).await;
-    answer.map(|once| matches!(once, Once::Ran(_))).map_err(|error| error.code())
+/// A store on the disk, and the folder it is in.
+async fn store_on_disk() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+    (folder, store)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_reply_too_large_to_keep_reaches_all_who_wait_and_the_call_is_never_run_again() {
-    let replies = replies(10);
-    let run = || async {
-        sleep(A_WHILE).await;
-        LARGEST_REPLY_BYTES + 1
+#[tokio::test]
+async fn a_reply_survives_a_restart_word_for_word() {
+    let (folder, store) = store_on_disk().await;
+    let before = Checkpoint::on(&store, &config(10), counting()).await;
+    let first = before.pipeline.call(keyed("k"), arguments(3)).await;
+    store.close().await;
+    let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+    let after = Checkpoint::on(&store, &config(10), counting()).await;
+    let again = after.pipeline.call(keyed("k"), arguments(3)).await;
+    assert_eq!((outcome_of(&again), after.runs()), ((Ok(json!(1)), true), 0));
+    let text = |answered: &Answered| serde_json::to_string(&*answered.reply).unwrap();
+    assert_eq!(text(&again), text(&first));
+    let other = after.pipeline.call(keyed("k"), arguments(4)).await;
+    assert_eq!(outcome_of(&other), (Err(ErrorCode::IdempotencyConflict), false));
+}
+
+/// As after `kill -9`: the process ends between the record of the call and that of its reply.
+#[tokio::test]
+async fn a_call_that_was_under_way_when_its_process_ended_is_not_run_again() {
+    let (_folder, store) = store_on_disk().await;
+    let (script, _gate) = gated();
+    let before = Checkpoint::on(&store, &config(10), script).await;
+    let abandoned = before.pipeline.call(keyed("k"), Arguments::new());
+    tokio::select! {
+        answered = abandoned => panic!("{answered:?}"),
+        () = until(|| before.runs() == 1) => {}
+    }
+    let after = Checkpoint::on(&store, &config(10), counting()).await;
+    let again = after.pipeline.call(keyed("k"), Arguments::new()).await;
+    let error = again.reply.outcome.as_ref().unwrap_err();
+    assert_eq!((error.code(), after.runs()), (ErrorCode::IdempotencyConflict, 0));
+    assert!(error.message().contains("outcome is unknown"), "{error}");
+}
+
+#[tokio::test]
+async fn calls_under_way_are_waited_for_and_cut_off_when_there_is_no_more_time() {
+    let (script, gate) = gated();
+    let checkpoint = Checkpoint::around(script);
+    let abandon = async |key: &str, run| {
+        tokio::select! {
+            answered = checkpoint.pipeline.call(keyed(key), Arguments::new()) => panic!("{answered:?}"),
+            () = until(|| checkpoint.runs() == run) => {}
+        }
     };
-    let first = replies.once(key("k"), BODY, patient(), run, |bytes| Some(*bytes));
-    let (first, waiting) = join(first, call_of(&replies, "k", 0)).await;
-    assert!(matches!(first, Ok(Once::Ran(_))));
-    assert_eq!(waiting, Ok(false), "who waits gets the reply");
-    assert_eq!(call_of(&replies, "k", 0).await, Err(ErrorCode::IdempotencyConflict), "who comes later does not");
-    assert_eq!(replies.lock().kept_bytes(), 0);
-    advance(Duration::from_secs(100)).await;
-    assert_eq!(call_of(&replies, "k", 0).await, Ok(true), "an expired key is a new one");
+    let replies = &checkpoint.pipeline.replies;
+    abandon("a", 1).await;
+    let an_hour = Instant::now() + Duration::from_secs(3_600);
+    let mut finish = std::pin::pin!(replies.finish(an_hour));
+    assert!(finish.as_mut().now_or_never().is_none(), "a call is under way");
+    gate.add_permits(1);
+    finish.await;
+    assert_eq!(send(&checkpoint, "a").await, (Ok(json!(1)), true));
+    abandon("b", 2).await;
+    replies.finish(Instant::now()).await;
+    assert_eq!(checkpoint.pipeline.limits.in_flight(), 0);
+    assert_eq!(send(&checkpoint, "b").await, (Err(ErrorCode::IdempotencyConflict), false));
+    let statuses: Vec<_> = checkpoint.lines().await.iter().map(|line| line["status"].clone()).collect();
+    assert_eq!(statuses, [json!("success"), json!("cancelled")]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_oldest_replies_make_room_in_bytes_and_their_keys_stay() {
-    let replies = replies(1_000);
-    let fit = MOST_BYTES / LARGEST_REPLY_BYTES;
+#[tokio::test]
+async fn a_tenants_records_push_out_no_other_tenants_and_the_largest_owners_oldest_go_first() {
+    let (_folder, store) = store_on_disk().await;
+    let checkpoint = Checkpoint::on(&store, &config(4), counting()).await;
+    let send = async |tenant, caller, key: &str| {
+        let answered = checkpoint.pipeline.call(keyed_by(tenant, caller, key), Arguments::new()).await;
+        assert!(answered.reply.outcome.is_ok());
+        answered.replayed
+    };
+    for (tenant, caller, key) in [("rival", "eve", "kept"), ("acme", "ann", "kept"), ("acme", "bob", "used")] {
+        assert!(!send(tenant, caller, key).await);
+    }
+    for n in 0..20 {
+        assert!(!send("acme", "bob", &n.to_string()).await);
+        assert!(send("acme", "bob", "used").await, "it is of use");
+    }
+    assert_eq!(checkpoint.pipeline.replies.len().await, (5, 0));
+    assert!(send("rival", "eve", "kept").await, "another tenant's");
+    assert!(send("acme", "ann", "kept").await, "another caller's");
+    assert!(send("acme", "bob", "19").await, "the latest");
+    assert!(!send("acme", "bob", "0").await, "the oldest of whoever has most");
+    // What the store has counts after a restart as well.
+    let again = Checkpoint::on(&store, &config(4), counting()).await;
+    assert_eq!(again.pipeline.replies.len().await, (5, 0));
+}
+
+#[tokio::test]
+async fn calls_under_way_are_never_pushed_out() {
+    let (script, gate) = gated();
+    let checkpoint = Checkpoint::with(&config(2), crate::registry::Metadata::default(), script);
+    let meanwhile = async {
+        until(|| checkpoint.runs() == 2).await;
+        let refused = send(&checkpoint, "c").await;
+        assert_eq!(refused, (Err(ErrorCode::Overloaded), false));
+        assert_eq!(checkpoint.runs(), 2);
+        gate.add_permits(3);
+    };
+    let calls = ["a", "b"].map(|key| send(&checkpoint, key));
+    let (answers, ()) = join(join_all(calls), meanwhile).await;
+    assert!(answers.iter().all(|(output, replayed)| output.is_ok() && !replayed));
+    assert_eq!(send(&checkpoint, "c").await, (Ok(json!(3)), false), "others have ended");
+}
+
+#[tokio::test]
+async fn records_expire() {
+    let checkpoint = Checkpoint::around(counting());
+    let replies = &checkpoint.pipeline.replies;
+    assert_eq!(send(&checkpoint, "a").await, (Ok(json!(1)), false));
+    assert_eq!(send(&checkpoint, "a").await, (Ok(json!(1)), true));
+    replies.reconfigure(&SessionConfig { idempotency_seconds: 0, ..SessionConfig::default() });
+    assert_eq!(send(&checkpoint, "a").await, (Ok(json!(2)), false));
+    replies.forget_expired().await.unwrap();
+    assert_eq!(replies.len().await, (0, 0));
+}
+
+/// Nothing runs unrecorded.
+#[tokio::test]
+async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
+    let (_folder, store) = store_on_disk().await;
+    let checkpoint = Checkpoint::on(&store, &config(10), counting()).await;
+    let long = "x".repeat(100_000);
+    let by_long = || keyed_by("acme", &long, "k");
+    fill_the_disk(&store).await;
+    let refused = checkpoint.pipeline.call(by_long(), Arguments::new()).await;
+    assert_eq!(outcome_of(&refused), (Err(ErrorCode::Overloaded), false));
+    assert!(!refused.reply.outcome.as_ref().unwrap_err().message().contains(".db"), "no path is shown");
+    assert_eq!((checkpoint.runs(), refused.reply.cost_usd.is_zero()), (0, true));
+    assert_eq!(checkpoint.pipeline.budget.held().tokens, 0);
+    make_room_on_disk(&store).await;
+    let answered = checkpoint.pipeline.call(by_long(), Arguments::new()).await;
+    assert_eq!(outcome_of(&answered), (Ok(json!(1)), false));
+}
+
+/// A reply whose text has at least so many bytes.
+fn reply_of(bytes: usize) -> Arc<Reply> {
+    let answer = Answer { output: Value::Null, text: "x".repeat(bytes), metadata: serde_json::Map::new(), mcp: None };
+    let receipt = Receipt::of(CallId::new());
+    let duration = Duration::ZERO;
+    Arc::new(Reply { outcome: Ok(answer), duration, tokens: 0, cost_usd: 0.into(), receipt, stored: None })
+}
+
+/// Enters with a key and, where it is the first, ends with such a reply; whether it was the first.
+async fn keep(replies: &Arc<Replies>, key: &str, bytes: usize) -> Result<bool, ErrorCode> {
+    let deadline = Deadline::after(Duration::from_secs(60));
+    match replies.enter(&call(), key, &Arguments::new(), deadline).await.map_err(|error| error.code())? {
+        Entered::Answered(_) => Ok(false),
+        Entered::First(mut turn) => {
+            turn.record(deadline).await.unwrap();
+            turn.end(&reply_of(bytes), SendingState::Sent).await;
+            Ok(true)
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reply_too_large_to_keep_reaches_all_who_wait_and_the_call_is_never_run_again() {
+    let checkpoint = Checkpoint::around(counting());
+    let replies = &checkpoint.pipeline.replies;
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let Ok(Entered::First(mut turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    turn.record(deadline).await.unwrap();
+    let waiting = keep(replies, "k", 1);
+    let ending = async { turn.end(&reply_of(MAX_REPLY_BYTES + 1), SendingState::Sent).await };
+    assert_eq!(join(waiting, ending).await.0, Ok(false), "who waits gets the reply");
+    assert_eq!(keep(replies, "k", 1).await, Err(ErrorCode::IdempotencyConflict), "who comes later does not");
+}
+
+#[tokio::test]
+async fn the_oldest_replies_of_a_tenant_make_room_in_bytes_and_their_records_stay() {
+    let checkpoint = Checkpoint::around(counting());
+    let replies = &checkpoint.pipeline.replies;
+    let bytes = MAX_REPLY_BYTES - 4_096;
+    let fit = usize::try_from(MAX_TENANT_BYTES).unwrap() / (bytes + 1_024);
     for n in 0..fit + 2 {
-        assert_eq!(call_of(&replies, &n.to_string(), LARGEST_REPLY_BYTES).await, Ok(true));
+        assert_eq!(keep(replies, &n.to_string(), bytes).await, Ok(true));
     }
-    assert_eq!(replies.lock().kept_bytes(), MOST_BYTES);
-    for n in 0..2 {
-        assert_eq!(call_of(&replies, &n.to_string(), 1).await, Err(ErrorCode::IdempotencyConflict));
-    }
-    for n in 2..fit + 2 {
-        assert_eq!(call_of(&replies, &n.to_string(), 1).await, Ok(false));
+    for n in 0..fit + 2 {
+        let expected = if n < 2 { Err(ErrorCode::IdempotencyConflict) } else { Ok(false) };
+        assert_eq!(keep(replies, &n.to_string(), 1).await, expected, "{n}");
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn forgotten_replies_give_their_bytes_back() {
-    let replies = replies(2);
-    for (name, bytes) in [("a", 10), ("b", LARGEST_REPLY_BYTES + 1), ("c", 30), ("d", 40)] {
-        assert_eq!(call_of(&replies, name, bytes).await, Ok(true));
-    }
-    assert_eq!(replies.lock().kept_bytes(), 70, "c and d");
-    advance(Duration::from_secs(100)).await;
-    replies.evict_expired();
-    assert_eq!(replies.lock().kept_bytes(), 0);
-    assert!(replies.is_empty());
+/// The reply of a call that came first and whose tool was not run lets those who wait look for themselves.
+#[tokio::test]
+async fn when_the_first_is_refused_the_next_that_waits_is_first() {
+    let checkpoint = Checkpoint::around(counting());
+    let replies = &checkpoint.pipeline.replies;
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let Ok(Entered::First(turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
+    let refused = Arc::new(Reply::without_a_run(&call(), error));
+    let ending = async { turn.end(&refused, SendingState::Pending).await };
+    let (waiting, ()) = join(join(keep(replies, "k", 1), keep(replies, "k", 1)), ending).await;
+    assert_eq!([waiting.0, waiting.1].iter().filter(|first| **first == Ok(true)).count(), 1);
+}
+
+#[tokio::test]
+async fn who_waits_waits_until_its_own_deadline() {
+    let checkpoint = Checkpoint::around(counting());
+    let replies = &checkpoint.pipeline.replies;
+    let deadline = Deadline::after(Duration::from_secs(60));
+    let Ok(Entered::First(_turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    let soon = Deadline::after(Duration::from_millis(20));
+    let error = replies.enter(&call(), "k", &Arguments::new(), soon).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Timeout);
 }

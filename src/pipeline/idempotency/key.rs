@@ -1,0 +1,58 @@
+//! What a record is found by, and what it is compared with: hashes, so that no key and no argument is stored.
+
+use sha2::{Digest, Sha256};
+
+use crate::call::{Arguments, CallContext, Caller};
+use crate::error::{CallError, ErrorCode};
+use crate::json;
+
+/// Longest key, in characters.
+pub(super) const MAX_KEY_LENGTH: usize = 255;
+
+/// What a record belongs to: caller, tool and key, hashed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct RecordId(pub(super) String);
+
+/// What a call with a key asks: its arguments, and everything else that decides what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RequestDigest(pub(super) String);
+
+impl RecordId {
+    /// # Errors
+    /// `invalid_request` unless the key is 1 to 255 visible ASCII characters.
+    pub(super) fn new(caller: &Caller, tool: &str, key: &str) -> Result<Self, CallError> {
+        if key.is_empty() || key.len() > MAX_KEY_LENGTH || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let message = format!("an Idempotency-Key has 1 to {MAX_KEY_LENGTH} visible ASCII characters, no spaces");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+        let mut hash = Sha256::new();
+        for part in [&*caller.key, tool, key] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Ok(Self(hex(&hash.finalize())))
+    }
+}
+
+impl RequestDigest {
+    /// The same arguments in another session, or as a dry run, are another call.
+    pub(super) fn new(call: &CallContext, arguments: &Arguments) -> Self {
+        let session = call.session.as_ref().map_or("", |session| &session.id);
+        let digest = Sha256::new()
+            .chain_update(json::digest(arguments))
+            .chain_update(json::digest(&call.prompt_params))
+            .chain_update(json::digest(&call.tool_parameters))
+            .chain_update([u8::from(call.dry_run)])
+            .chain_update(session)
+            .finalize();
+        Self(hex(&digest))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}

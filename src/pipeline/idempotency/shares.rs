@@ -1,0 +1,119 @@
+//! How many records each owner has in the store: the one that has most in a tenant loses a record to the tenant's next.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::store::{OwnedRecords, RecordOwner};
+
+/// Of all owners.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    tenants: HashMap<Arc<str>, Tenant>,
+}
+
+/// Of one tenant.
+#[derive(Debug, Default)]
+struct Tenant {
+    total: Share,
+    callers: HashMap<Arc<str>, Share>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) records: u64,
+    pub(super) bytes: u64,
+}
+
+impl Shares {
+    pub(super) fn of(owned: Vec<OwnedRecords>) -> Self {
+        let mut shares = Self::default();
+        for OwnedRecords { owner, records, bytes } in owned {
+            shares.change(&owner, |share| {
+                share.records += records;
+                share.bytes += bytes;
+            });
+        }
+        shares
+    }
+
+    pub(super) fn of_tenant(&self, tenant: &str) -> Share {
+        self.tenants.get(tenant).map(|tenant| tenant.total).unwrap_or_default()
+    }
+
+    /// Of all tenants together.
+    #[cfg(test)]
+    pub(super) fn records(&self) -> u64 {
+        self.tenants.values().map(|tenant| tenant.total.records).sum()
+    }
+
+    pub(super) fn add_record(&mut self, owner: &RecordOwner) {
+        self.change(owner, |share| share.records += 1);
+    }
+
+    pub(super) fn add_bytes(&mut self, owner: &RecordOwner, bytes: u64) {
+        self.change(owner, |share| share.bytes += bytes);
+    }
+
+    pub(super) fn remove_record(&mut self, owner: &RecordOwner, bytes: u64) {
+        self.change(owner, |share| {
+            share.records = share.records.saturating_sub(1);
+            share.bytes = share.bytes.saturating_sub(bytes);
+        });
+    }
+
+    pub(super) fn remove_bytes(&mut self, owner: &RecordOwner, bytes: u64) {
+        self.change(owner, |share| share.bytes = share.bytes.saturating_sub(bytes));
+    }
+
+    /// The owners of a tenant, those first that have most by this measure.
+    pub(super) fn largest_first(&self, tenant: &Arc<str>, measure: impl Fn(&Share) -> u64) -> Vec<RecordOwner> {
+        let callers = self.tenants.get(tenant).into_iter().flat_map(|tenant| &tenant.callers);
+        let mut callers: Vec<_> = callers.collect();
+        callers.sort_by_key(|(_, share)| Reverse(measure(share)));
+        let owner =
+            |caller_key: &Arc<str>| RecordOwner { tenant: Arc::clone(tenant), caller_key: Arc::clone(caller_key) };
+        callers.into_iter().map(|(caller_key, _)| owner(caller_key)).collect()
+    }
+
+    fn change(&mut self, owner: &RecordOwner, change: impl Fn(&mut Share)) {
+        let tenant = self.tenants.entry(Arc::clone(&owner.tenant)).or_default();
+        let share = tenant.callers.entry(Arc::clone(&owner.caller_key)).or_default();
+        change(share);
+        if *share == Share::default() {
+            tenant.callers.remove(&owner.caller_key);
+        }
+        change(&mut tenant.total);
+        if tenant.callers.is_empty() {
+            self.tenants.remove(&owner.tenant);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(tenant: &str, caller: &str) -> RecordOwner {
+        RecordOwner { tenant: tenant.into(), caller_key: caller.into() }
+    }
+
+    #[test]
+    fn shares_add_up_by_tenant_and_nothing_stays_of_owners_without_records() {
+        let (ann, bob, eve) = (owner("acme", "ann"), owner("acme", "bob"), owner("rival", "eve"));
+        let mut shares = Shares::of(vec![OwnedRecords { owner: ann.clone(), records: 1, bytes: 10 }]);
+        for added in [&bob, &bob, &eve] {
+            shares.add_record(added);
+        }
+        shares.add_bytes(&bob, 5);
+        assert_eq!(shares.of_tenant("acme"), Share { records: 3, bytes: 15 });
+        assert_eq!((shares.of_tenant("rival").records, shares.records()), (1, 4));
+        assert_eq!(shares.largest_first(&"acme".into(), |share| share.records), [bob.clone(), ann.clone()]);
+        assert_eq!(shares.largest_first(&"acme".into(), |share| share.bytes), [ann.clone(), bob.clone()]);
+        shares.remove_bytes(&bob, 5);
+        for (removed, bytes) in [(&bob, 0), (&bob, 0), (&ann, 10), (&eve, 0)] {
+            shares.remove_record(removed, bytes);
+        }
+        assert!(shares.tenants.is_empty());
+    }
+}

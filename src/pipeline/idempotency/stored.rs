@@ -1,0 +1,150 @@
+//! A reply as the store keeps it: the text that its caller got.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::call::{CallId, RateState, Stage};
+use crate::error::{CallError, Detail, ErrorCode};
+use crate::pipeline::receipt::{Answer, Receipt, Reply};
+
+/// Bytes of the largest reply that is kept.
+pub(super) const MAX_REPLY_BYTES: usize = 4 << 20;
+
+#[derive(Debug, Deserialize)]
+struct StoredReply {
+    output: Value,
+    text: String,
+    metadata: Map<String, Value>,
+    execution_time_ms: u64,
+    usage: StoredUsage,
+    error_info: Option<StoredError>,
+    receipt: StoredReceipt,
+}
+
+#[derive(Debug, Deserialize)]
+struct StoredUsage {
+    tokens: u64,
+    #[serde(with = "rust_decimal::serde::float")]
+    cost_usd: Decimal,
+}
+
+#[derive(Debug, Deserialize)]
+struct StoredError {
+    code: ErrorCode,
+    message: String,
+    stage: Option<Stage>,
+    retry_after_ms: Option<u64>,
+    details: Vec<Detail>,
+    alternatives: Vec<String>,
+}
+
+/// What is needed of it beside its text.
+#[derive(Debug, Deserialize)]
+struct StoredReceipt {
+    call_id: CallId,
+    rate: Option<RateState>,
+    attempts: u32,
+}
+
+/// The reply's text; `None` when it is too large to be kept.
+pub(super) fn text_of(reply: &Reply) -> Result<Option<String>, serde_json::Error> {
+    let text = serde_json::to_string(reply)?;
+    Ok(Some(text).filter(|text| text.len() <= MAX_REPLY_BYTES))
+}
+
+/// The reply that the text is: its parts for those who look at them, and the text itself for those who pass it on.
+///
+/// # Errors
+/// The text is no reply.
+pub(super) fn read(text: String) -> Result<Arc<Reply>, serde_json::Error> {
+    let StoredReply { output, text: said, metadata, execution_time_ms, usage, error_info, receipt } =
+        serde_json::from_str(&text)?;
+    let outcome = match error_info {
+        None => Ok(Answer { output, text: said, metadata, mcp: None }),
+        Some(error) => Err(error.into_error(output)),
+    };
+    let StoredReceipt { call_id, rate, attempts } = receipt;
+    let receipt = Receipt { rate, attempts, ..Receipt::of(call_id) };
+    Ok(Arc::new(Reply {
+        outcome,
+        duration: Duration::from_millis(execution_time_ms),
+        tokens: usage.tokens,
+        cost_usd: usage.cost_usd,
+        receipt,
+        stored: Some(RawValue::from_string(text)?),
+    }))
+}
+
+impl StoredError {
+    fn into_error(self, output: Value) -> CallError {
+        let Self { code, message, stage, retry_after_ms, details, alternatives } = self;
+        let mut error = CallError::new(code, message).with_details(details).with_alternatives(alternatives);
+        if let Some(stage) = stage {
+            error = error.at_stage(stage);
+        }
+        if let Some(wait) = retry_after_ms {
+            error = error.retry_after(Duration::from_millis(wait));
+        }
+        if output.is_null() { error } else { error.with_output(output) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::call::{CallContext, Caller, Via};
+
+    fn reply(outcome: Result<Answer, CallError>) -> Reply {
+        let call = CallContext::new("tool", Arc::new(Caller::anonymous()), Via::Rest);
+        let rate = RateState { limit: 60, remaining: 59, reset_seconds: 1 };
+        let receipt = Receipt { rate: Some(rate), attempts: 2, ..Receipt::of(call.id) };
+        let (duration, cost_usd) = (Duration::from_millis(1_234), Decimal::new(123, 5));
+        Reply { outcome, duration, tokens: 7, cost_usd, receipt, stored: None }
+    }
+
+    #[test]
+    fn a_reply_comes_back_as_it_was_sent() {
+        // A number that not every reader of JSON gives back as it was.
+        let output = json!({"n": 5.022_222_222_222_223e-7, "list": [1, null, "ü\u{2028}"], "z": 1, "a": 2});
+        let metadata = Map::from_iter([("provider".to_owned(), json!("test"))]);
+        let answered = Answer { output: output.clone(), text: "said".into(), metadata, mcp: None };
+        let detail = Detail { path: "/a".into(), rule: "type".into(), message: "no".into() };
+        let refused = CallError::new(ErrorCode::UpstreamError, "it broke")
+            .at_stage(Stage::Execute)
+            .with_detail(detail)
+            .with_output(output)
+            .retry_after(Duration::from_millis(1_500));
+        for outcome in [Ok(answered), Err(refused), Err(CallError::tool("no"))] {
+            let sent = reply(outcome);
+            let text = text_of(&sent).unwrap().unwrap();
+            let stored = read(text.clone()).unwrap();
+            assert_eq!(text_of(&stored).unwrap().unwrap(), text);
+            assert_eq!((stored.tokens, stored.cost_usd, stored.duration), (7, sent.cost_usd, sent.duration));
+            assert_eq!((stored.receipt.call_id, stored.receipt.rate), (sent.receipt.call_id, sent.receipt.rate));
+            let of = |reply: &Reply| {
+                let error = reply.outcome.as_ref().err();
+                error.map(|error| {
+                    (error.code(), error.stage(), error.wait(), error.message().to_owned(), error.details().to_vec())
+                })
+            };
+            assert_eq!(of(&stored), of(&sent));
+        }
+    }
+
+    #[test]
+    fn a_reply_that_is_too_large_has_no_text_and_a_text_that_is_none_has_no_reply() {
+        let answer = |length| Answer { output: Value::Null, text: "x".repeat(length), metadata: Map::new(), mcp: None };
+        assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES / 2)))).unwrap().is_some());
+        assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES)))).unwrap().is_none());
+        assert!(read("{}".into()).is_err());
+    }
+}
