@@ -8,6 +8,7 @@ mod client;
 mod domains;
 mod failure;
 mod guard;
+mod own;
 mod redirect;
 mod resolver;
 mod slots;
@@ -30,10 +31,11 @@ use url::{Host, Position, Url};
 
 use self::client::{Client, Response};
 use self::failure::{Failure, host_of};
+use self::own::OwnListeners;
 use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
 use self::slots::Slots;
 use crate::call::{Deadline, SentFlag, TraceParent, Upstream};
-use crate::config::OutboundConfig;
+use crate::config::{OutboundConfig, WebFetchConfig};
 use crate::error::CallError;
 
 pub use self::domains::{DomainList, InvalidDomain};
@@ -41,18 +43,36 @@ pub use self::guard::{AddressGuard, InvalidNetwork};
 pub use self::status::check_status;
 pub use self::stream::OutboundStream;
 
-/// The client. Clones share its connections, slots and looked-up addresses.
+/// The client. Clones share its connections, slots and looked-up addresses; [one for a source](Self::for_source) has
+/// connections of its own, since each was opened to an address that this source may reach.
 #[derive(Debug, Clone)]
 pub struct Outbound {
     guard: Arc<AddressGuard>,
     /// One pool of connections for each trust: one that was opened unchecked must never serve a tool's request.
     for_callers: Client,
     for_operator: Client,
+    dialing: Arc<Dialing>,
     slots: Arc<Slots>,
     /// Of answers that stay open: they must not keep short requests waiting.
     streams: Arc<Slots>,
     /// Of those that were asked of an address of the configuration.
     streams_of_operator: Arc<Slots>,
+}
+
+/// What connections of all sources are opened with.
+#[derive(Debug)]
+struct Dialing {
+    names: Arc<Names>,
+    connect_timeout: Duration,
+    tls: ClientConfig,
+    own: OwnListeners,
+}
+
+impl Dialing {
+    fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<OwnListeners>) -> Client {
+        let resolver = GuardedResolver { names: Arc::clone(&self.names), guard };
+        Client::new(self.connect_timeout, resolver, own, self.tls.clone())
+    }
 }
 
 /// Why there is no client.
@@ -69,7 +89,7 @@ pub enum OutboundError {
 /// Who chose the address of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// A caller, a tool's document, another server: public addresses and `outbound.allow_networks` only.
+    /// A caller, a tool's document, another server: public addresses, and those named for the source.
     Caller,
     /// The operator, in the configuration: any address. A redirect to another origin is the caller's again.
     Operator,
@@ -157,19 +177,52 @@ impl Outbound {
             .ok()
             .filter(|timeout| !timeout.is_zero())
             .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
-        let guard = Arc::new(AddressGuard::new(&config.allow_networks)?);
+        let guard = Arc::new(AddressGuard::shared(&config.allow_networks)?);
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
-        let client = |guard: Option<Arc<AddressGuard>>| {
-            Client::new(connect_timeout, GuardedResolver { names: Arc::clone(&names), guard }, tls.clone())
-        };
+        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own: OwnListeners::default() });
         Ok(Self {
-            for_callers: client(Some(Arc::clone(&guard))),
-            for_operator: client(None),
+            for_callers: dialing.client(Some(Arc::clone(&guard)), None),
+            for_operator: dialing.client(None, None),
+            dialing,
             guard,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
             streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
             streams_of_operator: Slots::new(stream::MOST_STREAMS_OF_OPERATOR, stream::MOST_STREAMS_OF_OPERATOR),
         })
+    }
+
+    /// The client of one source, which may reach `networks` beside those of `outbound.allow_networks`. `key` is where
+    /// the configuration names them.
+    ///
+    /// # Errors
+    /// An entry that is no network.
+    pub fn for_source(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
+        Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
+    }
+
+    /// The client of `web_fetch`: public addresses and the web's ports, and what is named for it, but never the
+    /// gateway itself.
+    ///
+    /// # Errors
+    /// An entry that is no network.
+    pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
+        let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
+        Ok(self.guarded_by(guard, Some(self.dialing.own.clone())))
+    }
+
+    fn guarded_by(&self, guard: AddressGuard, own: Option<OwnListeners>) -> Self {
+        let guard = Arc::new(guard);
+        Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
+    }
+
+    /// Whether both may reach the same addresses.
+    pub fn reaches_as(&self, other: &Self) -> bool {
+        self.guard == other.guard
+    }
+
+    /// Where the gateway listens from now on.
+    pub fn set_own_listeners(&self, listeners: Vec<SocketAddr>) {
+        self.dialing.own.set(listeners);
     }
 
     /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
@@ -231,13 +284,20 @@ impl Outbound {
         if !request.allowed.allows(url) {
             return Err(Failure::NotAllowed { host: host_of(url) });
         }
+        if request.trust == Trust::Operator {
+            return Ok(());
+        }
         let address = match url.host() {
-            Some(Host::Ipv4(address)) => address.into(),
-            Some(Host::Ipv6(address)) => address.into(),
-            _ => return Ok(()),
+            Some(Host::Ipv4(address)) => Some(address.into()),
+            Some(Host::Ipv6(address)) => Some(address.into()),
+            _ => None,
         };
-        if request.trust == Trust::Caller && !self.guard.permits(address) {
-            return Err(Failure::RefusedLiteral { address });
+        if let Some(address) = address.filter(|address| !self.guard.permits(*address)) {
+            return Err(Failure::RefusedLiteral { address, key: Arc::clone(self.guard.key()) });
+        }
+        let port = url.port_or_known_default().unwrap_or_default();
+        if !self.guard.permits_port(port) {
+            return Err(Failure::RefusedPort { port });
         }
         Ok(())
     }

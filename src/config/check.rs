@@ -1,5 +1,9 @@
 //! What each topic's check reports to, and the rules that several topics share.
 
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
 use super::fault::{ConfigFault, Place};
 
 /// The longest time that may be set, in seconds: a year. A longer one is a slip, and close to the
@@ -114,6 +118,38 @@ impl Findings {
             {
                 self.add(setting, "is not a host name", "write `example.com`, without scheme, port or path");
             }
+        }
+    }
+
+    /// Addresses, and ranges of them.
+    pub(super) fn networks(&mut self, setting: &str, networks: &[String]) {
+        for (index, network) in networks.iter().enumerate() {
+            if !is_network(network) {
+                let advice =
+                    "write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address";
+                self.add(format!("{setting}[{index}]"), "is not an address range", advice);
+            }
+        }
+    }
+}
+
+/// An address, or a range of which no bit is set behind the prefix: `10.0.0.1/8` was most likely meant as one host.
+fn is_network(text: &str) -> bool {
+    let is_range = |text: &str| text.parse().is_ok_and(|network: IpNet| network == network.trunc());
+    text.parse::<IpAddr>().is_ok() || is_range(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_ranges_and_addresses_are_networks() {
+        for network in ["10.0.0.0/8", "0.0.0.0/0", "127.0.0.1/32", "fd00::/8", "::/0", "::1/128", "127.0.0.1", "::1"] {
+            assert!(is_network(network), "{network}");
+        }
+        for other in ["10.0.0.1/8", "10.0.0", "10.0.0.0/33", "fd00::1/8", "::/129", "localhost/8", "10.0.0.0/-1", ""] {
+            assert!(!is_network(other), "{other}");
         }
     }
 }

@@ -93,6 +93,9 @@ pub struct McpServerSettings {
     pub cwd: Option<PathBuf>,
     /// Where the server listens; its host must stand in `outbound.mcp_allowed_domains`.
     pub url: Option<Url>,
+    /// Addresses, and ranges of them (CIDR), that this server, its token server and its sign-in may stand on although
+    /// they are not public, beside those of `outbound.allow_networks`.
+    pub allow_networks: Vec<String>,
     pub transport: McpTransport,
     /// Sent with every request.
     pub headers: BTreeMap<String, Secret>,
@@ -144,6 +147,7 @@ impl Default for McpServerSettings {
             env: BTreeMap::new(),
             cwd: None,
             url: None,
+            allow_networks: Vec::new(),
             transport: McpTransport::Auto,
             headers: BTreeMap::new(),
             headers_template: BTreeMap::new(),
@@ -287,6 +291,10 @@ impl McpServerSettings {
         }
         if self.command.is_some() && !(self.headers.is_empty() && self.headers_template.is_empty()) {
             findings.add(at("headers"), "a program is sent no headers", "give it variables in `env`");
+        }
+        findings.networks(&at("allow_networks"), &self.allow_networks);
+        if self.command.is_some() && !self.allow_networks.is_empty() {
+            findings.add(at("allow_networks"), "a program is not reached over the network", "leave it out");
         }
         if let Some(oauth) = &self.oauth {
             check_http(&oauth.token_url, &at("oauth.token_url"), findings);

@@ -79,6 +79,9 @@ pub struct CollectionSettings {
     pub descriptions: BTreeMap<String, String>,
     /// In place of the document's servers.
     pub base_url: Option<Url>,
+    /// Addresses, and ranges of them (CIDR), that this collection's documents, servers and token server may stand on
+    /// although they are not public, beside those of `outbound.allow_networks`.
+    pub allow_networks: Vec<String>,
     /// Calls a minute for each caller and tool.
     pub rate_limit: u32,
     /// Longest run of one call.
@@ -110,6 +113,7 @@ impl Default for CollectionSettings {
             renames: BTreeMap::new(),
             descriptions: BTreeMap::new(),
             base_url: None,
+            allow_networks: Vec::new(),
             rate_limit: 30,
             timeout_seconds: 30.0,
             max_response_bytes: 10 << 20,
@@ -140,6 +144,7 @@ impl CollectionSettings {
         self.check_origin(setting, findings);
         self.auth_config.check(self.auth_type, &at("auth_config"), findings);
         findings.domains(&at("auth_config.hosts"), &self.auth_config.hosts, false);
+        findings.networks(&at("allow_networks"), &self.allow_networks);
         findings.name(&at("category"), &self.category);
         if self.base_cost_per_use < Decimal::ZERO {
             findings.add(at("base_cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");

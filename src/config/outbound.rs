@@ -1,6 +1,3 @@
-use std::net::IpAddr;
-
-use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -18,7 +15,9 @@ pub struct OutboundConfig {
     /// How long a looked-up address is kept (E71).
     pub dns_cache_seconds: u64,
     pub connect_timeout_seconds: f64,
-    /// Addresses, and ranges of them (CIDR), that tools may reach although they are not public.
+    /// Addresses, and ranges of them (CIDR), that every MCP server and OpenAPI collection may stand on although they
+    /// are not public, those registered over HTTP too. To open them for one alone, name them there. `web_fetch` has a
+    /// list of its own.
     pub allow_networks: Vec<String>,
     /// Hosts that MCP servers may stand on (`MCP_ALLOWED_DOMAINS`, E74); `*` for development only. Empty: none.
     pub mcp_allowed_domains: Vec<String>,
@@ -55,37 +54,8 @@ impl OutboundConfig {
         findings.above_zero("outbound.max_connections_per_origin", self.max_connections_per_origin);
         findings.at_most_a_year("outbound.dns_cache_seconds", self.dns_cache_seconds);
         findings.duration("outbound.connect_timeout_seconds", self.connect_timeout_seconds);
-        for (index, network) in self.allow_networks.iter().enumerate() {
-            if !is_network(network) {
-                findings.add(
-                    format!("outbound.allow_networks[{index}]"),
-                    "is not an address range",
-                    "write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address",
-                );
-            }
-        }
+        findings.networks("outbound.allow_networks", &self.allow_networks);
         findings.domains("outbound.mcp_allowed_domains", &self.mcp_allowed_domains, true);
         findings.domains("outbound.openapi_allowed_domains", &self.openapi_allowed_domains, true);
-    }
-}
-
-/// An address, or a range of which no bit is set behind the prefix: `10.0.0.1/8` was most likely meant as one host.
-fn is_network(text: &str) -> bool {
-    let is_range = |text: &str| text.parse().is_ok_and(|network: IpNet| network == network.trunc());
-    text.parse::<IpAddr>().is_ok() || is_range(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_whole_ranges_and_addresses_are_networks() {
-        for network in ["10.0.0.0/8", "0.0.0.0/0", "127.0.0.1/32", "fd00::/8", "::/0", "::1/128", "127.0.0.1", "::1"] {
-            assert!(is_network(network), "{network}");
-        }
-        for other in ["10.0.0.1/8", "10.0.0", "10.0.0.0/33", "fd00::1/8", "::/129", "localhost/8", "10.0.0.0/-1", ""] {
-            assert!(!is_network(other), "{other}");
-        }
     }
 }

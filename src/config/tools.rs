@@ -156,11 +156,22 @@ pub struct WebFetchConfig {
     pub max_redirects: usize,
     /// Hosts that may be fetched (`example.com` means its subdomains too). Empty: every public host.
     pub allowed_domains: Vec<String>,
+    /// Addresses, and ranges of them (CIDR), that may be fetched although they are not public: by every caller.
+    pub allow_networks: Vec<String>,
+    /// Ports that may be fetched beside 80 and 443.
+    pub allow_ports: Vec<u16>,
 }
 
 impl Default for WebFetchConfig {
     fn default() -> Self {
-        Self { max_bytes: 2 << 20, max_depth: 256, max_redirects: 5, allowed_domains: Vec::new() }
+        Self {
+            max_bytes: 2 << 20,
+            max_depth: 256,
+            max_redirects: 5,
+            allowed_domains: Vec::new(),
+            allow_networks: Vec::new(),
+            allow_ports: Vec::new(),
+        }
     }
 }
 
@@ -169,6 +180,10 @@ impl WebFetchConfig {
         findings.above_zero("tools.web_fetch.max_bytes", self.max_bytes);
         findings.above_zero("tools.web_fetch.max_depth", self.max_depth);
         findings.domains("tools.web_fetch.allowed_domains", &self.allowed_domains, false);
+        findings.networks("tools.web_fetch.allow_networks", &self.allow_networks);
+        for (index, port) in self.allow_ports.iter().enumerate() {
+            findings.above_zero(&format!("tools.web_fetch.allow_ports[{index}]"), *port);
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use url::Url;
 
 use super::OutboundRequest;
 use super::failure::{Failure, chain};
+use super::own::{OwnListeners, TcpConnector};
 use super::resolver::GuardedResolver;
 use crate::call::{SentFlag, TraceParent};
 use crate::telemetry::{TRACE_PARENT, TRACE_STATE};
@@ -143,8 +144,14 @@ pub(super) fn tls() -> Result<ClientConfig, rustls::Error> {
 }
 
 impl Client {
-    /// `connect_timeout` is that of the look-up, the connection and its encryption together.
-    pub(super) fn new(connect_timeout: Duration, resolver: GuardedResolver, tls: ClientConfig) -> Self {
+    /// `connect_timeout` is that of the look-up, the connection and its encryption together. No connection is made
+    /// to the listeners of `own`.
+    pub(super) fn new(
+        connect_timeout: Duration,
+        resolver: GuardedResolver,
+        own: Option<OwnListeners>,
+        tls: ClientConfig,
+    ) -> Self {
         let mut http = HttpConnector::new_with_resolver(resolver);
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -155,7 +162,8 @@ impl Client {
         http.set_keepalive_retries(Some(PROBES));
         http.set_tcp_user_timeout(Some(RECEIVED_WITHIN));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
-        let connector = Connector(Arc::new(Connecting { https: https.wrap_connector(http), timeout: connect_timeout }));
+        let https = https.wrap_connector(TcpConnector { http, own });
+        let connector = Connector(Arc::new(Connecting { https, timeout: connect_timeout }));
         let pool = |kept_idle: Duration| {
             let mut pool = legacy::Client::builder(TokioExecutor::new());
             pool.pool_timer(TokioTimer::new()).pool_idle_timeout(kept_idle).build(connector.clone())
@@ -249,7 +257,7 @@ struct Connector(Arc<Connecting>);
 
 #[derive(Debug)]
 struct Connecting {
-    https: HttpsConnector<HttpConnector<GuardedResolver>>,
+    https: HttpsConnector<TcpConnector>,
     timeout: Duration,
 }
 

@@ -5,11 +5,13 @@
 use std::error::Error;
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hyper_util::client::legacy;
 use thiserror::Error;
 use url::Url;
 
+use super::own::OwnAddressError;
 use super::resolver::{RefusedAddress, Unresolved};
 use crate::error::{Blame, CallError, ErrorCode};
 
@@ -21,10 +23,14 @@ pub(super) enum Failure {
     UserInfo,
     #[error("{host} is not on the list of hosts this tool may reach")]
     NotAllowed { host: String },
-    #[error("{address} is not a public address; tools may not reach it")]
-    RefusedLiteral { address: IpAddr },
-    #[error("{host} is not at a public address; tools may not reach it")]
-    RefusedName { host: String, address: IpAddr },
+    #[error("{address} is not a public address; tools may not reach it unless {key} names it")]
+    RefusedLiteral { address: IpAddr, key: Arc<str> },
+    #[error("{host} is not at a public address; tools may not reach it unless {key} names it")]
+    RefusedName { host: String, address: IpAddr, key: Arc<str> },
+    #[error("port {port} is none of the web's; web_fetch may not reach it unless tools.web_fetch.allow_ports names it")]
+    RefusedPort { port: u16 },
+    #[error("{host} is this gateway itself, which its tools may not reach")]
+    OwnAddress { host: String },
     #[error("more than {limit} redirects; fetch the final address itself")]
     TooManyRedirects { limit: usize },
     #[error("{host} redirects to something that is no address")]
@@ -49,7 +55,11 @@ impl Failure {
     /// Sorts what the HTTP library says of a request without an answer.
     pub(super) fn of_connection(error: &legacy::Error, url: &Url) -> Self {
         if let Some(refused) = find::<RefusedAddress>(error) {
-            return Self::RefusedName { host: refused.host.clone(), address: refused.address };
+            let RefusedAddress { host, address, key } = refused;
+            return Self::RefusedName { host: host.clone(), address: *address, key: Arc::clone(key) };
+        }
+        if find::<OwnAddressError>(error).is_some() {
+            return Self::OwnAddress { host: host_of(url) };
         }
         let (host, cause) = (host_of(url), chain(error));
         let timed_out = || find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
@@ -105,7 +115,7 @@ impl From<Failure> for CallError {
             | Failure::BrokenOff { cause, .. }
             | Failure::Garbled { cause, .. }
             | Failure::Unwritable { cause, .. } => error.caused_by(cause),
-            Failure::RefusedName { host, address } => error.caused_by(format_args!("{host} is at {address}")),
+            Failure::RefusedName { host, address, .. } => error.caused_by(format_args!("{host} is at {address}")),
             _ => error,
         }
     }

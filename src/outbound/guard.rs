@@ -6,30 +6,86 @@
 //! <https://www.iana.org/assignments/iana-ipv4-special-registry> and `iana-ipv6-special-registry`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thiserror::Error;
 
-/// Lets an address through or not. The default lets only public addresses through.
-#[derive(Debug, Clone, Default)]
+/// Lets the addresses and ports of one source's requests through or not. Addresses that are public always are.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressGuard {
     /// Let through although they are not public.
     allowed: Vec<IpNet>,
+    ports: AllowedPorts,
+    /// The configuration key that lets further addresses through, for errors.
+    key: Arc<str>,
 }
 
-/// An entry of `outbound.allow_networks` that is no address range.
+/// Ports that a source may reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum AllowedPorts {
+    /// Whoever wrote the address into the configuration chose its port too.
+    Any,
+    Only(Vec<u16>),
+}
+
+/// The key that lets addresses through for every MCP server and OpenAPI collection.
+const SHARED_KEY: &str = "outbound.allow_networks";
+
+/// The ports of the web, for requests whose address a caller chooses.
+const WEB_PORTS: [u16; 2] = [80, 443];
+
+/// An entry of an `allow_networks` list that is no address range.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("outbound.allow_networks: {0:?} is not an address range; write it like 10.1.0.0/16 or fd00:12::/32")]
-pub struct InvalidNetwork(pub String);
+#[error("{key}: {entry:?} is not an address range; write it like 10.1.0.0/16 or fd00:12::/32")]
+pub struct InvalidNetwork {
+    pub key: String,
+    pub entry: String,
+}
 
 impl AddressGuard {
-    /// `allow_networks`: address ranges in CIDR notation, or single addresses.
+    /// For all that the operator or an administrator configured. `networks` are address ranges in CIDR notation,
+    /// or single addresses.
     ///
     /// # Errors
     /// The first entry that is neither.
-    pub fn new(allow_networks: &[String]) -> Result<Self, InvalidNetwork> {
-        let allowed = allow_networks.iter().map(|entry| parse_network(entry)).collect::<Result<_, _>>()?;
-        Ok(Self { allowed })
+    pub fn shared(networks: &[String]) -> Result<Self, InvalidNetwork> {
+        let allowed = parse_networks(networks, SHARED_KEY)?;
+        Ok(Self { allowed, ports: AllowedPorts::Any, key: SHARED_KEY.into() })
+    }
+
+    /// For one source, which may reach `networks` in addition.
+    ///
+    /// # Errors
+    /// As [`AddressGuard::shared`].
+    pub fn with_networks(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
+        let mut guard = self.clone();
+        guard.allowed.extend(parse_networks(networks, key)?);
+        guard.key = format!("{key} or {}", self.key).into();
+        Ok(guard)
+    }
+
+    /// For `web_fetch`, whose addresses callers choose: nothing that other sources may reach is open to it.
+    ///
+    /// # Errors
+    /// As [`AddressGuard::shared`].
+    pub fn web_fetch(networks: &[String], ports: &[u16]) -> Result<Self, InvalidNetwork> {
+        let key = "tools.web_fetch.allow_networks";
+        let allowed = parse_networks(networks, key)?;
+        let ports = AllowedPorts::Only(WEB_PORTS.iter().chain(ports).copied().collect());
+        Ok(Self { allowed, ports, key: key.into() })
+    }
+
+    /// The configuration key that lets further addresses through.
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
+    pub fn permits_port(&self, port: u16) -> bool {
+        match &self.ports {
+            AllowedPorts::Any => true,
+            AllowedPorts::Only(ports) => ports.contains(&port),
+        }
     }
 
     /// Whether a tool may connect to `address`.
@@ -103,12 +159,15 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn parse_network(entry: &str) -> Result<IpNet, InvalidNetwork> {
-    let entry = entry.trim();
-    entry
-        .parse::<IpNet>()
-        .or_else(|_| entry.parse::<IpAddr>().map(IpNet::from))
-        .map_err(|_| InvalidNetwork(entry.to_owned()))
+fn parse_networks(entries: &[String], key: &str) -> Result<Vec<IpNet>, InvalidNetwork> {
+    let parse = |entry: &String| {
+        let network = entry.trim();
+        network
+            .parse::<IpNet>()
+            .or_else(|_| network.parse::<IpAddr>().map(IpNet::from))
+            .map_err(|_| InvalidNetwork { key: key.to_owned(), entry: network.to_owned() })
+    };
+    entries.iter().map(parse).collect()
 }
 
 #[cfg(test)]
@@ -116,6 +175,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn public_only() -> AddressGuard {
+        AddressGuard::shared(&[]).unwrap()
+    }
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -218,7 +281,7 @@ mod tests {
 
     #[test]
     fn only_public_addresses_are_permitted() {
-        let guard = AddressGuard::default();
+        let guard = public_only();
         for (first, last) in REFUSED {
             assert!(!guard.permits(address(first)), "{first} must be refused");
             assert!(!guard.permits(address(last)), "{last} must be refused");
@@ -230,7 +293,7 @@ mod tests {
 
     #[test]
     fn an_allowed_network_is_permitted_in_every_spelling_and_no_further() {
-        let guard = AddressGuard::new(&["10.1.0.0/16".into(), "::1".into(), "192.168.7.7".into()]).unwrap();
+        let guard = AddressGuard::shared(&["10.1.0.0/16".into(), "::1".into(), "192.168.7.7".into()]).unwrap();
         for permitted in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::10.1.2.3", "::1", "192.168.7.7", "8.8.8.8"] {
             assert!(guard.permits(address(permitted)), "{permitted}");
         }
@@ -242,8 +305,27 @@ mod tests {
     #[test]
     fn an_entry_that_is_no_network_is_named() {
         for wrong in ["10.0.0.0/33", "intranet", "10.0.0/8", ""] {
-            assert_eq!(AddressGuard::new(&[wrong.into()]).unwrap_err(), InvalidNetwork(wrong.into()));
+            let expected = InvalidNetwork { key: SHARED_KEY.into(), entry: wrong.into() };
+            assert_eq!(AddressGuard::shared(&[wrong.into()]).unwrap_err(), expected);
         }
+    }
+
+    #[test]
+    fn what_one_source_may_reach_no_other_may() {
+        let inside = address("10.1.2.3");
+        let shared = AddressGuard::shared(&["192.168.0.0/16".into()]).unwrap();
+        let server = shared.with_networks(&["10.1.0.0/16".into()], "mcp.servers.a.allow_networks").unwrap();
+        let other = shared.with_networks(&[], "mcp.servers.b.allow_networks").unwrap();
+        let web = AddressGuard::web_fetch(&["172.16.0.0/12".into()], &[8080]).unwrap();
+        assert!(server.permits(inside) && server.permits(address("192.168.1.1")));
+        assert!(!shared.permits(inside) && !other.permits(inside) && !web.permits(inside));
+        assert!(other.permits(address("192.168.1.1")) && !web.permits(address("192.168.1.1")));
+        assert!(web.permits(address("172.16.0.1")) && !server.permits(address("172.16.0.1")));
+        for (port, expected) in [(80, true), (443, true), (8080, true), (22, false), (8081, false), (0, false)] {
+            assert_eq!(web.permits_port(port), expected, "{port}");
+            assert!(server.permits_port(port), "{port}");
+        }
+        assert_eq!(&**server.key(), "mcp.servers.a.allow_networks or outbound.allow_networks");
     }
 
     proptest! {
@@ -253,13 +335,13 @@ mod tests {
             let ip = Ipv4Addr::from(bits);
             if ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_multicast()
                 || ip.is_broadcast() || ip.is_documentation() || ip.is_unspecified() {
-                prop_assert!(!AddressGuard::default().permits(ip.into()));
+                prop_assert!(!public_only().permits(ip.into()));
             }
         }
 
         #[test]
         fn an_embedded_address_fares_like_itself(bits: u32) {
-            let guard = AddressGuard::default();
+            let guard = public_only();
             let ip = Ipv4Addr::from(bits);
             let [a, b, c, d] = ip.octets();
             let [high, low] = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];

@@ -41,6 +41,8 @@ pub(super) fn system_lookup() -> Lookup {
 pub(super) struct RefusedAddress {
     pub(super) host: String,
     pub(super) address: IpAddr,
+    /// The configuration key that would let it through.
+    pub(super) key: Arc<str>,
 }
 
 /// There is no address of the name, or no answer to the question for it.
@@ -72,7 +74,8 @@ impl Service<Name> for GuardedResolver {
             if let (Some(guard), Some(&first)) = (guard, addresses.first()) {
                 addresses.retain(|&address| guard.permits(address));
                 if addresses.is_empty() {
-                    return Err(RefusedAddress { host: host.to_owned(), address: first }.into());
+                    let key = Arc::clone(guard.key());
+                    return Err(RefusedAddress { host: host.to_owned(), address: first, key }.into());
                 }
             }
             let sockets: Vec<_> = addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect();
@@ -169,7 +172,7 @@ mod tests {
     }
 
     async fn resolve(names: &Arc<Names>, host: &str) -> Result<Vec<String>, String> {
-        let guard = Some(Arc::new(AddressGuard::default()));
+        let guard = Some(Arc::new(AddressGuard::shared(&[]).unwrap()));
         let mut resolver = GuardedResolver { names: Arc::clone(names), guard };
         let addresses = resolver.call(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
         Ok(addresses.map(|address| address.ip().to_string()).collect())

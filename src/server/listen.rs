@@ -55,11 +55,18 @@ impl Listening {
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.calls.local_addr()
     }
+
+    /// All of them, whatever they are for.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let metrics = self.metrics.as_ref().map(TcpListener::local_addr);
+        std::iter::once(self.calls.local_addr()).chain(metrics).flatten().collect()
+    }
 }
 
 /// Serves until `shutdown` resolves, then lets calls in flight finish within the grace period.
 pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
     let config = gateway.config();
+    gateway.outbound().set_own_listeners(listening.addresses());
     gateway.look_for_interpreter();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);

@@ -65,7 +65,8 @@ async fn a_server_is_believed_by_a_certificate_this_machine_trusts_and_by_no_oth
     ] {
         let directory = TempDir::new().unwrap();
         std::fs::write(directory.path().join("trusted.pem"), trusted).unwrap();
-        std::fs::write(directory.path().join("here.yaml"), "outbound: {allow_networks: ['127.0.0.1/32']}").unwrap();
+        let open = format!("tools: {{web_fetch: {{allow_networks: ['127.0.0.1/32'], allow_ports: [{port}]}}}}");
+        std::fs::write(directory.path().join("here.yaml"), open).unwrap();
         let mut command = sekisho(&directory);
         command.env("SSL_CERT_FILE", "trusted.pem").args(["--config", "here.yaml", "call", "web_fetch"]);
         command.arg(format!(r#"{{"url": "https://localhost:{port}/"}}"#));

@@ -70,7 +70,10 @@ async fn a_name_that_changes_its_address_after_the_check_is_refused() {
     let first = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap();
     assert_eq!(first.remote_addr.unwrap().ip(), address.ip());
     let error = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap_err();
-    assert_eq!(error.message(), "rebind.test is not at a public address; tools may not reach it");
+    assert_eq!(
+        error.message(),
+        "rebind.test is not at a public address; tools may not reach it unless outbound.allow_networks names it"
+    );
     assert_eq!(error.cause(), Some("rebind.test is at 127.0.0.2"));
 }
 
@@ -154,4 +157,68 @@ async fn credentials_do_not_follow_a_redirect_to_another_origin() {
     assert_eq!(response.body, "false text/plain 4");
     let direct = outbound().send(OutboundRequest { url: url(target, "/"), ..asked }).await.unwrap();
     assert_eq!(direct.body, "true text/plain 4");
+}
+
+#[tokio::test]
+async fn a_connection_or_a_looked_up_name_of_one_source_opens_nothing_for_another() {
+    let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
+    let shared = outbound_resolving(&OutboundConfig::default(), &["127.0.0.1"]);
+    let server = shared.for_source(&["127.0.0.0/8".into()], "mcp.servers.a.allow_networks").unwrap();
+    let other = shared.for_source(&[], "mcp.servers.b.allow_networks").unwrap();
+    let web = WebFetchConfig { allow_ports: vec![address.port()], ..WebFetchConfig::default() };
+    let web = shared.for_web_fetch(&web).unwrap();
+    for target in [named("inside.test", address, "/"), url(address, "/")] {
+        assert_eq!(server.send(request(target.clone())).await.unwrap().body, "inside");
+        for (source, key) in [
+            (&shared, "outbound.allow_networks"),
+            (&other, "mcp.servers.b.allow_networks or outbound.allow_networks"),
+            (&web, "tools.web_fetch.allow_networks"),
+        ] {
+            let error = source.send(request(target.clone())).await.unwrap_err();
+            let ends = format!("public address; tools may not reach it unless {key} names it");
+            assert!(error.message().ends_with(&ends), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn web_fetch_reaches_the_ports_of_the_web_and_those_named_for_it() {
+    let address = serve(Router::new().route("/", get(|| async { "inside" }))).await;
+    let networks = WebFetchConfig { allow_networks: vec!["127.0.0.1".into()], ..WebFetchConfig::default() };
+    // What is named for other sources counts nothing here.
+    let closed = outbound().for_web_fetch(&networks).unwrap();
+    let error = closed.send(request(url(address, "/"))).await.unwrap_err();
+    assert!(error.message().contains("unless tools.web_fetch.allow_ports names it"), "{error}");
+    let ports = WebFetchConfig { allow_ports: vec![address.port()], ..networks };
+    let open = outbound().for_web_fetch(&ports).unwrap();
+    assert_eq!(open.send(request(url(address, "/"))).await.unwrap().body, "inside");
+    // A redirect is asked the same questions.
+    for (target, says) in [("http://127.0.0.1:9/", "port 9 "), ("http://127.0.0.2/", "127.0.0.2 is not a public")] {
+        let first = serve(Router::new().route("/", get(redirect_to)).with_state(target.to_owned())).await;
+        let ports = WebFetchConfig { allow_ports: vec![first.port()], ..ports.clone() };
+        let error = outbound().for_web_fetch(&ports).unwrap().send(request(url(first, "/"))).await.unwrap_err();
+        assert!(error.message().starts_with(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn web_fetch_never_reaches_the_gateway_itself() {
+    let address = serve(Router::new().route("/", get(|| async { "the gateway" }))).await;
+    let config = WebFetchConfig {
+        allow_networks: vec!["0.0.0.0/0".into(), "::/0".into()],
+        allow_ports: vec![address.port()],
+        ..WebFetchConfig::default()
+    };
+    let outbound = outbound_resolving(&loopback(), &["127.0.0.1"]);
+    let web = outbound.for_web_fetch(&config).unwrap();
+    assert!(web.send(request(url(address, "/"))).await.is_ok(), "nobody listens yet");
+    outbound.set_own_listeners(vec![address]);
+    // Connections that were opened before are not asked again, which is why listening comes first.
+    let web = outbound.for_web_fetch(&config).unwrap();
+    for target in [url(address, "/"), named("gateway.test", address, "/")] {
+        let error = web.send(request(target.clone())).await.unwrap_err();
+        assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{error}");
+        assert!(error.message().ends_with("is this gateway itself, which its tools may not reach"), "{error}");
+        assert!(outbound.send(request(target)).await.is_ok(), "an MCP server of its own the operator may name");
+    }
 }

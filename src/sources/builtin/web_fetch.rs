@@ -33,15 +33,15 @@ const DEFAULT_MAX_LENGTH: usize = 50_000;
 const HELD_FOR_EACH_BYTE: usize = 8;
 
 /// # Errors
-/// An `allowed_domains` entry that is no host: better no tool than one that may reach what was not meant.
+/// An `allowed_domains` entry that is no host, or a network that is none: better no tool than one that may reach what was not meant.
 pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
+    let unavailable = |reason| Unavailable { tool: "web_fetch".into(), reason };
+    let outbound = outbound.for_web_fetch(config).map_err(|error| unavailable(error.to_string()))?;
     let allowed = if config.allowed_domains.is_empty() {
         DomainList::any().clone()
     } else {
-        DomainList::parse(&config.allowed_domains).map_err(|error| Unavailable {
-            tool: "web_fetch".into(),
-            reason: format!("tools.web_fetch.allowed_domains: {error}"),
-        })?
+        DomainList::parse(&config.allowed_domains)
+            .map_err(|error| unavailable(format!("tools.web_fetch.allowed_domains: {error}")))?
     };
     Ok(ToolDefinition {
         metadata: Metadata {
@@ -53,7 +53,7 @@ pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result
         },
         parameters: parameters().into(),
         output_schema: Some(output_schema()),
-        executor: Arc::new(WebFetch { config: config.clone(), allowed, outbound: outbound.clone() }),
+        executor: Arc::new(WebFetch { config: config.clone(), allowed, outbound }),
     })
 }
 

@@ -105,8 +105,14 @@ impl SignIn {
     }
 
     /// Whether a server with these settings may go on with it: a reload asks nobody to sign in again.
-    pub(super) fn serves(&self, url: &Url, settings: &McpSignIn, allowed: &DomainList) -> bool {
-        self.url == *url && self.settings == *settings && self.client.has_list(allowed)
+    pub(super) fn serves(
+        &self,
+        url: &Url,
+        settings: &McpSignIn,
+        outbound: &Outbound,
+        allowed: &DomainList,
+    ) -> bool {
+        self.url == *url && self.settings == *settings && self.client.reaches_as(outbound, allowed)
     }
 
     /// Takes note of an answer that asks for a sign-in (401), or for more scopes (403).

@@ -15,7 +15,7 @@ use super::overlay::OverlayFault;
 use super::report::Report;
 use crate::call::{Arguments, Upstream};
 use crate::config::CollectionSettings;
-use crate::outbound::DomainList;
+use crate::outbound::{DomainList, InvalidNetwork};
 use crate::sources::ToolDefinition;
 
 /// Why an operation is lost that nobody knows the server of.
@@ -58,6 +58,8 @@ impl Collection {
 pub enum CollectionFault {
     #[error("no document is named; give `spec_url`, `spec_file` or `spec_inline`")]
     NoDocument,
+    #[error(transparent)]
+    Network(#[from] InvalidNetwork),
     #[error(transparent)]
     Fetch(#[from] FetchFault),
     #[error(transparent)]

@@ -110,23 +110,24 @@ impl Loader {
         config: &OpenApiConfig,
         stand_in: Option<&Url>,
     ) -> Result<Collection, CollectionFault> {
+        let loader = self.for_collection(name, &settings, config)?;
         let adapter = adapter(name, &settings, config)?;
-        let text = self.fetcher.fetch(origin(&settings)?).await?;
+        let text = loader.fetcher.fetch(origin(&settings)?).await?;
         let mut overlays = Vec::with_capacity(settings.overlays.len());
         for file in &settings.overlays {
-            let overlay = self.fetcher.fetch(SpecOrigin::File(file.clone())).await?;
+            let overlay = loader.fetcher.fetch(SpecOrigin::File(file.clone())).await?;
             overlays.push((file.display().to_string(), overlay));
         }
         let access = Arc::new(Access {
-            outbound: self.fetcher.outbound.clone(),
-            allowed: Arc::clone(&self.fetcher.allowed),
+            outbound: loader.fetcher.outbound.clone(),
+            allowed: Arc::clone(&loader.fetcher.allowed),
             adapter,
             max_response_bytes: settings.max_response_bytes,
             pagination: settings.pagination.clone(),
         });
-        let whole = self.whole(text, overlays).await?;
+        let whole = loader.whole(text, overlays).await?;
         let (name, stand_in) = (name.to_owned(), stand_in.cloned());
-        self.aside(move || {
+        loader.aside(move || {
             let files = whole.files();
             let mut api = whole.read()?;
             if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
@@ -138,6 +139,21 @@ impl Loader {
             Ok(Collection { settings, tools, report, files })
         })
         .await
+    }
+
+    /// One that reaches what is named for this collection. One that was registered has no key of its own.
+    fn for_collection(
+        &self,
+        name: &str,
+        settings: &CollectionSettings,
+        config: &OpenApiConfig,
+    ) -> Result<Self, CollectionFault> {
+        let mut loader = self.clone();
+        if config.collections.contains_key(name) {
+            let key = format!("openapi.collections.{name}.allow_networks");
+            loader.fetcher.outbound = self.fetcher.outbound.for_source(&settings.allow_networks, &key)?;
+        }
+        Ok(loader)
     }
 
     /// The API that a document describes, without making tools of it.

@@ -19,10 +19,12 @@ async fn serve(router: Router) -> String {
     format!("http://{}", test_server::serve(router).await)
 }
 
-async fn fetch(config: WebFetchConfig, arguments: Value) -> Result<ToolOutput, CallError> {
-    let outbound =
-        Outbound::new(&OutboundConfig { allow_networks: vec!["127.0.0.1".into()], ..OutboundConfig::default() })
-            .unwrap();
+/// With the test's server opened for the tool.
+async fn fetch(mut config: WebFetchConfig, arguments: Value) -> Result<ToolOutput, CallError> {
+    let url = Url::parse(arguments["url"].as_str().unwrap()).unwrap();
+    config.allow_networks.push("127.0.0.1".into());
+    config.allow_ports.extend(url.port());
+    let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
     let tool = definition(&config, &outbound).unwrap();
     let call = CallContext::new("web_fetch", Arc::new(Caller::anonymous()), Via::Rest);
     let attempt = Attempt {

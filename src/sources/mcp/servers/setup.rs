@@ -10,7 +10,7 @@ use url::Url;
 
 use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
-use crate::outbound::{DomainList, InvalidDomain};
+use crate::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound};
 use crate::sources::ToolDefinition;
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
 use crate::sources::mcp::access::{HttpAccess, Tokens};
@@ -33,6 +33,8 @@ pub(super) enum Unusable {
     Template(#[from] TemplateFault),
     #[error("outbound.mcp_allowed_domains: {0}")]
     Domain(#[from] InvalidDomain),
+    #[error(transparent)]
+    Network(#[from] InvalidNetwork),
     #[error("it has neither `command` nor `url`")]
     Nowhere,
 }
@@ -72,7 +74,23 @@ impl McpServers {
         Ok(function.definition(access, config.limits.mcp_tool_rate_limit))
     }
 
-    fn tokens(&self, name: &str, url: &Url, settings: &McpServerSettings, allowed: &Arc<DomainList>) -> Tokens {
+    /// The client for one server. One that was registered has no key of its own.
+    fn outbound_for(&self, name: &str, settings: &McpServerSettings, config: &Config) -> Result<Outbound, Unusable> {
+        if !config.mcp.servers.contains_key(name) {
+            return Ok(self.outbound.clone());
+        }
+        let key = format!("mcp.servers.{name}.allow_networks");
+        Ok(self.outbound.for_source(&settings.allow_networks, &key)?)
+    }
+
+    fn tokens(
+        &self,
+        name: &str,
+        url: &Url,
+        settings: &McpServerSettings,
+        outbound: &Outbound,
+        allowed: &Arc<DomainList>,
+    ) -> Tokens {
         if let Some(McpOAuth { token_url, client_id, client_secret, scopes }) = &settings.oauth {
             return Tokens::Client(Arc::new(TokenSource::new(token_url.clone(), client_id, client_secret, scopes)));
         }
@@ -81,10 +99,10 @@ impl McpServers {
         }
         let running = self.running.load();
         let before = running.get(name).and_then(|server| server.connector.sign_in());
-        if let Some(known) = before.filter(|known| known.serves(url, &settings.sign_in, allowed)) {
+        if let Some(known) = before.filter(|known| known.serves(url, &settings.sign_in, outbound, allowed)) {
             return Tokens::User(Arc::clone(known));
         }
-        let (outbound, allowed) = (self.outbound.clone(), Arc::clone(allowed));
+        let (outbound, allowed) = (outbound.clone(), Arc::clone(allowed));
         Tokens::User(SignIn::new(name.into(), url.clone(), settings.sign_in.clone(), outbound, allowed))
     }
 
@@ -98,14 +116,17 @@ impl McpServers {
         let allowed = Arc::new(DomainList::parse(&config.outbound.mcp_allowed_domains)?);
         let reach = match (&settings.command, &settings.url) {
             (Some(program), _) => Reach::Program(program.clone()),
-            (None, Some(url)) => Reach::Http(Arc::new(HttpAccess {
-                outbound: self.outbound.clone(),
-                url: listed(url, &allowed)?,
-                headers: headers(&settings)?,
-                tokens: self.tokens(name, url, &settings, &allowed),
-                allowed,
-                max_message_bytes: settings.max_message_bytes,
-            })),
+            (None, Some(url)) => {
+                let outbound = self.outbound_for(name, &settings, config)?;
+                Reach::Http(Arc::new(HttpAccess {
+                    url: listed(url, &allowed)?,
+                    headers: headers(&settings)?,
+                    tokens: self.tokens(name, url, &settings, &outbound, &allowed),
+                    outbound,
+                    allowed,
+                    max_message_bytes: settings.max_message_bytes,
+                }))
+            }
             (None, None) => return Err(Unusable::Nowhere),
         };
         let templates = settings.headers_template.iter();

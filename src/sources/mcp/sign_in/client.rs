@@ -58,8 +58,8 @@ impl Guarded {
         }
     }
 
-    pub(super) fn has_list(&self, allowed: &DomainList) -> bool {
-        *self.allowed == *allowed
+    pub(super) fn reaches_as(&self, outbound: &Outbound, allowed: &DomainList) -> bool {
+        *self.allowed == *allowed && self.outbound.reaches_as(outbound)
     }
 
     /// Another step of a sign-in begins.
