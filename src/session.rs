@@ -237,7 +237,7 @@ fn too_many(most: usize, idle: Duration) -> CallError {
 /// Each part goes in behind its length, so that no two triples give the same bytes.
 fn workspace_name(caller: &Caller, id: &str) -> String {
     let mut hash = Sha256::new();
-    for part in [&caller.tenant, &caller.id, id] {
+    for part in [&caller.tenant, caller.identity(), id] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
@@ -255,6 +255,17 @@ mod tests {
 
     fn caller(tenant: &str, id: &str) -> Caller {
         Caller::new(id, tenant, Vec::new())
+    }
+
+    /// Workspaces on disk are found by these names: they must not change for those who have one.
+    #[test]
+    fn the_workspaces_of_api_keys_stay_where_they_are_and_are_no_tokens() {
+        let ann = workspace_name(&caller("acme", "ann"), "s1");
+        assert_eq!(ann, "2f0a122c9163f1c5e72909e0c591b0e6616c563b0e8b9d7d657bf7423814d00b");
+        let anonymous = workspace_name(&Caller::anonymous(), "s1");
+        assert_eq!(anonymous, "02c64c0a2f54b139159bd922cd63edadbe3d9b46e0d89493712e18f113b4f924");
+        let token = Caller::of_issuer("https://issuer.example", "ann", "acme", Vec::new());
+        assert_ne!(workspace_name(&token, "s1"), ann);
     }
 
     fn sessions(max_per_caller: usize) -> Sessions {

@@ -8,17 +8,18 @@ use crate::call::Caller;
 const LONGEST: usize = 256;
 
 /// # Errors
-/// What is wrong, beginning with the name of the part.
-pub(super) fn caller(id: &str, tenant: &str, roles: Vec<String>) -> Result<Arc<Caller>, &'static str> {
-    let caller = Caller::new(id, tenant, roles);
+/// What is wrong with the caller, beginning with the name of the part.
+pub(super) fn checked(caller: Caller) -> Result<Arc<Caller>, &'static str> {
+    let Caller { id, tenant, .. } = &caller;
+    let anonymous = Caller::anonymous();
     if !is_name(id) {
         Err("the caller's id is empty, longer than 256 bytes, or has control characters in it")
     } else if !is_name(tenant) {
         Err("the caller's tenant is empty, longer than 256 bytes, or has control characters in it")
     } else if !caller.roles.iter().all(|role| is_name(role)) {
         Err("the caller's roles include one that is empty, longer than 256 bytes, or has control characters in it")
-    } else if caller.key == Caller::anonymous().key {
-        // Otherwise it would share budgets and sessions with callers without credentials.
+    } else if (id, tenant) == (&anonymous.id, &anonymous.tenant) {
+        // Otherwise policies and the audit trail would take it for callers without credentials.
         Err("the caller's id `anonymous` in the tenant `public` is for callers without credentials")
     } else {
         Ok(Arc::new(caller))
@@ -26,6 +27,6 @@ pub(super) fn caller(id: &str, tenant: &str, roles: Vec<String>) -> Result<Arc<C
 }
 
 /// Control characters are out since [`Caller::key`] joins its parts with one.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= LONGEST && !text.chars().any(char::is_control)
 }

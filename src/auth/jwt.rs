@@ -47,6 +47,9 @@ impl Tokens {
         if config.issuer.is_empty() {
             fault(".issuer", "must not be empty".to_owned());
         }
+        if config.issuer.chars().any(char::is_control) {
+            fault(".issuer", "must not have control characters in it".to_owned());
+        }
         if config.audience.is_empty() {
             fault(".audience", "must not be empty".to_owned());
         }
@@ -133,7 +136,7 @@ impl Tokens {
         let roles = roles(claims.get(&self.config.roles_claim)).ok_or(Refusal(
             "the token's claim with the roles must be a list of texts, or one text with spaces between",
         ))?;
-        identity::caller(id, tenant, roles).map_err(Refusal)
+        identity::checked(Caller::of_issuer(&self.config.issuer, id, tenant, roles)).map_err(Refusal)
     }
 
     /// Checked a moment ago: `exp` is there, and a number.

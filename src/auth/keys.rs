@@ -42,7 +42,7 @@ impl ApiKeys {
 
     fn add(&mut self, configured: &ApiKeyConfig) -> Result<(), &'static str> {
         let digest = digest_of(configured)?;
-        let caller = identity::caller(&configured.id, &configured.tenant, configured.roles.clone())?;
+        let caller = identity::checked(Caller::new(&configured.id, &configured.tenant, configured.roles.clone()))?;
         match self.callers.insert(digest, (digest, caller)) {
             None => Ok(()),
             Some(_) => Err("another entry has the same key; a key stands for one caller"),

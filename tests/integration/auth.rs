@@ -1,8 +1,14 @@
 //! Who may call.
 
+use std::time::SystemTime;
+
+use jsonwebtoken::jwk::Jwk;
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use reqwest::StatusCode;
 use reqwest::header::HOST;
-use serde_json::json;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, code};
 
@@ -61,4 +67,55 @@ async fn a_web_form_cannot_call_a_tool() {
     }
     let (status, _) = answer(app.post("/tools/echo/execute").body(json!({}).to_string())).await;
     assert_eq!(status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+/// The folder of a session's files, as state directories have had it from the first version on.
+fn workspace_of_api_key(tenant: &str, id: &str, session: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [tenant, id, session] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A token's subject is whoever its issuer says, also where an API key has the same name.
+#[tokio::test]
+async fn a_token_opens_nothing_of_the_api_key_of_its_name_and_kept_files_are_found() {
+    let pem = include_bytes!("../fixtures/auth/ed25519.pem");
+    let pair = EncodingKey::from_ed_pem(pem).unwrap();
+    let mut public = serde_json::to_value(Jwk::from_encoding_key(&pair, Algorithm::EdDSA).unwrap()).unwrap();
+    public["kid"] = "e".into();
+    let directory = TempDir::new().unwrap();
+    let keys = directory.path().join("keys.json");
+    std::fs::write(&keys, json!({"keys": [public]}).to_string()).unwrap();
+    let kept = directory.path().join("state/workspaces").join(workspace_of_api_key("acme", "ada", "s1"));
+    std::fs::create_dir_all(&kept).unwrap();
+    std::fs::write(kept.join("note.txt"), "of the API key").unwrap();
+    let yaml = format!(
+        "auth:
+  api_keys: [{{id: ada, key: key-of-ada, tenant: acme, roles: [operator, admin]}}]
+  jwt: {{issuer: 'https://issuer.example', audience: sekisho, jwks_file: '{}'}}
+",
+        keys.display()
+    );
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
+    let claims = json!({
+        "iss": "https://issuer.example", "aud": "sekisho", "sub": "ada", "tenant": "acme", "exp": expires,
+        "roles": ["operator", "admin"],
+    });
+    let header = Header { kid: Some("e".into()), ..Header::new(Algorithm::EdDSA) };
+    let token = encode(&header, &claims, &pair).unwrap();
+    let call = async |credential: &str, tool: &str, arguments: Value| {
+        let body = json!({"arguments": arguments, "session_id": "s1"});
+        answer(app.post(&format!("/tools/{tool}/execute")).bearer_auth(credential).json(&body)).await.1
+    };
+    let read = json!({"path": "note.txt"});
+    assert_eq!(call("key-of-ada", "file_read", read.clone()).await["output"]["content"], "of the API key");
+    assert_eq!(code(&call(&token, "file_read", read.clone()).await), "tool_error");
+    let written = call(&token, "file_write", json!({"path": "note.txt", "content": "of the token"})).await;
+    assert_eq!(written["success"], true, "{written}");
+    assert_eq!(call(&token, "file_read", read.clone()).await["output"]["content"], "of the token");
+    assert_eq!(call("key-of-ada", "file_read", read).await["output"]["content"], "of the API key");
 }

@@ -148,6 +148,17 @@ async fn a_token_tells_who_calls_whatever_key_pair_signed_it() {
 }
 
 #[tokio::test]
+async fn a_token_is_another_caller_than_the_api_key_of_its_name() {
+    let pair = rsa("r");
+    let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
+    let token = pair.sign(&claims(json!({"sub": "alice", "tenant": "acme"})));
+    let token = present(&authenticator, &token).await.unwrap();
+    let key = present(&authenticator, "first-key").await.unwrap();
+    assert_eq!((&token.id, &token.tenant), (&key.id, &key.tenant), "what policies and the audit trail read");
+    assert_ne!(token.key, key.key);
+}
+
+#[tokio::test]
 async fn claims_are_read_in_their_usual_forms() {
     let pair = rsa("r");
     let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
@@ -299,6 +310,7 @@ async fn a_token_configuration_that_cannot_work_is_refused() {
     let good = jwt_config;
     for (jwt, place) in [
         (JwtConfig { issuer: String::new(), ..good() }, "auth.jwt.issuer"),
+        (JwtConfig { issuer: "https://a\u{1f}b".into(), ..good() }, "auth.jwt.issuer"),
         (JwtConfig { audience: String::new(), ..good() }, "auth.jwt.audience"),
         (JwtConfig { leeway_seconds: u64::MAX, ..good() }, "auth.jwt.leeway_seconds"),
         (JwtConfig { jwks_url: None, ..good() }, "auth.jwt"),
