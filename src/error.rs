@@ -15,6 +15,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::call::{McpResult, RateState, Stage};
+use crate::redaction::SentSecrets;
 
 /// The closed list of error codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -275,6 +276,27 @@ impl CallError {
     #[must_use]
     pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
         self.0.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Without what the upstream repeated of the credentials it was sent.
+    #[must_use]
+    pub fn redacted(mut self, secrets: &SentSecrets) -> Self {
+        if secrets.is_empty() {
+            return self;
+        }
+        let Inner { message, cause, details, output, mcp, .. } = &mut *self.0;
+        let details = details.iter_mut().flat_map(|detail| [&mut detail.message, &mut detail.path]);
+        for text in [Some(message), cause.as_mut()].into_iter().flatten().chain(details) {
+            *text = secrets.strike(text).into_owned();
+        }
+        if let Some(output) = output {
+            secrets.strike_value(output);
+        }
+        if let Some(McpResult { content, meta, .. }) = mcp.as_deref_mut() {
+            content.iter_mut().for_each(|block| secrets.strike_value(block));
+            secrets.strike_members(meta);
+        }
         self
     }
 

@@ -40,6 +40,7 @@ pub mod call;
 pub mod error;
 pub mod peer;
 pub mod record;
+pub mod redaction;
 
 #[cfg(test)]
 mod fuzz;

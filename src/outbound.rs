@@ -20,11 +20,12 @@ pub(crate) mod test_server;
 mod tests;
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustls::ClientConfig;
 use thiserror::Error;
 use url::{Host, Position, Url};
@@ -37,6 +38,7 @@ use self::slots::Slots;
 use crate::call::{Deadline, SentFlag, TraceParent, Upstream};
 use crate::config::{OutboundConfig, WebFetchConfig};
 use crate::error::CallError;
+use crate::redaction::SentSecrets;
 
 pub use self::domains::{DomainList, InvalidDomain};
 pub use self::guard::{AddressGuard, InvalidNetwork};
@@ -101,8 +103,11 @@ pub struct OutboundRequest<'a> {
     pub method: Method,
     /// `http` or `https`, any port, no user name or password.
     pub url: Url,
-    /// Dropped when a redirect leaves the origin, except what only describes content.
+    /// Dropped when a redirect leaves the origin, except what only describes content. Credentials are marked as
+    /// sensitive.
     pub headers: HeaderMap,
+    /// Credentials that stand somewhere else than in the headers.
+    pub secrets: Option<Arc<[String]>>,
     pub body: Option<Bytes>,
     /// Of everything together: waiting for a slot, redirects, the last byte of the body.
     pub deadline: Deadline,
@@ -128,6 +133,7 @@ impl OutboundRequest<'static> {
             method: Method::GET,
             url,
             headers: HeaderMap::new(),
+            secrets: None,
             body: None,
             deadline,
             max_response_bytes: 1 << 20,
@@ -162,6 +168,31 @@ pub struct OutboundResponse {
     pub cut: bool,
     /// The address really connected to.
     pub remote_addr: Option<SocketAddr>,
+    pub sent: SentCredentials,
+}
+
+/// The credentials of one request, which its answer may repeat.
+#[derive(Debug, Clone, Default)]
+pub struct SentCredentials {
+    pub headers: HeaderMap,
+    /// Of requests that were redirected to another origin.
+    left_behind: Vec<HeaderValue>,
+    secrets: Option<Arc<[String]>>,
+}
+
+impl SentCredentials {
+    pub fn new(headers: HeaderMap) -> Self {
+        Self { headers, ..Self::default() }
+    }
+
+    /// What is to be struck out of an error.
+    pub fn secrets(&self) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        secrets.add_headers(&self.headers);
+        self.left_behind.iter().for_each(|value| secrets.add_header(value));
+        self.secrets.iter().flat_map(|more| more.iter()).for_each(|secret| secrets.add(secret));
+        secrets
+    }
 }
 
 impl Outbound {
@@ -255,17 +286,33 @@ impl Outbound {
     }
 
     async fn follow(&self, mut request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
+        let mut sent = SentCredentials { secrets: request.secrets.take(), ..SentCredentials::default() };
+        let outcome = self.follow_redirects(&mut request, &mut sent.left_behind).await;
+        sent.headers = request.headers;
+        match outcome {
+            Ok(response) => Ok(OutboundResponse { sent, ..response }),
+            // An address that is redirected to may repeat them too.
+            Err(error) => Err(error.redacted(&sent.secrets())),
+        }
+    }
+
+    async fn follow_redirects(
+        &self,
+        request: &mut OutboundRequest<'_>,
+        left_behind: &mut Vec<HeaderValue>,
+    ) -> Result<OutboundResponse, CallError> {
         let mut redirects = 0;
         loop {
-            self.check(&request)?;
-            match self.exchange(&request).await? {
-                Answer::Whole(response) => return Ok(response),
-                Answer::Redirect(status, location) => {
+            self.check(request)?;
+            match self.exchange(request).await? {
+                ControlFlow::Break(response) => return Ok(response),
+                ControlFlow::Continue((status, location)) => {
                     redirects += 1;
                     if redirects > request.max_redirects {
                         return Err(Failure::TooManyRedirects { limit: request.max_redirects }.into());
                     }
-                    redirect::follow(&mut request, status, location)?;
+                    left_behind.extend(request.headers.values().filter(|value| value.is_sensitive()).cloned());
+                    redirect::follow(request, status, location)?;
                 }
             }
         }
@@ -309,9 +356,9 @@ impl Outbound {
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
         {
-            return Ok(Answer::Redirect(response.status, location));
+            return Ok(ControlFlow::Continue((response.status, location)));
         }
-        read(response, request).await.map(Answer::Whole)
+        read(response, request).await.map(ControlFlow::Break)
     }
 
     fn client(&self, trust: Trust) -> &Client {
@@ -334,10 +381,8 @@ fn origin_of(url: &Url) -> &str {
     &url[..Position::BeforePath]
 }
 
-enum Answer {
-    Whole(OutboundResponse),
-    Redirect(StatusCode, Url),
-}
+/// The whole answer, or where to go on.
+type Answer = ControlFlow<OutboundResponse, (StatusCode, Url)>;
 
 async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
     let limit = request.max_response_bytes;
@@ -360,5 +405,6 @@ async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<Outbo
             break;
         }
     }
-    Ok(OutboundResponse { status, remote_addr, url: request.url.clone(), headers, body: body.into(), cut })
+    let (url, sent) = (request.url.clone(), SentCredentials::default());
+    Ok(OutboundResponse { status, remote_addr, url, headers, body: body.into(), cut, sent })
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::OutboundResponse;
 use crate::error::{Blame, CallError, ErrorCode};
+use crate::redaction::SentSecrets;
 
 /// Success, or what the status says went wrong: 5xx is the upstream's own failure, 429 asks for
 /// patience, every other status is an answer to this very call and counts against nobody.
@@ -26,8 +27,10 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
         _ => (ErrorCode::ToolError, Blame::Call),
     };
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
-    let said = upstream_message(&response.body).map(|message| format!(": {message}")).unwrap_or_default();
-    let error = CallError::new(code, format!("{host} answered {}{reason}{said}", status.as_u16())).blaming(blame);
+    let secrets = response.sent.secrets();
+    let said = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
+    let message = format!("{host} answered {}{reason}{said}", status.as_u16());
+    let error = CallError::new(code, message).blaming(blame).redacted(&secrets);
     match retry_after(&response.headers, Timestamp::now()) {
         Some(wait) if code == ErrorCode::UpstreamError => Err(error.retry_after(wait)),
         _ => Err(error),
@@ -53,7 +56,7 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
 const MAX_MESSAGE: usize = 300;
 
 /// The message in an error body: the field most services put it in, or a short plain text.
-fn upstream_message(body: &[u8]) -> Option<String> {
+fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?.trim();
     let message = match serde_json::from_str::<Value>(text) {
         Ok(json) => json_message(&json)?.to_owned(),
@@ -61,6 +64,8 @@ fn upstream_message(body: &[u8]) -> Option<String> {
         Err(_) if text.starts_with('<') => return None,
         Err(_) => text.to_owned(),
     };
+    // Before it is cut: a part of a secret would no longer be known.
+    let message = secrets.strike(&message);
     let readable = |character: char| if character.is_control() { ' ' } else { character };
     let shown: String = message.chars().map(readable).take(MAX_MESSAGE).collect();
     (!shown.trim().is_empty()).then_some(shown)
@@ -81,6 +86,7 @@ mod tests {
     use url::Url;
 
     use super::*;
+    use crate::outbound::SentCredentials;
 
     fn answer(status: u16, retry_after: Option<&str>, body: &'static str) -> OutboundResponse {
         let mut headers = HeaderMap::new();
@@ -94,6 +100,27 @@ mod tests {
             body: Bytes::from_static(body.as_bytes()),
             cut: false,
             remote_addr: None,
+            sent: SentCredentials::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_repeated_of_a_credential_is_struck_out_also_where_the_message_is_cut() {
+        let mut key = HeaderValue::from_static("Bearer S3CRET-token");
+        key.set_sensitive(true);
+        let mut sent = SentCredentials { secrets: Some(vec!["k3y in the query".to_owned()].into()), ..Default::default() };
+        sent.headers.insert(header::AUTHORIZATION, key);
+        let padding = "x".repeat(MAX_MESSAGE - 5);
+        for (body, says) in [
+            ("denied for Bearer S3CRET-token".to_owned(), "denied for [redacted]"),
+            (r#"{"error": {"message": "denied for S3CRET-token"}}"#.to_owned(), "denied for [redacted]"),
+            ("denied for ?key=k3y+in+the+query".to_owned(), "denied for ?key=[redacted]"),
+            (format!("{padding}S3CRET-token"), "x[reda"),
+        ] {
+            let response = OutboundResponse { body: body.into(), sent: sent.clone(), ..answer(401, None, "") };
+            let error = check_status(&response).unwrap_err();
+            assert!(error.message().ends_with(says), "{error}");
+            assert!(!error.message().contains("S3C"), "{error}");
         }
     }
 

@@ -45,6 +45,7 @@ mod public_documents;
 mod readme;
 mod registration;
 mod reload;
+mod repeated;
 mod round_trip;
 mod sandbox;
 mod sandbox_worker;

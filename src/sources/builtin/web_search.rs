@@ -233,7 +233,10 @@ impl WebSearch {
         })?;
         let response = self.outbound.send(self.request(&query, &attempt)).await?;
         check_status(&response)?;
-        let mut results = self.engine.results(&response.body).map_err(|error| self.not_understood(&error))?;
+        let mut results = self
+            .engine
+            .results(&response.body)
+            .map_err(|error| self.not_understood(&error).redacted(&response.sent.secrets()))?;
         results.retain(|found| !found.url.is_empty());
         results.truncate(query.max_results);
         Ok(self.output(&query, &results))

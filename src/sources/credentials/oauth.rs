@@ -18,6 +18,7 @@ use crate::config::Secret;
 use crate::error::{CallError, ErrorCode};
 use crate::json;
 use crate::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+use crate::redaction::SentSecrets;
 
 /// How long before its end a token is replaced (A56).
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
@@ -92,6 +93,16 @@ impl TokenSource {
         let mut current = self.current.lock().await;
         if current.as_ref() == Some(refused) {
             *current = None;
+        }
+    }
+
+    /// What is to be struck out of what others say: the client's secret and the token in use.
+    pub(in crate::sources) fn add_secrets(&self, secrets: &mut SentSecrets) {
+        secrets.add_header(&self.client);
+        if let Ok(current) = self.current.try_lock()
+            && let Some(token) = &*current
+        {
+            secrets.add_header(&token.header);
         }
     }
 

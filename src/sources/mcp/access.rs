@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use super::sign_in::SignIn;
 use crate::call::{Deadline, SentFlag};
 use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream};
+use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials};
+use crate::redaction::SentSecrets;
 use crate::sources::credentials::{Token, TokenSource};
 
 /// Whoever waits for an answer gives up earlier, and the request ends with him.
@@ -30,6 +32,8 @@ pub(super) struct HttpAccess {
     /// Credentials among them.
     pub(super) headers: HeaderMap,
     pub(super) tokens: Tokens,
+    /// The token that was sent last, which the server may repeat.
+    pub(super) last_token: Arc<ArcSwapOption<HeaderValue>>,
     pub(super) max_message_bytes: usize,
 }
 
@@ -107,6 +111,31 @@ impl HttpAccess {
         }
     }
 
+    /// The answer with its body, to be read as an error.
+    ///
+    /// # Errors
+    /// As [`OutboundStream::whole`].
+    pub(super) async fn whole(&self, answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
+        let (status, headers) = (answer.status, answer.headers.clone());
+        let body = answer.whole().await?;
+        let mut sent = SentCredentials::new(self.headers.clone());
+        if let Some(token) = self.last_token.load_full() {
+            sent.headers.append(header::AUTHORIZATION, HeaderValue::clone(&token));
+        }
+        Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None, sent })
+    }
+
+    /// What is to be struck out of what the server says.
+    pub(super) fn add_secrets(&self, secrets: &mut SentSecrets) {
+        secrets.add_headers(&self.headers);
+        if let Some(token) = self.last_token.load_full() {
+            secrets.add_header(&token);
+        }
+        if let Tokens::Client(tokens) = &self.tokens {
+            tokens.add_secrets(secrets);
+        }
+    }
+
     /// Without a token to be had the request goes without one (A69).
     async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
         let fetched = tokens.token(&self.outbound, &self.allowed, Deadline::after(super::TOKEN_WITHIN)).await;
@@ -127,6 +156,9 @@ impl HttpAccess {
         }
         if let Some(token) = token {
             headers.insert(header::AUTHORIZATION, token.header.clone());
+            if self.last_token.load().as_deref() != Some(&token.header) {
+                self.last_token.store(Some(Arc::new(token.header.clone())));
+            }
         }
         let within = if method == Method::DELETE { GOODBYE_WITHIN } else { LONGEST_REQUEST };
         let request = OutboundRequest {
@@ -140,14 +172,4 @@ impl HttpAccess {
         };
         self.outbound.open(request).await
     }
-}
-
-/// The answer with its body.
-///
-/// # Errors
-/// As [`OutboundStream::whole`].
-pub(super) async fn whole(answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
-    let (status, headers) = (answer.status, answer.headers.clone());
-    let body = answer.whole().await?;
-    Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None })
 }

@@ -11,6 +11,7 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
 use crate::config::McpServerSettings;
+use crate::redaction::SentSecrets;
 
 /// What a program gets of our own environment: enough to find itself and its files. Credentials are named in `env`.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
@@ -53,7 +54,9 @@ pub(super) fn start(
     else {
         return Err("it started without its three streams".to_owned());
     };
-    tokio::spawn(pass_on_log(Arc::clone(name), log));
+    let mut secrets = SentSecrets::default();
+    settings.env.values().for_each(|value| secrets.add(value.expose()));
+    tokio::spawn(pass_on_log(Arc::clone(name), log, secrets));
     Ok((Child { process, group }, input, output))
 }
 
@@ -110,7 +113,7 @@ fn why_not(program: &str, folder: Option<&Path>, error: &std::io::Error) -> Stri
 }
 
 /// Bounded: a program that floods its stderr must not flood our log.
-async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin) {
+async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: SentSecrets) {
     let mut log = BufReader::new(log);
     let mut line = Vec::new();
     let (mut second, mut lines, mut left_out) = (Instant::now(), 0, 0_u64);
@@ -132,7 +135,7 @@ async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin) {
         }
         lines += 1;
         let line = String::from_utf8_lossy(&line);
-        let line = line.trim_end();
+        let line = &*secrets.strike(line.trim_end());
         if !line.is_empty() {
             tracing::info!(%server, line, "an MCP server wrote to its stderr");
         }

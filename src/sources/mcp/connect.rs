@@ -34,6 +34,7 @@ use super::sse::EventStream;
 use crate::config::{McpServerSettings, McpTransport};
 use crate::error::CallError;
 use crate::outbound::upstream_of;
+use crate::redaction::SentSecrets;
 
 /// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
 const MOST_REQUESTS: usize = 1_024;
@@ -135,16 +136,27 @@ impl Connector {
             sign_in.connects();
         }
         match tokio::time::timeout(within, self.try_each(more)).await {
-            Ok(Ok(session)) => Ok(session),
+            Ok(Ok(session)) => Ok(Session { sent: more.clone(), ..session }),
             Ok(Err(reason)) => {
                 self.era.forget();
-                Err(reason)
+                Err(self.secrets(more).strike(&reason).into_owned())
             }
             Err(_) => {
                 self.era.forget();
                 Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
             }
         }
+    }
+
+    /// What it is sent to prove who asks, `more` among it, to be struck out of what it says.
+    pub(super) fn secrets(&self, more: &HeaderMap) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        match &self.reach {
+            Reach::Program(_) => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
+            Reach::Http(access) => access.add_secrets(&mut secrets),
+        }
+        secrets.add_headers(more);
+        secrets
     }
 
     /// Where a user may sign in to it.
@@ -167,7 +179,8 @@ impl Connector {
         let listing =
             tokio::time::timeout(within, Listing::of(session, most_tools, |name| wants(&self.settings, name))).await;
         let seconds = within.as_secs();
-        listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"))?
+        let listing = listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
+        listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
     }
 
     async fn try_each(&self, more: &HeaderMap) -> Result<Session, String> {
@@ -262,7 +275,7 @@ impl Connector {
                 ended.cancel();
             }
         });
-        Ok(Session { peer, info, in_flight, direct, ended, ending, _close: guard })
+        Ok(Session { peer, info, in_flight, direct, ended, ending, sent: HeaderMap::new(), _close: guard })
     }
 }
 
@@ -336,6 +349,7 @@ fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
         url: access.url.clone(),
         headers,
         tokens: access.tokens.clone(),
+        last_token: Arc::clone(&access.last_token),
         max_message_bytes: access.max_message_bytes,
     }
 }

@@ -42,7 +42,8 @@ impl ServerTool {
         let patience = self.server.watch_patience();
         let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
         patience.answered();
-        let result = answer.map_err(|failure| output::failed(self.server.name(), failure))?;
-        output::output(result, self.server.names())
+        let answer = answer.map_err(|failure| output::failed(self.server.name(), failure));
+        let output = answer.and_then(|result| output::output(result, self.server.names()));
+        output.map_err(|error| error.redacted(&self.server.connector.secrets(&session.sent)))
     }
 }

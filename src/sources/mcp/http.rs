@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::access::{HttpAccess, whole};
+use super::access::HttpAccess;
 use super::event_bound::bounded;
 use crate::call::SentFlag;
 use crate::error::{CallError, ErrorCode};
@@ -213,7 +213,7 @@ impl HttpClient {
 
     /// What an answer says that is no success.
     pub(super) async fn refusal(&self, answer: OutboundStream) -> Refusal {
-        let response = match whole(answer, &self.access.url).await {
+        let response = match self.access.whole(answer, &self.access.url).await {
             Ok(response) => response,
             Err(error) => return Refusal::Status(error),
         };

@@ -156,7 +156,7 @@ impl FunctionTool {
         let url = &self.access.url;
         let (body, sent) = (Some(body.to_string().into()), Some(call.sending.flag()));
         let answer = self.access.open_noting(Method::POST, url, headers, body, sent).await?;
-        let response = super::access::whole(answer, url).await?;
+        let response = self.access.whole(answer, url).await?;
         crate::outbound::check_status(&response)?;
         let value = json::parse(&response.body).map_err(|problem| {
             CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")

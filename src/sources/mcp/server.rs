@@ -274,7 +274,7 @@ impl Server {
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
             })?
-            .map_err(|failure| output::fault(self.name(), failure))
+            .map_err(|failure| output::fault(self.name(), failure).redacted(&self.connector.secrets(&session.sent)))
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::HeaderMap;
 use rmcp::RoleClient;
 use rmcp::model::{ClientRequest, CustomRequest, ProgressToken, RequestId, RequestMetaObject, ServerPeerInfo};
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, ServiceError};
@@ -35,6 +36,8 @@ pub(super) struct Session {
     /// Cancelled once the connection is gone for good, its program with it.
     pub(super) ended: CancellationToken,
     pub(super) ending: Ending,
+    /// Headers of the caller it belongs to, credentials among them.
+    pub(super) sent: HeaderMap,
     pub(super) _close: DropGuard,
 }
 

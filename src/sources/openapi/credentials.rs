@@ -45,6 +45,8 @@ pub(super) struct Authorization {
     cookies: Vec<(String, String)>,
     templates: Vec<Template>,
     pub(super) tokens: Option<Arc<TokenSource>>,
+    /// The values of `query`, to be struck out of errors.
+    pub(super) secrets: Option<Arc<[String]>>,
 }
 
 impl<'a> Credentials<'a> {
@@ -172,7 +174,10 @@ impl<'a> Credentials<'a> {
         match location {
             Location::Cookie if !is_cookie(name, key) => return Err(CredentialFault::Unsendable("api_key")),
             Location::Cookie => authorization.cookies.push((name.to_owned(), key.to_owned())),
-            Location::Query | Location::QueryString => authorization.query.push((name.to_owned(), key.to_owned())),
+            Location::Query | Location::QueryString => {
+                authorization.query.push((name.to_owned(), key.to_owned()));
+                authorization.secrets = Some(authorization.query.iter().map(|(_, value)| value.clone()).collect());
+            }
             Location::Header | Location::Path => {
                 let (name, value) = sensitive(name, key).ok_or(CredentialFault::Unsendable("api_key"))?;
                 authorization.headers.insert(name, value);
@@ -199,7 +204,7 @@ impl<'a> Credentials<'a> {
 
 impl Authorization {
     pub(super) fn is_empty(&self) -> bool {
-        let Self { headers, query, cookies, templates, tokens } = self;
+        let Self { headers, query, cookies, templates, tokens, secrets: _ } = self;
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && tokens.is_none()
     }
 

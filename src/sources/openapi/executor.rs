@@ -15,6 +15,7 @@ use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::config::PaginationSettings;
 use crate::error::{CallError, ErrorCode};
 use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use crate::redaction::SentSecrets;
 use crate::registry::SharedSchema;
 use crate::sources::{Attempt, Execution, Executor};
 use crate::telemetry;
@@ -81,16 +82,32 @@ impl Executor for OperationExecutor {
 impl OperationExecutor {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let request = self.request(&attempt, arguments)?;
+        let answered = self.answer(&attempt, &request).await;
+        answered.map_err(|error| error.redacted(&self.secrets(&request)))
+    }
+
+    async fn answer(&self, attempt: &Attempt<'_>, request: &Request) -> Result<ToolOutput, CallError> {
         let mut output = if request.method == Method::GET && self.access.pagination.max_pages > 1 {
-            self.pages(&attempt, request).await?
+            Box::pin(self.pages(attempt, request.clone())).await?
         } else {
-            response::output(&self.exchange(&attempt, &request, self.most_bytes(&attempt)).await?)?
+            response::output(&self.exchange(attempt, request, self.most_bytes(attempt)).await?)?
         };
         if let Some(adapter) = &self.access.adapter {
             output.value = adapter.shape_response(&self.id, output.value)?;
         }
         response::show_image(&mut output);
         Ok(output)
+    }
+
+    /// What the API was sent to prove who asks.
+    fn secrets(&self, request: &Request) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        secrets.add_headers(&request.headers);
+        self.authorization.secrets.iter().flat_map(|more| more.iter()).for_each(|secret| secrets.add(secret));
+        if let Some(tokens) = &self.authorization.tokens {
+            tokens.add_secrets(&mut secrets);
+        }
+        secrets
     }
 
     /// The page that was asked for and those after it, within the limits of pages, of bytes in all, and of time.
@@ -191,6 +208,7 @@ impl OperationExecutor {
         let outgoing = OutboundRequest {
             method: request.method.clone(),
             headers,
+            secrets: self.authorization.secrets.clone(),
             body: request.body.clone(),
             max_response_bytes: most_bytes,
             max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },

@@ -43,9 +43,9 @@ pub enum FetchFault {
     Outside { path: PathBuf, folder: PathBuf },
     #[error("{host} may not be asked; add it to `outbound.openapi_allowed_domains`")]
     NotAllowed { host: String },
-    #[error("{url} cannot be fetched: {problem}")]
+    #[error("{} cannot be fetched: {problem}", without_query(url))]
     Url { url: Url, problem: String },
-    #[error("{url} is not asked for yet")]
+    #[error("{} is not asked for yet", without_query(url))]
     NotAtHand { url: Url },
 }
 
@@ -120,6 +120,7 @@ impl Fetcher {
         let (headers, known) = self.cache.find(&url).unzip();
         let request = OutboundRequest {
             headers: headers.unwrap_or_default(),
+            secrets: url.query().map(|_| url.query_pairs().map(|(_, value)| value.into_owned()).collect()),
             max_response_bytes,
             max_redirects: MAX_REDIRECTS,
             allowed: &self.allowed,
@@ -144,6 +145,11 @@ pub(super) fn check_allowed(url: &Url, allowed: &DomainList) -> Result<(), Fetch
         return Ok(());
     }
     Err(FetchFault::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() })
+}
+
+/// Some services want their key there.
+fn without_query(url: &Url) -> &str {
+    &url[..url::Position::AfterPath]
 }
 
 /// The bytes, and where the file really stands.

@@ -29,7 +29,7 @@ pub(super) struct RequestPlan {
 }
 
 /// A request, but for what proves who asks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) method: Method,
     pub(super) url: Url,

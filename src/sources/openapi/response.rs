@@ -105,6 +105,7 @@ mod tests {
     use url::Url;
 
     use super::*;
+    use crate::outbound::SentCredentials;
 
     fn answer(media_type: Option<&str>, body: &[u8]) -> OutboundResponse {
         let mut headers = HeaderMap::new();
@@ -118,6 +119,7 @@ mod tests {
             body: Bytes::copy_from_slice(body),
             cut: false,
             remote_addr: None,
+            sent: SentCredentials::default(),
         }
     }
 

@@ -83,7 +83,8 @@ impl Server {
         loop {
             tokio::select! {
                 () = session.ended.cancelled() => {
-                    return session.ending.told().unwrap_or_else(|| "the connection ended".to_owned());
+                    let reason = session.ending.told().unwrap_or_else(|| "the connection ended".to_owned());
+                    return self.connector.secrets(&session.sent).strike(&reason).into_owned();
                 }
                 () = self.connector.news.lists_changed.notified() => {
                     tokio::time::sleep(LIST_EVERY).await;

@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::McpServers;
 use crate::call::{CallContext, Caller};
 use crate::error::{CallError, ErrorCode};
+use crate::redaction::SentSecrets;
 use crate::sources::mcp::server::Server;
 
 /// Why a server does not give what was asked for.
@@ -25,6 +26,20 @@ pub enum ServerFault {
     /// The server could not be asked.
     #[error(transparent)]
     Failed(#[from] CallError),
+}
+
+impl ServerFault {
+    /// Without what the server repeated of the credentials it was sent.
+    pub(in crate::sources::mcp) fn redacted(self, secrets: &SentSecrets) -> Self {
+        match self {
+            Self::Unknown(what) => Self::Unknown(what),
+            Self::Refused { code, message, mut data } => {
+                data.iter_mut().for_each(|data| secrets.strike_value(data));
+                Self::Refused { code, message: secrets.strike(&message).into_owned(), data }
+            }
+            Self::Failed(error) => Self::Failed(error.redacted(secrets)),
+        }
+    }
 }
 
 impl McpServers {

@@ -69,6 +69,7 @@ impl McpServers {
             allowed,
             headers: headers(&settings)?,
             tokens: Tokens::None,
+            last_token: Arc::default(),
             max_message_bytes: settings.max_message_bytes,
         };
         Ok(function.definition(access, config.limits.mcp_tool_rate_limit))
@@ -122,6 +123,7 @@ impl McpServers {
                     url: listed(url, &allowed)?,
                     headers: headers(&settings)?,
                     tokens: self.tokens(name, url, &settings, &outbound, &allowed),
+                    last_token: Arc::default(),
                     outbound,
                     allowed,
                     max_message_bytes: settings.max_message_bytes,

@@ -1,5 +1,6 @@
 //! What the library's sign-in sends goes over our own outbound client: every address it is told of is somebody else's.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use url::Url;
 use crate::call::Deadline;
 use crate::error::CallError;
 use crate::outbound::{DomainList, Outbound, OutboundRequest};
+use crate::redaction::SentSecrets;
 
 /// Metadata, registrations and tokens are a few kilobytes.
 const MOST_BYTES: usize = 64 << 10;
@@ -101,12 +103,29 @@ impl Guarded {
             allowed: &self.allowed,
             ..OutboundRequest::get(url, Deadline::after(REQUEST_WITHIN))
         };
+        let mut secrets = SentSecrets::default();
+        secrets_of_form(request.body.as_deref().unwrap_or_default()).for_each(|secret| secrets.add(&secret));
         let answer = self.outbound.send(request).await.map_err(Refused::Failed)?;
-        let mut response = oauth2::HttpResponse::new(answer.body.into());
+        let body = match answer.status.is_success() {
+            true => answer.body.into(),
+            // Of an error the library tells what it says.
+            false => {
+                secrets.add_headers(&answer.sent.headers);
+                secrets.strike(&String::from_utf8_lossy(&answer.body)).into_owned().into_bytes()
+            }
+        };
+        let mut response = oauth2::HttpResponse::new(body);
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers;
         Ok(response)
     }
+}
+
+/// The fields of a token request that prove something (RFC 6749, RFC 7636).
+fn secrets_of_form(form: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
+    const FIELDS: [&str; 5] = ["client_secret", "code", "code_verifier", "refresh_token", "client_assertion"];
+    let fields = url::form_urlencoded::parse(form).filter(|(name, _)| FIELDS.contains(&&**name));
+    fields.map(|(_, value)| value)
 }
 
 impl OAuthHttpClient for Guarded {

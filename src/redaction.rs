@@ -1,0 +1,251 @@
+//! Credentials that an upstream repeats are struck out of what is passed on of its words: errors, `/readyz` and logs.
+//! Which ones it was sent is known exactly; nothing is guessed from how a text looks.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+use url::form_urlencoded::byte_serialize;
+
+/// What stands in a text where a secret was.
+const REDACTED: &str = "[redacted]";
+
+/// A shorter secret is struck out only where it is a word of its own: it may be part of many.
+const MIN_BYTES_ANYWHERE: usize = 6;
+
+/// A still shorter one is none: a text would be full of holes, and each guess finds it.
+const MIN_BYTES: usize = 4;
+
+/// Headers that are configured like credentials and are none.
+const NOT_SECRET: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
+
+/// The secrets that somebody was sent, in the forms in which they may come back. Made where something has failed, not
+/// for each call.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SentSecrets {
+    /// Longest first, so that no part of one is struck out before the whole.
+    forms: Vec<String>,
+}
+
+impl fmt::Debug for SentSecrets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "SentSecrets({})", self.forms.len())
+    }
+}
+
+impl SentSecrets {
+    /// As it is, and encoded for a URL, for Base64 and for JSON.
+    pub fn add(&mut self, secret: &str) {
+        let secret = secret.trim();
+        if secret.len() < MIN_BYTES {
+            return;
+        }
+        let form = byte_serialize(secret.as_bytes()).collect::<String>();
+        let in_json = Value::from(secret).to_string();
+        let mut forms = vec![secret.to_owned(), form.replace('+', "%20"), form];
+        forms.push(in_json.trim_matches('"').to_owned());
+        forms.extend([STANDARD.encode(secret), STANDARD_NO_PAD.encode(secret), URL_SAFE_NO_PAD.encode(secret)]);
+        for form in forms {
+            if !self.forms.contains(&form) {
+                self.forms.push(form);
+            }
+        }
+        self.forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+    }
+
+    /// All headers that are marked as sensitive.
+    pub fn add_headers(&mut self, headers: &HeaderMap) {
+        for (name, value) in headers.iter().filter(|(name, value)| value.is_sensitive() && !NOT_SECRET.contains(name)) {
+            if name == header::COOKIE {
+                self.add_cookies(value);
+            } else {
+                self.add_header(value);
+            }
+        }
+    }
+
+    /// A header's value, and what of it is the credential: behind its scheme, and inside of `Basic`.
+    pub fn add_header(&mut self, value: &HeaderValue) {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        self.add(&text);
+        let Some((scheme, credential)) = text.trim().split_once(' ') else { return };
+        self.add(credential);
+        if !scheme.eq_ignore_ascii_case("basic") {
+            return;
+        }
+        let decoded = STANDARD.decode(credential.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let Some(decoded) = decoded else { return };
+        self.add(&decoded);
+        if let Some((_, password)) = decoded.split_once(':') {
+            self.add(password);
+            // RFC 6749 has clients encode theirs.
+            self.add(&percent_decode_str(&password.replace('+', " ")).decode_utf8_lossy());
+        }
+    }
+
+    fn add_cookies(&mut self, value: &HeaderValue) {
+        let text = String::from_utf8_lossy(value.as_bytes());
+        for (_, value) in text.split(';').filter_map(|pair| pair.split_once('=')) {
+            self.add(value);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.forms.is_empty()
+    }
+
+    /// The text without the secrets, in whatever case they are written.
+    pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut kept = String::new();
+        let mut done = 0;
+        let mut at = 0;
+        while at < text.len() {
+            match self.at(text, at) {
+                Some(length) => {
+                    kept.push_str(text.get(done..at).unwrap_or_default());
+                    kept.push_str(REDACTED);
+                    at += length;
+                    done = at;
+                }
+                None => at += 1,
+            }
+        }
+        if done == 0 {
+            return Cow::Borrowed(text);
+        }
+        kept.push_str(text.get(done..).unwrap_or_default());
+        Cow::Owned(kept)
+    }
+
+    /// As [`strike`](Self::strike), in each text of a value, the names of its members too.
+    pub fn strike_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => {
+                if let Cow::Owned(struck) = self.strike(text) {
+                    *text = struck;
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.strike_value(item)),
+            Value::Object(members) => self.strike_members(members),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// As [`strike_value`](Self::strike_value), of an object's members.
+    pub fn strike_members(&self, members: &mut Map<String, Value>) {
+        members.values_mut().for_each(|member| self.strike_value(member));
+        if members.keys().any(|name| matches!(self.strike(name), Cow::Owned(_))) {
+            let named = std::mem::take(members).into_iter();
+            members.extend(named.map(|(name, member)| (self.strike(&name).into_owned(), member)));
+        }
+    }
+
+    /// The length of the secret that begins there.
+    fn at(&self, text: &str, at: usize) -> Option<usize> {
+        let rest = text.as_bytes().get(at..)?;
+        let first = rest.first()?;
+        let begins_here = |form: &&String| {
+            let bytes = form.as_bytes();
+            // Of a text that was cut, the end may be the beginning of one.
+            let length = bytes.len().min(rest.len());
+            bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
+                && rest[..length].eq_ignore_ascii_case(&bytes[..length])
+                && (length >= MIN_BYTES_ANYWHERE || length == bytes.len() && is_word(text.as_bytes(), at, length))
+        };
+        self.forms.iter().find(begins_here).map(|form| form.len().min(rest.len()))
+    }
+}
+
+fn is_word(text: &[u8], at: usize, length: usize) -> bool {
+    let is_letter = |at: Option<usize>| {
+        at.and_then(|at| text.get(at)).is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+    };
+    !is_letter(at.checked_sub(1)) && !is_letter(at.checked_add(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn secrets(all: &[&str]) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        all.iter().for_each(|secret| secrets.add(secret));
+        secrets
+    }
+
+    fn sent(name: HeaderName, value: &str) -> SentSecrets {
+        let mut headers = HeaderMap::new();
+        let mut value = HeaderValue::from_str(value).unwrap();
+        value.set_sensitive(true);
+        headers.insert(name, value);
+        let mut secrets = SentSecrets::default();
+        secrets.add_headers(&headers);
+        secrets
+    }
+
+    #[test]
+    fn a_secret_is_struck_out_in_each_form_it_may_come_back_in() {
+        let known = secrets(&["S3CRET/k\"ey+"]);
+        for repeated in [
+            "S3CRET/k\"ey+",
+            "s3cret/k\"ey+",
+            "S3CRET%2Fk%22ey%2B",
+            "S3CRET/k\\\"ey+",
+            "UzNDUkVUL2siZXkr",
+            "S3CRET/k\"ey+S3CRET/k\"ey+",
+        ] {
+            let text = format!("denied for {repeated}, ü");
+            let struck = known.strike(&text);
+            assert!(struck.starts_with("denied for [redacted]") && struck.ends_with(", ü"), "{struck}");
+            assert!(!struck.to_lowercase().contains("cret") && !struck.contains("UzND"), "{struck}");
+        }
+        assert!(matches!(known.strike("denied for S3CRET/key"), Cow::Borrowed(_)));
+        assert_eq!(known.strike("cut off: S3CRET/k"), "cut off: [redacted]");
+        assert!(matches!(SentSecrets::default().strike("anything"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn of_a_header_the_credential_is_known_by_itself() {
+        for (name, value, repeated) in [
+            (header::AUTHORIZATION, "Bearer t0ken-123", "t0ken-123"),
+            (header::AUTHORIZATION, "Bearer t0ken-123", "Bearer t0ken-123"),
+            (header::AUTHORIZATION, "Basic YWxpY2U6aHVudGVyMjI=", "YWxpY2U6aHVudGVyMjI="),
+            (header::AUTHORIZATION, "Basic YWxpY2U6aHVudGVyMjI=", "YWxpY2U6aHVudGVyMjI"),
+            (header::AUTHORIZATION, "Basic YWxpY2U6aHVudGVyMjI=", "alice:hunter22"),
+            (header::AUTHORIZATION, "basic YWxpY2U6aHVudGVyMjI=", "hunter22"),
+            (header::AUTHORIZATION, "Basic aWQ6YSUyRmIrY2RlZg==", "a/b cdef"),
+            (HeaderName::from_static("x-api-key"), "k3y-value", "k3y-value"),
+            (header::COOKIE, "a=plain; session=c00kie-1", "c00kie-1"),
+        ] {
+            let text = format!("no entry for {repeated}!");
+            assert_eq!(sent(name.clone(), value).strike(&text), "no entry for [redacted]!", "{name}: {value}");
+        }
+        assert!(sent(header::ACCEPT, "application/json").is_empty());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-plain", HeaderValue::from_static("not marked"));
+        let mut plain = SentSecrets::default();
+        plain.add_headers(&headers);
+        assert!(plain.is_empty());
+    }
+
+    #[test]
+    fn a_short_secret_is_struck_out_as_a_word_and_a_tiny_one_not_at_all() {
+        let short = secrets(&["abcd", "xyz"]);
+        assert_eq!(short.strike("abcd (abcd) abcde 1abcd xyz"), "[redacted] ([redacted]) abcde 1abcd xyz");
+        // The longer of two goes first.
+        assert_eq!(secrets(&["secret", "secret-long"]).strike("secret-long"), "[redacted]");
+    }
+
+    #[test]
+    fn no_text_of_a_value_keeps_one() {
+        let mut value = json!({"a": ["t0ken-123"], "t0ken-123": {"b": "x t0ken-123"}, "n": 1});
+        secrets(&["t0ken-123"]).strike_value(&mut value);
+        assert_eq!(value, json!({"a": ["[redacted]"], "[redacted]": {"b": "x [redacted]"}, "n": 1}));
+    }
+}
