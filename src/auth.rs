@@ -23,7 +23,7 @@ use crate::call::Caller;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::error::{CallError, ErrorCode};
 
-pub use self::jwks::KeySource;
+pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
 
 /// What the configuration knows of callers.
 #[derive(Debug)]
@@ -77,6 +77,13 @@ impl Authenticator {
             return Err(faults);
         }
         Ok(Self { keys, tokens, anonymous: anonymous.then(|| Arc::new(Caller::anonymous())) })
+    }
+
+    /// Goes on with the issuer's keys that are known already: a reload while the issuer is down shuts nobody out.
+    pub fn keep_keys_of(&mut self, before: &Self) {
+        if let (Some(tokens), Some(before)) = (&mut self.tokens, &before.tokens) {
+            tokens.keep_keys_of(before);
+        }
     }
 
     /// From the request's headers (`Authorization: Bearer …`, `X-API-Key`).

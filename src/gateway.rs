@@ -287,7 +287,8 @@ impl Gateway {
         let fixed = fixed_offer(&builtin, &self.sources, &collections);
         let lock = self.next_lock(&config).await;
         let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock.clone(), &Snapshot::default())?;
-        let authenticator = authenticator(&config, &self.outbound).await?;
+        let mut authenticator = authenticator(&config, &self.outbound).await?;
+        authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
         self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));

@@ -11,22 +11,64 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, 
 use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
+use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 /// Gets the text of an issuer's key set. `outbound` implements it for URLs.
 pub trait KeySource: Send + Sync {
     /// # Errors
-    /// Why there is none, for the log.
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>>;
+    /// Why there is none.
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>>;
+}
+
+/// Why there is no key set.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{cause}")]
+pub struct KeyFetchError {
+    pub kind: KeyFetchFailure,
+    /// For the log.
+    pub cause: String,
+}
+
+/// What strangers are told of it: neither an address nor a word of the issuer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyFetchFailure {
+    NoConnection,
+    NoAnswer,
+    /// The issuer answered, and not with a key set.
+    WrongAnswer,
+}
+
+impl KeyFetchFailure {
+    pub(super) fn message(self) -> &'static str {
+        match self {
+            Self::NoConnection => {
+                "the keys of the token's issuer could not be fetched: there is no connection to it; \
+                 this says nothing of the token, try again in a moment"
+            }
+            Self::NoAnswer => {
+                "the keys of the token's issuer could not be fetched: it does not answer in time; \
+                 this says nothing of the token, try again in a moment"
+            }
+            Self::WrongAnswer => {
+                "the keys of the token's issuer could not be fetched: it answers with something else; \
+                 this says nothing of the token, try again in a moment"
+            }
+        }
+    }
 }
 
 /// A key set in a file.
 pub(super) struct KeyFile(pub(super) PathBuf);
 
 impl KeySource for KeyFile {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
-        Box::pin(async { tokio::fs::read(&self.0).await.map_err(|error| format!("{}: {error}", self.0.display())) })
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
+        let failed = |error| KeyFetchError {
+            kind: KeyFetchFailure::NoConnection,
+            cause: format!("{}: {error}", self.0.display()),
+        };
+        Box::pin(async move { tokio::fs::read(&self.0).await.map_err(failed) })
     }
 }
 
@@ -34,8 +76,36 @@ impl KeySource for KeyFile {
 pub(super) struct IssuerKeys {
     source: Arc<dyn KeySource>,
     current: ArcSwap<KeySet>,
-    /// When the source was last asked. Held while it is being asked, so that one asks for all.
-    last_fetch: Mutex<Option<Instant>>,
+    /// Held while the source is asked, so that one asks for all.
+    fetches: Mutex<Fetches>,
+}
+
+/// How asking the source went.
+#[derive(Default)]
+struct Fetches {
+    /// It is not asked before; `None` where it was never asked.
+    next: Option<Instant>,
+    /// In a row.
+    failures: u32,
+    /// Of the last one, where it failed.
+    failure: Option<KeyFetchFailure>,
+}
+
+impl Fetches {
+    fn may_begin(&self) -> bool {
+        self.next.is_none_or(|next| Instant::now() >= next)
+    }
+
+    fn succeeded(&mut self) {
+        *self = Self { next: Some(Instant::now() + BETWEEN_FETCHES), failures: 0, failure: None };
+    }
+
+    fn failed(&mut self, failure: KeyFetchFailure) {
+        let doubled = FIRST_RETRY.saturating_mul(1 << self.failures.min(10));
+        self.next = Some(Instant::now() + doubled.min(MAX_RETRY_PAUSE));
+        self.failures = self.failures.saturating_add(1);
+        self.failure = Some(failure);
+    }
 }
 
 /// One state of the issuer's keys.
@@ -54,8 +124,15 @@ struct IssuerKey {
     key: DecodingKey,
 }
 
-/// A token with an unknown key makes us ask the issuer at most this often, whoever sends how many.
-const BETWEEN_FETCHES: Duration = Duration::from_secs(60);
+/// A token with an unknown key makes us ask the issuer at most this often, whoever sends how many: strangers can
+/// neither flood the issuer nor delay a new key for longer.
+const BETWEEN_FETCHES: Duration = Duration::from_secs(10);
+
+/// How long after a failure the issuer is asked again; doubled from failure to failure.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// The longest such pause.
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(30);
 
 /// Keys this old are fetched anew without being asked for, so that a withdrawn key ends.
 const OLD: Duration = Duration::from_secs(15 * 60);
@@ -67,7 +144,7 @@ const LARGEST_SET_BYTES: usize = 1 << 20;
 
 impl IssuerKeys {
     pub(super) fn new(source: Arc<dyn KeySource>) -> Self {
-        Self { source, current: ArcSwap::from_pointee(KeySet::default()), last_fetch: Mutex::new(None) }
+        Self { source, current: ArcSwap::from_pointee(KeySet::default()), fetches: Mutex::default() }
     }
 
     /// The keys as they are; old ones are fetched anew behind the call's back.
@@ -80,12 +157,13 @@ impl IssuerKeys {
         set
     }
 
-    /// The keys after asking the issuer, unless that was done a moment ago.
-    pub(super) async fn renewed(self: &Arc<Self>) -> Arc<KeySet> {
+    /// The keys after asking the issuer, unless that was done a moment ago, and why it gave none last.
+    pub(super) async fn renewed(self: &Arc<Self>) -> (Arc<KeySet>, Option<KeyFetchFailure>) {
         // A task of its own: a caller who hangs up must not cut off what others wait for.
         let keys = self.clone();
         let _ = tokio::spawn(async move { keys.fetch().await }).await;
-        self.current.load_full()
+        let failure = self.fetches.lock().await.failure;
+        (self.current.load_full(), failure)
     }
 
     /// Fetches and swaps. Whatever goes wrong, the keys known so far stay.
@@ -93,28 +171,32 @@ impl IssuerKeys {
     /// # Errors
     /// What went wrong, after it was logged.
     pub(super) async fn fetch(&self) -> Result<(), String> {
-        let mut last_fetch = self.last_fetch.lock().await;
-        if last_fetch.is_some_and(|at| at.elapsed() < BETWEEN_FETCHES) {
+        let mut fetches = self.fetches.lock().await;
+        if !fetches.may_begin() {
             return Ok(());
         }
-        *last_fetch = Some(Instant::now());
-        let fetched = timeout(FETCH_TIMEOUT, self.source.fetch()).await;
-        let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer in {} s", FETCH_TIMEOUT.as_secs())));
+        let late = |_| KeyFetchError {
+            kind: KeyFetchFailure::NoAnswer,
+            cause: format!("no answer in {} s", FETCH_TIMEOUT.as_secs()),
+        };
+        let fetched = timeout(FETCH_TIMEOUT, self.source.fetch()).await.map_err(late).flatten();
         match fetched.and_then(|text| KeySet::parse(text, &self.current.load())) {
             Ok(set) => {
                 tracing::info!(keys = set.keys.len(), "the token issuer's keys were fetched");
                 self.current.store(Arc::new(set));
+                fetches.succeeded();
                 Ok(())
             }
-            Err(cause) => {
+            Err(KeyFetchError { kind, cause }) => {
                 tracing::warn!(cause, "the token issuer's keys could not be fetched; those known so far stay");
+                fetches.failed(kind);
                 Err(cause)
             }
         }
     }
 
     fn may_fetch(&self) -> bool {
-        self.last_fetch.try_lock().is_ok_and(|last| last.is_none_or(|at| at.elapsed() >= BETWEEN_FETCHES))
+        self.fetches.try_lock().is_ok_and(|fetches| fetches.may_begin())
     }
 }
 
@@ -133,16 +215,17 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    fn parse(text: Vec<u8>, before: &Self) -> Result<Self, String> {
+    fn parse(text: Vec<u8>, before: &Self) -> Result<Self, KeyFetchError> {
         #[derive(Deserialize)]
         struct Document {
             keys: Vec<Value>,
         }
+        let wrong = |cause| KeyFetchError { kind: KeyFetchFailure::WrongAnswer, cause };
         if text.len() > LARGEST_SET_BYTES {
-            return Err(format!("the key set has {} bytes, {LARGEST_SET_BYTES} are allowed", text.len()));
+            return Err(wrong(format!("the key set has {} bytes, {LARGEST_SET_BYTES} are allowed", text.len())));
         }
         let document: Document =
-            serde_json::from_slice(&text).map_err(|error| format!("not a JSON Web Key Set: {error}"))?;
+            serde_json::from_slice(&text).map_err(|error| wrong(format!("not a JSON Web Key Set: {error}")))?;
         let generation = if text == before.text { before.generation } else { before.generation + 1 };
         // A kind of key that we do not know must not cost us those that we do.
         let keys = document.keys.into_iter().filter_map(IssuerKey::of).collect();

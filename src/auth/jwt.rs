@@ -10,7 +10,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
 use serde_json::{Map, Value};
 
-use super::jwks::{IssuerKeys, KeyFile, KeySource};
+use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
 use super::{AuthFault, Refusal, SecretDigest, identity};
 use crate::call::Caller;
 use crate::config::JwtConfig;
@@ -82,6 +82,13 @@ impl Tokens {
         }
     }
 
+    /// Takes over the keys of the same address.
+    pub(super) fn keep_keys_of(&mut self, before: &Self) {
+        if self.config.jwks_url.is_some() && self.config.jwks_url == before.config.jwks_url {
+            self.keys = Arc::clone(&before.keys);
+        }
+    }
+
     /// `digest` is the token's, under which it is remembered.
     pub(super) async fn verify(&self, token: &str, digest: &SecretDigest) -> Result<Arc<Caller>, Refusal> {
         let generation = self.keys.current().generation;
@@ -101,13 +108,13 @@ impl Tokens {
 
     async fn check_signature(&self, token: &str, header: &Header) -> Result<(Claims, u64), Refusal> {
         let id = header.kid.as_deref();
-        let mut keys = self.keys.current();
+        let (mut keys, mut failure) = (self.keys.current(), None);
         if keys.find(id, header.alg).is_none() {
-            keys = self.keys.renewed().await;
+            (keys, failure) = self.keys.renewed().await;
         }
-        let key = keys.find(id, header.alg).ok_or(Refusal(
-            "the token is signed with a key or algorithm that its issuer does not publish; get a new token",
-        ))?;
+        let unknown = "the token is signed with a key or algorithm that its issuer does not publish; get a new token";
+        let key = keys.find(id, header.alg);
+        let key = key.ok_or_else(|| Refusal(failure.map_or(unknown, KeyFetchFailure::message)))?;
         let data = decode::<Claims>(token, key, &self.validation(header.alg)).map_err(|error| refusal(error.kind()))?;
         Ok((data.claims, keys.generation))
     }

@@ -9,11 +9,12 @@ use url::Url;
 
 use super::{CannotStart, documents, lock, mcp};
 use crate::audit::Audit;
-use crate::auth::{Authenticator, KeySource};
+use crate::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::call::Deadline;
 use crate::config::{AuditConfig, Config};
+use crate::error::{Blame, ErrorCode};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::outbound::{DomainList, Outbound};
@@ -149,12 +150,19 @@ struct PublishedKeys {
 }
 
 impl KeySource for PublishedKeys {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
         const WITHIN: Duration = Duration::from_secs(5);
         const LARGEST: usize = 1 << 20;
         Box::pin(async {
             let fetched = self.outbound.fetch_trusted(self.url.clone(), Deadline::after(WITHIN), LARGEST).await;
-            fetched.map(Into::into).map_err(|error| error.to_string())
+            fetched.map(Into::into).map_err(|error| {
+                let kind = match (error.code(), error.blame()) {
+                    (ErrorCode::Timeout, _) => KeyFetchFailure::NoAnswer,
+                    (_, Blame::Network) => KeyFetchFailure::NoConnection,
+                    _ => KeyFetchFailure::WrongAnswer,
+                };
+                KeyFetchError { kind, cause: error.to_string() }
+            })
         })
     }
 }

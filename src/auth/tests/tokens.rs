@@ -86,11 +86,12 @@ impl Issuer {
 }
 
 impl KeySource for Issuer {
-    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, String>> {
+    fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
         Box::pin(async {
             self.asked.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(self.delay).await;
-            self.answer.lock().unwrap().clone()
+            let answer = self.answer.lock().unwrap().clone();
+            answer.map_err(|cause| KeyFetchError { kind: KeyFetchFailure::NoConnection, cause })
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_key_makes_us_ask_once_a_minute_for_all_callers_together() {
+async fn an_unknown_key_makes_us_ask_every_ten_seconds_for_all_callers_together() {
     let (old, new) = (rsa("old"), rotated("new"));
     let issuer = Issuer::publishing(&[old.public()]);
     let authenticator = trusting(&issuer).await;
@@ -14,7 +14,7 @@ async fn an_unknown_key_makes_us_ask_once_a_minute_for_all_callers_together() {
     assert!(present(&authenticator, &token).await.is_err(), "asked a moment ago");
     assert_eq!(issuer.asked(), 1);
 
-    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::advance(Duration::from_secs(11)).await;
     let results = join_all((0..20).map(|_| present(&authenticator, &token))).await;
     assert!(results.iter().all(Result::is_ok));
     assert_eq!(issuer.asked(), 2);
@@ -60,16 +60,70 @@ async fn an_issuer_that_is_down_or_talks_nonsense_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_is_down_from_the_start_is_asked_again_later() {
+async fn an_issuer_that_failed_is_asked_again_after_a_second_and_then_ever_more_rarely() {
     let pair = rsa("r");
     let issuer = Issuer::publishing(&[]);
     issuer.go_down();
     let authenticator = trusting(&issuer).await;
     let token = pair.sign(&claims(json!({})));
-    assert!(present(&authenticator, &token).await.is_err());
+    let mut asked_at = Vec::new();
+    for second in 0..100_u32 {
+        let before = issuer.asked();
+        for _ in 0..5 {
+            let error = present(&authenticator, &token).await.unwrap_err();
+            assert_eq!(error.code(), ErrorCode::Unauthenticated);
+            let says = "the keys of the token's issuer could not be fetched: there is no connection to it";
+            assert!(error.message().starts_with(says), "{error}");
+        }
+        if issuer.asked() > before {
+            assert_eq!(issuer.asked(), before + 1, "once for all");
+            asked_at.push(second);
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(asked_at, [0, 1, 3, 7, 15, 31, 61, 91]);
     issuer.publish(&[pair.public()]);
-    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::advance(Duration::from_secs(30)).await;
     assert!(present(&authenticator, &token).await.is_ok());
+    // It counts from the beginning again.
+    issuer.go_down();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert!(present(&authenticator, &rotated("new").sign(&claims(json!({})))).await.is_err());
+    issuer.publish(&[pair.public(), rotated("new").public()]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(present(&authenticator, &rotated("new").sign(&claims(json!({})))).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hiccup_of_the_issuer_at_the_first_token_is_over_after_a_second() {
+    let pair = rsa("r");
+    let issuer = Issuer::publishing(&[]);
+    *issuer.answer.lock().unwrap() = Ok(b"<html>500</html>".to_vec());
+    let authenticator = trusting(&issuer).await;
+    let token = pair.sign(&claims(json!({})));
+    let error = present(&authenticator, &token).await.unwrap_err();
+    assert!(error.message().contains("it answers with something else"), "{error}");
+    issuer.publish(&[pair.public()]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(present(&authenticator, &token).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_keeps_the_keys_of_an_issuer_that_is_down() {
+    let pair = rsa("r");
+    let issuer = Issuer::publishing(&[pair.public()]);
+    let before = trusting(&issuer).await;
+    let token = pair.sign(&claims(json!({})));
+    assert!(present(&before, &token).await.is_ok());
+    issuer.go_down();
+    let mut after = trusting(&issuer).await;
+    after.keep_keys_of(&before);
+    assert!(present(&after, &token).await.is_ok());
+    let elsewhere = JwtConfig { jwks_url: Some("https://other.example/keys".parse().unwrap()), ..jwt_config() };
+    let config = AuthConfig { jwt: Some(elsewhere), ..with_keys(AnonymousAccess::Always) };
+    let mut other = Authenticator::new(&config, true, Some(issuer.clone())).await.unwrap();
+    other.keep_keys_of(&before);
+    assert!(present(&other, &token).await.is_err(), "keys of another address");
 }
 
 #[tokio::test(start_paused = true)]
