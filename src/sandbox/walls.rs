@@ -11,7 +11,10 @@ use std::io;
 
 use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
-use rustix::thread::set_no_new_privs;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
 
 /// Address space that a worker may take beyond what it reserved for its instances: for files, output and
@@ -30,7 +33,26 @@ pub(super) fn close_inherited() -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Puts up all walls but [`close_inherited`], for every thread of the process. To be called once everything
+/// Gives up every capability, so that the worker of a gateway that runs as root is root in name only. They belong to a
+/// thread: to be called before there is a second.
+///
+/// # Errors
+/// When the kernel says no.
+pub(super) fn drop_capabilities() -> Result<(), String> {
+    let held = capabilities(None).map_err(text)?;
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        // Those that a program started later could get back; the kernel may not know all.
+        let bound = CapabilitySet::all().iter().filter(|one| capability_is_in_bounding_set(*one).unwrap_or_default());
+        for capability in bound {
+            remove_capability_from_bounding_set(capability).map_err(text)?;
+        }
+    }
+    clear_ambient_capability_set().map_err(text)?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(text)
+}
+
+/// Puts up all walls but [`close_inherited`] and [`drop_capabilities`], for every thread of the process. To be called once everything
 /// is loaded. Gives the names of those that are missing, with the reason.
 pub(super) fn raise() -> Vec<String> {
     type Raise = fn() -> Result<(), String>;

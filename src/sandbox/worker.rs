@@ -22,7 +22,7 @@ use self::fibers::Fibers;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{Pool, can_scan_pages, engine};
-use super::frame::{Captured, End, Frames, FromWorker, Job, Load, Outcome, ToWorker, Usage, encode};
+use super::frame::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
 use super::guest::Remains;
 use super::walls;
 
@@ -57,6 +57,7 @@ pub fn main() -> Result<(), WorkerFault> {
     drop(gateway);
     // A kernel that cannot has handed nothing on either: whoever starts a worker marks what it opens.
     let closed = walls::close_inherited();
+    let capabilities = walls::drop_capabilities();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerFault::SetUp)?;
     runtime.block_on(async {
         let mut gateway = connect().map_err(WorkerFault::SetUp)?;
@@ -69,6 +70,7 @@ pub fn main() -> Result<(), WorkerFault> {
         };
         let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
         let mut missing_walls = walls::raise();
+        missing_walls.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
         missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
         if !can_scan_pages() {
             missing_walls.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
@@ -127,7 +129,7 @@ impl Worker {
                     None => return Ok(()),
                 },
                 Some((id, ended)) = self.fibers.next() => {
-                    self.say(&FromWorker::Done(id, Box::new(ended.outcome)))?;
+                    self.tell(id, ended.outcome)?;
                     self.remains = Some(ended.remains);
                 }
                 () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
@@ -177,6 +179,22 @@ impl Worker {
         }
     }
 
+    /// An outcome too long for a frame is that run's failure alone: all others of the process go on.
+    fn tell(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerFault> {
+        let usage = outcome.usage.clone();
+        let done = FromWorker::Done(id, Box::new(outcome));
+        match encode(&done) {
+            Ok(frame) => {
+                self.outbox.extend_from_slice(&frame);
+                Ok(())
+            }
+            Err(_) => {
+                let end = End::Output("frame_bytes".to_owned());
+                self.say(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
+            }
+        }
+    }
+
     fn say(&mut self, message: &FromWorker) -> Result<(), WorkerFault> {
         let frame = encode(message).map_err(WorkerFault::Gateway)?;
         self.outbox.extend_from_slice(&frame);
@@ -186,7 +204,7 @@ impl Worker {
 
 impl Outcome {
     /// Of a run that left nothing.
-    fn without_output(end: End) -> Self {
+    pub(super) fn without_output(end: End) -> Self {
         Self {
             end,
             result: None,

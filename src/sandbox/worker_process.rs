@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
-use super::frame::{Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
+use super::frame::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
 use crate::call::SentFlag;
 use crate::error::{CallError, ErrorCode};
 
@@ -271,7 +271,14 @@ async fn converse(
     };
     let telling = async {
         while let Some(message) = queue.recv().await {
-            sending.write_all(&encode(&message)?).await?;
+            match (encode(&message), message) {
+                (Ok(frame), _) => sending.write_all(&frame).await?,
+                // One job that is too long ends none of the others.
+                (Err(_), ToWorker::Run(job)) => {
+                    jobs.answer(job.id, Outcome::without_output(End::Output("frame_bytes".to_owned())));
+                }
+                (Err(error), _) => return Err(error),
+            }
         }
         Ok(())
     };

@@ -4,20 +4,22 @@ use crate::sandbox::frame::GuestFile;
 /// Where the guest leaves files for the caller.
 const OUTPUT_FOLDER: &str = "output";
 
-/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied.
+/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied. The
+/// paths of files and folders count like bytes of files.
 ///
 /// # Errors
-/// When they are larger together than `most` bytes.
+/// When all of it is more than `most` bytes.
 pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileFault> {
     let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
     let (mut left, mut found, mut folders) = (most, Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
         for (name, status) in files.list(folder)? {
+            let taken = status.length.saturating_add((prefix.len() + name.len()) as u64);
+            left = left.checked_sub(taken).ok_or(FileFault::NoSpace)?;
             let path = format!("{prefix}{name}");
             if status.is_folder {
                 folders.push((format!("{path}/"), status.id));
             } else {
-                left = left.checked_sub(status.length).ok_or(FileFault::NoSpace)?;
                 found.push(GuestFile { path, content: whole(files, status.id, status.length)? });
             }
         }
@@ -30,4 +32,40 @@ fn whole(files: &Files, id: NodeId, length: u64) -> Result<Vec<u8>, FileFault> {
     let mut content = vec![0; usize::try_from(length).map_err(|_| FileFault::TooLarge)?];
     files.read(id, 0, &mut content)?;
     Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::files::Quota;
+
+    /// As a program can make it: a deep folder built from its end, since no single path may be that long.
+    fn deep(files: &mut Files, depth: usize, names: usize) {
+        let (name, output) = ("d".repeat(250), files.find(ROOT, OUTPUT_FOLDER).unwrap());
+        let top = files.create_folder(output, "top").unwrap();
+        (0..names).for_each(|number| _ = files.create_file(top, &format!("{number}{}", &name[..240])).unwrap());
+        for _ in 0..depth {
+            files.create_folder(output, "base").unwrap();
+            files.rename((output, "top"), (output, &format!("base/{name}"))).unwrap();
+            files.rename((output, "base"), (output, "top")).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_count_like_bytes() {
+        let tree = |depth, names| {
+            let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 8_192 });
+            files.place_folder(OUTPUT_FOLDER, false).unwrap();
+            deep(&mut files, depth, names);
+            files
+        };
+        let small = output_files(&tree(2, 3), 1 << 20).unwrap();
+        assert_eq!(small.len(), 3);
+        for most in [0, 2_000] {
+            assert_eq!(output_files(&tree(2, 3), most).unwrap_err(), FileFault::NoSpace, "{most}");
+        }
+        // Folders without a file cost paths too, and 281 MB of paths are not built to be refused.
+        assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileFault::NoSpace);
+        assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileFault::NoSpace);
+    }
 }

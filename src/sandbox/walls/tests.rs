@@ -19,6 +19,10 @@ const MISSING: i32 = 12;
 fn behind_walls() {
     let attempt = io::read_to_string(io::stdin()).unwrap();
     close_inherited().unwrap();
+    drop_capabilities().unwrap();
+    if attempt == "capabilities" {
+        exit(if kept_capabilities().is_empty() { REFUSED } else { WENT_ON });
+    }
     let missing = raise();
     if !missing.is_empty() {
         eprintln!("missing: {missing:?}");
@@ -37,10 +41,29 @@ fn behind_walls() {
             rustix::process::test_kill_process(parent).is_ok()
         }
         "new code" => new_code(),
+        "signal itself by thread" => signal_thread(std::process::id()),
+        "signal the parent by thread" => signal_thread(std::os::unix::process::parent_id()),
         "other ioctl" => rustix::io::ioctl_fionbio(io::stdin(), true).is_ok(),
         other => panic!("{other}"),
     };
     exit(if went_on { WENT_ON } else { REFUSED });
+}
+
+/// Lines of this thread's status that name a capability which it has or may get. Who did not begin as root could not
+/// take any from the bounding set, and needs not: nothing is started that could have them.
+fn kept_capabilities() -> Vec<String> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let is_root = rustix::process::getuid().is_root();
+    let sets = status.lines().filter(|line| line.starts_with("Cap") && (is_root || !line.starts_with("CapBnd")));
+    let (sets, kept): (Vec<_>, Vec<_>) = sets.map(str::to_owned).partition(|line| line.ends_with("0000000000000000"));
+    assert!(sets.len() + kept.len() >= 4, "{status}");
+    kept
+}
+
+#[expect(unsafe_code, reason = "there is no safe way to send a signal to a thread of another process")]
+fn signal_thread(process: u32) -> bool {
+    // SAFETY: the signal 0 only asks whether there is such a thread.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, process, 0) == 0 }
 }
 
 #[expect(unsafe_code, reason = "there is no safe way to ask for memory that can be run")]
@@ -68,6 +91,17 @@ fn attempt(what: &str) -> ExitStatus {
 #[test]
 fn a_process_behind_walls_goes_on_with_its_work() {
     assert_eq!(attempt("nothing").code(), Some(0));
+}
+
+#[test]
+fn a_process_behind_walls_has_no_capability_left() {
+    assert_eq!(attempt("capabilities").code(), Some(REFUSED));
+}
+
+#[test]
+fn a_process_behind_walls_may_signal_itself_alone() {
+    assert_eq!(attempt("signal itself by thread").code(), Some(WENT_ON));
+    assert_eq!(attempt("signal the parent by thread").signal(), Some(libc::SIGSYS));
 }
 
 #[test]
