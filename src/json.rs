@@ -2,9 +2,11 @@
 //!
 //! An object that names a key twice is refused, so that a policy never sees one value and the tool
 //! another. So are bytes after the value, invalid UTF-8, lone surrogates, numbers no `f64` holds, and
-//! nesting beyond [`MAX_DEPTH`].
+//! nesting beyond [`MAX_DEPTH`]. Integers that 64 bits do not hold are never rounded: refused in what is asked, and
+//! strings of their digits in what others answer.
 
 mod canonical;
+mod large;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -15,7 +17,10 @@ use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
+use self::large::LargeInteger;
+
 pub use self::canonical::digest;
+pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
 
 /// Deepest nesting of arrays and objects that is read (the bound of `serde_json`).
 pub const MAX_DEPTH: usize = 127;
@@ -29,14 +34,34 @@ pub struct InvalidJson {
     pub line: usize,
     /// In bytes, counted from 1; 0 when the fault is the line break before.
     pub column: usize,
+    /// JSON Pointer to an integer that 64 bits do not hold, where that is what is wrong.
+    pub large_integer: Option<String>,
 }
 
-/// Parses one JSON value.
+/// Parses one JSON value that somebody sends us.
 ///
 /// # Errors
 /// [`InvalidJson`] with the place, for everything this module refuses.
 pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
-    parse_as::<Strict>(bytes).map(|Strict(value)| value)
+    let Strict(value) = parse_as(bytes)?;
+    match large::find(bytes).into_iter().next() {
+        None => Ok(value),
+        Some(large) => Err(InvalidJson::too_large(bytes, large)),
+    }
+}
+
+/// Parses one JSON value that an upstream answers: integers that 64 bits do not hold become strings of their digits.
+/// Gives their places too.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_answer(bytes: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
+    let Strict(value) = parse_as(bytes)?;
+    let Exact { text, paths } = exact(bytes, |_| true);
+    if paths.is_empty() {
+        return Ok((value, paths));
+    }
+    parse_as(&text).map(|Strict(value)| (value, paths))
 }
 
 /// Parses a body of a known form in one pass. Its free-form fields should be [`Strict`]; `serde`'s
@@ -73,6 +98,17 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
+impl InvalidJson {
+    fn too_large(text: &[u8], LargeInteger { path, place }: LargeInteger) -> Self {
+        let before = &text[..place.start];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let column = place.start - before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) + 1;
+        let shown: String = path.chars().take(300).collect();
+        let message = format!("the integer at {shown:?} does not fit into 64 bits; send it as a string");
+        Self { message, line, column, large_integer: Some(path) }
+    }
+}
+
 impl From<serde_json::Error> for InvalidJson {
     fn from(error: serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
@@ -83,7 +119,7 @@ impl From<serde_json::Error> for InvalidJson {
         if message == "recursion limit exceeded" {
             message = format!("nested more than {MAX_DEPTH} levels deep; send it flatter");
         }
-        Self { message, line, column }
+        Self { message, line, column, large_integer: None }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::toolbox::ToolImage;
+use crate::json;
 
 /// One message of a conversation, oldest first.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +80,7 @@ pub struct RequestedCall {
 impl RequestedCall {
     /// The arguments as providers take them back: an object, empty where the model wrote none.
     pub(super) fn parsed_arguments(&self) -> Value {
-        let parsed = serde_json::from_str(&self.arguments).ok().filter(Value::is_object);
+        let parsed = json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
         parsed.unwrap_or_else(|| Value::Object(Map::new()))
     }
 }

@@ -9,6 +9,7 @@ use std::pin::pin;
 
 use async_stream::{stream, try_stream};
 use futures_util::stream::{self, Stream, StreamExt};
+use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
@@ -21,6 +22,7 @@ use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
 use crate::call::Arguments;
 use crate::config::AgentProfile;
+use crate::json;
 use crate::telemetry;
 
 use self::progress::Progress;
@@ -133,8 +135,13 @@ impl Asked {
     fn new(call: RequestedCall) -> Self {
         // Models write nothing at all for a tool without parameters.
         let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        let arguments = serde_json::from_str(text).map_err(|problem| {
-            format!("The arguments are not a JSON object ({problem}). The tool was not run; send them again, whole.")
+        let arguments = match json::parse(text.as_bytes()) {
+            Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(_) => Err("it is another value".to_owned()),
+            Err(problem) => Err(problem.to_string()),
+        };
+        let arguments = arguments.map_err(|problem| {
+            format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send them again, whole.")
         });
         Self { call, arguments }
     }

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use serde_json::Value;
 
 use super::llm::patience::{self, Patience};
 use super::llm::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
@@ -11,6 +12,7 @@ use super::message::Message;
 use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
 use crate::config::AgentProfile;
+use crate::json;
 
 /// The calls that the model would make, of tools that it was offered and with arguments that are an object.
 ///
@@ -47,7 +49,7 @@ async fn choose(
         let ModelChunk::Call(call) = piece? else { continue };
         let is_offered = request.tools.iter().any(|tool| tool.name == call.tool);
         let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        if let Ok(arguments) = serde_json::from_str(text)
+        if let Ok(Value::Object(arguments)) = json::parse(text.as_bytes())
             && is_offered
         {
             calls.push(ToolboxCall { id: call.id, tool: call.tool, arguments });

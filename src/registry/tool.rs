@@ -13,6 +13,7 @@ use crate::budget::{Charge, Hold};
 use crate::call::{CallContext, Caller, Deadline, McpResult, ToolOutput, Upstream};
 use crate::config::OutputCheck;
 use crate::error::{Blame, CallError, Detail, ErrorCode};
+use crate::json::{self, LARGE_NUMBERS};
 use crate::metrics::ToolMetrics;
 use crate::policy::Permit;
 use crate::sources::{Attempt, Executor};
@@ -194,7 +195,7 @@ impl Tool {
         if size > self.max_output_bytes() {
             return Err(self.output_too_large(size));
         }
-        let misfits = self.misfits(&value);
+        let misfits = self.misfits(&value, &metadata);
         if !misfits.is_empty() && self.metadata.output_check == OutputCheck::Enforce {
             return Err(CallError::new(
                 ErrorCode::InvalidOutput,
@@ -215,9 +216,15 @@ impl Tool {
         self.metadata.max_output_bytes.min(self.memory_limit_bytes())
     }
 
-    fn misfits(&self, value: &Value) -> Vec<Detail> {
+    fn misfits(&self, value: &Value, metadata: &Map<String, Value>) -> Vec<Detail> {
         match &self.output {
-            Some(schema) if self.metadata.output_check != OutputCheck::Off => schema.misfits(value),
+            Some(schema) if self.metadata.output_check != OutputCheck::Off => {
+                match metadata.get(LARGE_NUMBERS).and_then(Value::as_array) {
+                    // The schema speaks of the numbers that the strings stand for.
+                    Some(large) => schema.misfits(&json::with_numbers(value.clone(), large)),
+                    None => schema.misfits(value),
+                }
+            }
             _ => Vec::new(),
         }
     }

@@ -19,9 +19,9 @@ use crate::agent::toolbox::InProcess;
 use crate::agent::{Errand, Message};
 use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::config::AgentProfile;
-use crate::error::{CallError, ErrorCode};
+use crate::error::{CallError, Detail, ErrorCode};
 use crate::gateway::Gateway;
-use crate::json;
+use crate::json::{self, InvalidJson};
 use crate::session::Session;
 use crate::sources::openapi::document::MAX_DOCUMENT_BYTES;
 use crate::telemetry::{self, TRACE_PARENT, TRACE_STATE};
@@ -289,13 +289,27 @@ async fn bounded_json<T: DeserializeOwned>(
     }
     let within = Duration::from_secs(gateway.config().server.read_timeout_seconds);
     let bytes = read(body, most, within).await?;
-    let value =
-        json::parse(&bytes).map_err(|problem| invalid(format!("the body is not acceptable JSON: {problem}")))?;
+    let value = json::parse(&bytes).map_err(unacceptable)?;
     serde_json::from_value(value).map_err(|problem| {
         // It quotes what was sent, however long that is.
         let shown: String = problem.to_string().chars().take(300).collect();
         invalid(format!("the body does not fit: {shown}"))
     })
+}
+
+fn unacceptable(problem: InvalidJson) -> CallError {
+    let error = format!("the body is not acceptable JSON: {problem}");
+    let Some(path) = problem.large_integer else { return invalid(error) };
+    // Of one call the paths of all other faults begin at its arguments too.
+    let code = match path.contains("/arguments/") {
+        true => ErrorCode::InvalidArguments,
+        false => ErrorCode::InvalidRequest,
+    };
+    let path = match path.strip_prefix("/arguments") {
+        Some(below) if below.starts_with('/') => below.to_owned(),
+        _ => path,
+    };
+    CallError::new(code, error).with_detail(Detail { path, rule: "integer".into(), message: problem.message })
 }
 
 /// Reads a body whole, within the size and time allowed.

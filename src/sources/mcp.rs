@@ -18,6 +18,7 @@ mod handler;
 #[cfg(test)]
 mod hostile;
 mod http;
+mod large_numbers;
 mod listing;
 mod names;
 mod output;

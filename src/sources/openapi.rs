@@ -11,6 +11,7 @@ mod credentials;
 pub mod document;
 mod executor;
 pub mod fetch;
+mod large_numbers;
 mod loader;
 pub mod location;
 pub mod operation;

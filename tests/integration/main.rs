@@ -26,6 +26,7 @@ mod httpbin;
 mod https;
 mod idempotency;
 mod interpreters;
+mod large_numbers;
 mod leaks;
 mod limits;
 mod listing;

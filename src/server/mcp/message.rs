@@ -5,19 +5,20 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::json;
+use crate::json::{self, InvalidJson};
 use crate::server::reply;
 
 const PARSE_ERROR: i32 = -32_700;
 const INVALID_REQUEST: i32 = -32_600;
+const INVALID_PARAMS: i32 = -32_602;
 
 /// Why a body is not one message, and the id of what it was meant to be.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    code: i32,
-    message: String,
+    pub(super) code: i32,
+    pub(super) message: String,
     /// What cannot be read has no id to answer to; the protocol's schema leaves it out there.
-    id: Option<Value>,
+    pub(super) id: Option<Value>,
 }
 
 /// The message's fields.
@@ -26,11 +27,7 @@ pub(super) struct Refusal {
 /// [`Refusal`] of a body that is not acceptable JSON, or not one message.
 pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
     // Whoever reads the first of two keys must not see another request than who reads the last.
-    let message = json::parse(body).map_err(|problem| Refusal {
-        code: PARSE_ERROR,
-        message: format!("the body is not acceptable JSON: {problem}"),
-        id: None,
-    })?;
+    let message = json::parse(body).map_err(|problem| unacceptable(body, &problem))?;
     let refused = |message: &str, id| Refusal { code: INVALID_REQUEST, message: message.to_owned(), id };
     let Value::Object(fields) = message else {
         return Err(refused("a message is an object; send messages one by one", None));
@@ -39,6 +36,30 @@ pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
         Some(fault) => Err(refused(fault, fields.get("id").filter(|id| is_id(id)).cloned())),
         None => Ok(fields),
     }
+}
+
+/// Why a message is not handed to a parser that would round an integer in it; `None` for nearly every message.
+pub(super) fn refusal_of_large_integer(message: &[u8]) -> Option<Refusal> {
+    if json::exact(message, |_| true).paths.is_empty() {
+        return None;
+    }
+    let problem = json::parse(message).err().filter(|problem| problem.large_integer.is_some())?;
+    Some(unacceptable(message, &problem))
+}
+
+fn unacceptable(body: &[u8], problem: &InvalidJson) -> Refusal {
+    let message = format!("the body is not acceptable JSON: {problem}");
+    if problem.large_integer.is_none() {
+        return Refusal { code: PARSE_ERROR, message, id: None };
+    }
+    // Everything else of it can be read, the id of a request among it.
+    let id = match json::parse_answer(body) {
+        Ok((Value::Object(mut fields), large)) if fields.contains_key("method") && !large.iter().any(|at| at == "/id") => {
+            fields.remove("id").filter(is_id)
+        }
+        _ => None,
+    };
+    Refusal { code: INVALID_PARAMS, message, id }
 }
 
 impl IntoResponse for Refusal {

@@ -14,6 +14,7 @@ use sse_stream::Sse;
 
 use super::connect::{STREAM_RETRIES, call_error};
 use super::http::{Events, HttpClient};
+use super::large_numbers;
 use super::output;
 use super::session::Failure;
 use crate::outbound::OutboundStream;
@@ -143,7 +144,7 @@ impl Message {
 impl Answer {
     /// `None` for what is none.
     pub(super) fn of(message: &[u8]) -> Option<Self> {
-        let Wire { jsonrpc, id, result, error } = serde_json::from_slice(message).ok()?;
+        let Wire { jsonrpc, id, result, error } = serde_json::from_slice(&large_numbers::exact(message)).ok()?;
         let outcome = match (result, error) {
             (Some(result), None) => Ok(result),
             (None, Some(error)) => Err(error),

@@ -19,6 +19,7 @@ use sse_stream::{Sse, SseStream};
 
 use super::access::HttpAccess;
 use super::event_bound::bounded;
+use super::large_numbers;
 use crate::call::SentFlag;
 use crate::error::{CallError, ErrorCode};
 use crate::outbound::{OutboundStream, check_status};
@@ -179,7 +180,8 @@ impl HttpClient {
         if !is_json {
             return Err(unexpected("something that is neither JSON nor an event stream"));
         }
-        let parsed = serde_json::from_slice(&body).map_err(|_| unexpected("something that is no JSON-RPC message"))?;
+        let parsed = serde_json::from_slice(&large_numbers::exact(&body));
+        let parsed = parsed.map_err(|_| unexpected("something that is no JSON-RPC message"))?;
         Ok(StreamableHttpPostResponse::Json(parsed, session))
     }
 
@@ -226,8 +228,18 @@ impl HttpClient {
     }
 
     pub(super) fn events(&self, answer: OutboundStream) -> Events {
-        SseStream::from_bytes_stream(bounded(answer.pieces(), self.access.max_message_bytes)).boxed()
+        let events = SseStream::from_bytes_stream(bounded(answer.pieces(), self.access.max_message_bytes));
+        events.map(|event| event.map(with_exact_numbers)).boxed()
     }
+}
+
+fn with_exact_numbers(mut event: Sse) -> Sse {
+    let exact = match event.data.as_deref().map(|data| large_numbers::exact(data.as_bytes())) {
+        Some(Cow::Owned(exact)) => String::from_utf8(exact).ok(),
+        _ => None,
+    };
+    event.data = exact.or(event.data);
+    event
 }
 
 fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {

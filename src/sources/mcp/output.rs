@@ -4,11 +4,13 @@ use rmcp::service::ServiceError;
 use serde_json::{Map, Value, json};
 
 use super::connect::{bounded, call_error};
+use super::large_numbers;
 use super::names::Names;
 use super::servers::ServerFault;
 use super::session::Failure;
 use crate::call::{McpResult, ToolOutput};
 use crate::error::{Blame, CallError, ErrorCode};
+use crate::json::LARGE_NUMBERS;
 
 /// JSON-RPC's codes for a fault of the server itself.
 const INTERNAL_ERROR: i32 = -32603;
@@ -25,10 +27,11 @@ pub(super) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
         None if structured.is_some() => Vec::new(),
         _ => return Err(no_result()),
     };
-    let meta = match result.get_mut("_meta").map(Value::take) {
+    let mut meta = match result.get_mut("_meta").map(Value::take) {
         Some(Value::Object(meta)) => meta,
         _ => Map::new(),
     };
+    let large = large_numbers::take_paths(&mut meta);
     let failed = result.get("isError").and_then(Value::as_bool) == Some(true);
     let mut told = McpResult { content, structured: structured.is_some(), meta };
     told.content.iter_mut().for_each(|block| names.adopt(block));
@@ -38,7 +41,8 @@ pub(super) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
         let message = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "the tool failed".to_owned());
         return Err(CallError::tool(message).with_output(value).as_told_by_mcp(told));
     }
-    Ok(ToolOutput { value, text, mcp: Some(Box::new(told)), ..ToolOutput::default() })
+    let metadata = large.into_iter().map(|paths| (LARGE_NUMBERS.to_owned(), paths)).collect();
+    Ok(ToolOutput { value, text, metadata, mcp: Some(Box::new(told)), ..ToolOutput::default() })
 }
 
 fn no_result() -> CallError {

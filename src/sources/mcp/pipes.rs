@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::child::Child;
 use super::http::sent_flag;
+use super::large_numbers;
 use super::probe::Probe;
 use crate::call::SentFlag;
 use crate::error::{Blame, CallError, ErrorCode};
@@ -130,7 +131,7 @@ impl Pipes {
         let line = self.line.trim_ascii();
         if line.first() == Some(&b'[') {
             self.batch = serde_json::from_slice(line).unwrap_or_default();
-        } else if let Ok(message) = serde_json::from_slice(line) {
+        } else if let Ok(message) = serde_json::from_slice(&large_numbers::exact(line)) {
             self.batch.push_back(message);
         }
         if self.batch.is_empty() && !line.is_empty() {

@@ -158,11 +158,17 @@ impl FunctionTool {
         let answer = self.access.open_noting(Method::POST, url, headers, body, sent).await?;
         let response = self.access.whole(answer, url).await?;
         crate::outbound::check_status(&response)?;
-        let value = json::parse(&response.body).map_err(|problem| {
+        let (value, large) = json::parse_answer(&response.body).map_err(|problem| {
             CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")
                 .caused_by(problem)
+                .redacted(&response.sent.secrets())
         })?;
-        Ok(value.into())
+        let mut output = ToolOutput::from(value);
+        if !large.is_empty() {
+            output.metadata.insert(json::LARGE_NUMBERS.into(), large.into());
+            output.text = Some(String::from_utf8_lossy(&response.body).into_owned());
+        }
+        Ok(output)
     }
 }
 

@@ -16,6 +16,7 @@ use url::Url;
 use super::access::HttpAccess;
 use super::event_bound::bounded;
 use super::http::sent_flag;
+use super::large_numbers;
 use super::pipes::Ending;
 use crate::error::{Blame, CallError, ErrorCode};
 
@@ -98,7 +99,7 @@ impl Transport<RoleClient> for EventStream {
                 }
             };
             let data = event.data.unwrap_or_default();
-            if let Ok(message) = serde_json::from_str(&data) {
+            if let Ok(message) = serde_json::from_slice(&large_numbers::exact(data.as_bytes())) {
                 return Some(message);
             }
         }

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::adapter::Adapter;
 use super::credentials::{Authorization, Token};
+use super::large_numbers;
 use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
@@ -93,7 +94,9 @@ impl OperationExecutor {
             response::output(&self.exchange(attempt, request, self.most_bytes(attempt)).await?)?
         };
         if let Some(adapter) = &self.access.adapter {
+            let large = large_numbers::of(&output);
             output.value = adapter.shape_response(&self.id, output.value)?;
+            large_numbers::found_again(&mut output, &large);
         }
         response::show_image(&mut output);
         Ok(output)
@@ -135,9 +138,10 @@ impl OperationExecutor {
                 outcome => outcome?,
             };
             slowest = slowest.max(began.elapsed());
-            let page = response::output(&response)?.value;
-            next = pagination::next(settings, &request.url, &Page::of(&response, &page));
-            if !pagination::append(settings, &mut output.value, page) {
+            let page = response::output(&response)?;
+            next = pagination::next(settings, &request.url, &Page::of(&response, &page.value));
+            large_numbers::of_page(&mut output, settings, &page);
+            if !pagination::append(settings, &mut output.value, page.value) {
                 next = Some(request.url.clone());
                 break;
             }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::body::{essence, is_json};
 use crate::call::{McpResult, ToolOutput};
 use crate::error::{Blame, CallError, ErrorCode};
-use crate::json;
+use crate::json::{self, LARGE_NUMBERS};
 use crate::outbound::{OutboundResponse, check_status};
 
 /// The answer's value: JSON as it is, text as a string, anything else as
@@ -19,13 +19,19 @@ use crate::outbound::{OutboundResponse, check_status};
 pub(super) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallError> {
     check_status(response)?;
     let media_type = media_type(&response.headers);
-    let value = value(response, media_type.as_deref())?;
+    let (value, large) = value(response, media_type.as_deref())?;
     let mut metadata = Map::new();
     metadata.insert("status".into(), response.status.as_u16().into());
     if let Some(media_type) = media_type {
         metadata.insert("media_type".into(), essence(&media_type).into());
     }
-    Ok(ToolOutput { value, metadata, ..ToolOutput::default() })
+    let mut output = ToolOutput { value, metadata, ..ToolOutput::default() };
+    if !large.is_empty() {
+        output.metadata.insert(LARGE_NUMBERS.into(), large.into());
+        // For a model the numbers are as the API wrote them.
+        output.text = Some(String::from_utf8_lossy(&response.body).into_owned());
+    }
+    Ok(output)
 }
 
 /// Makes an image one for MCP clients, and for a model that reads its size instead of thousands of letters.
@@ -44,33 +50,44 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
     Some(headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_owned())
 }
 
-fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<Value, CallError> {
+/// The value, and where integers stand in it that became strings.
+fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<(Value, Vec<String>), CallError> {
     let body = &response.body;
     if body.is_empty() {
-        return Ok(Value::Null);
+        return Ok((Value::Null, Vec::new()));
     }
+    let plain = |value: Value| (value, Vec::new());
     match media_type {
-        Some(name) if is_json(name) => json::parse(body).or_else(|error| lines(body).ok_or(error)).map_err(|error| {
-            let host = response.url.host_str().unwrap_or_default();
-            CallError::new(ErrorCode::UpstreamError, format!("{host} announced JSON and sent something else"))
-                .blaming(Blame::Upstream)
-                .caused_by(error)
-        }),
-        Some(name) if is_text(&essence(name)) => Ok(text(body, name).into()),
+        Some(name) if is_json(name) => {
+            json::parse_answer(body).or_else(|error| lines(body).ok_or(error)).map_err(|error| {
+                let host = response.url.host_str().unwrap_or_default();
+                CallError::new(ErrorCode::UpstreamError, format!("{host} announced JSON and sent something else"))
+                    .blaming(Blame::Upstream)
+                    .caused_by(error)
+            })
+        }
+        Some(name) if is_text(&essence(name)) => Ok(plain(text(body, name).into())),
         // Without a media type only the bytes can tell (RFC 9110 §8.3).
-        None => Ok(json::parse(body).unwrap_or_else(|_| match std::str::from_utf8(body) {
-            Ok(text) => text.into(),
-            Err(_) => bytes("application/octet-stream", body),
+        None => Ok(json::parse_answer(body).unwrap_or_else(|_| {
+            plain(match std::str::from_utf8(body) {
+                Ok(text) => text.into(),
+                Err(_) => bytes("application/octet-stream", body),
+            })
         })),
-        Some(name) => Ok(bytes(&essence(name), body)),
+        Some(name) => Ok(plain(bytes(&essence(name), body))),
     }
 }
 
 /// JSON, one value a line: many servers stream that under the name of JSON.
-fn lines(body: &[u8]) -> Option<Value> {
+fn lines(body: &[u8]) -> Option<(Value, Vec<String>)> {
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let values: Vec<Value> = lines.map(json::parse).collect::<Result<_, _>>().ok()?;
-    (values.len() > 1).then_some(Value::Array(values))
+    let (mut values, mut large) = (Vec::new(), Vec::new());
+    for (index, line) in lines.enumerate() {
+        let (value, paths) = json::parse_answer(line).ok()?;
+        values.push(value);
+        large.extend(paths.into_iter().map(|path| format!("/{index}{path}")));
+    }
+    (values.len() > 1).then_some((Value::Array(values), large))
 }
 
 fn is_text(essence: &str) -> bool {
@@ -143,6 +160,22 @@ mod tests {
         ] {
             assert_eq!(output(&answer(media_type, body)).unwrap().value, expected, "{media_type:?}");
         }
+    }
+
+    #[test]
+    fn integers_beyond_64_bits_keep_their_digits() {
+        let json = Some("application/json");
+        for (body, value, large) in [
+            (r#"{"n": 99999999999999999999, "m": 1}"#, json!({"n": "99999999999999999999", "m": 1}), json!(["/n"])),
+            ("[1]\n[18446744073709551616]", json!([[1], ["18446744073709551616"]]), json!(["/1/0"])),
+        ] {
+            let output = output(&answer(json, body.as_bytes())).unwrap();
+            assert_eq!((&output.value, &output.metadata["large_numbers"]), (&value, &large));
+            assert_eq!(output.text.as_deref(), Some(body));
+        }
+        let plain = output(&answer(json, br#"{"n": 18446744073709551615, "f": 1e20}"#)).unwrap();
+        assert_eq!(plain.value, json!({"n": u64::MAX, "f": 1e20}));
+        assert!(plain.text.is_none() && !plain.metadata.contains_key("large_numbers"));
     }
 
     #[test]
