@@ -37,6 +37,7 @@
 //! ```
 
 mod books;
+pub mod call_ids;
 pub mod conversations;
 pub mod desk;
 pub mod event;

@@ -260,7 +260,7 @@ impl Outcome {
     fn keep(self, reason: FinishReason, added: &[Message]) {
         let desk = &self.gateway.desk;
         if reason == FinishReason::ToolCalls {
-            desk.waiting.keep(&self.caller.key, added.to_vec());
+            desk.waiting.keep(&self.caller.key, &self.asked, added.to_vec());
         }
         if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
             let exchange = self.asked.iter().chain(added).cloned();

@@ -2,7 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use super::call_ids::ProviderId;
 use super::toolbox::ToolImage;
+use crate::call::Arguments;
 use crate::json;
 
 /// One message of a conversation, oldest first.
@@ -71,13 +73,33 @@ impl Thought {
 /// A tool call as the model asked for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedCall {
+    /// Of a model's own words the provider's; in a conversation ours, or what a client's transcript says.
     pub id: String,
     pub tool: String,
     /// The text as it came: whether it is a JSON object is for the loop to find out.
     pub arguments: String,
+    /// The provider's id of a call whose `id` is ours.
+    pub provider_id: Option<ProviderId>,
 }
 
 impl RequestedCall {
+    pub fn new(id: String, tool: String, arguments: String) -> Self {
+        Self { id, tool, arguments, provider_id: None }
+    }
+
+    /// What the tool is called with. Models write nothing at all for a tool without parameters.
+    ///
+    /// # Errors
+    /// What is wrong with them: the text is no JSON object, or one that the gateway does not take.
+    pub(super) fn read_arguments(&self) -> Result<Arguments, String> {
+        let text = if self.arguments.trim().is_empty() { "{}" } else { &self.arguments };
+        match json::parse(text.as_bytes()) {
+            Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(_) => Err("it is another value".to_owned()),
+            Err(problem) => Err(problem.to_string()),
+        }
+    }
+
     /// The arguments as providers take them back: an object, empty where the model wrote none.
     pub(super) fn parsed_arguments(&self) -> Value {
         let parsed = json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);

@@ -9,7 +9,6 @@ use std::pin::pin;
 
 use async_stream::{stream, try_stream};
 use futures_util::stream::{self, Stream, StreamExt};
-use serde_json::Value;
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
@@ -22,7 +21,6 @@ use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
 use crate::call::Arguments;
 use crate::config::AgentProfile;
-use crate::json;
 use crate::telemetry;
 
 use self::progress::Progress;
@@ -51,8 +49,8 @@ struct Asked {
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
         let RunInput { messages, client_tools, abort, meter, span } = input;
-        let mut progress = Progress::new(messages, client_tools, meter);
         let profile = &*agent.profile;
+        let mut progress = Progress::new(messages, client_tools, meter, profile);
         // A bound too far off to be a moment is none.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
@@ -114,7 +112,7 @@ fn turns<'a>(
                     yield progress.note(&call, answer, profile);
                 }
             }
-            for RequestedCall { id, tool: tool_name, arguments } in clients {
+            for RequestedCall { id, tool: tool_name, arguments, .. } in clients {
                 yield Event::ClientToolCall { id, tool_name, arguments };
             }
             progress.end_turn()?;
@@ -133,14 +131,7 @@ async fn answer(toolbox: &dyn Toolbox, asked: Asked) -> (RequestedCall, ToolAnsw
 
 impl Asked {
     fn new(call: RequestedCall) -> Self {
-        // Models write nothing at all for a tool without parameters.
-        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        let arguments = match json::parse(text.as_bytes()) {
-            Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err("it is another value".to_owned()),
-            Err(problem) => Err(problem.to_string()),
-        };
-        let arguments = arguments.map_err(|problem| {
+        let arguments = call.read_arguments().map_err(|problem| {
             format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send them again, whole.")
         });
         Self { call, arguments }

@@ -45,7 +45,7 @@ impl From<&Tool> for ToolDescription {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolboxCall {
-    /// The model's id of the call.
+    /// The call's id in its run.
     pub id: String,
     pub tool: String,
     pub arguments: Arguments,

@@ -93,11 +93,12 @@ turns:
     let calls: Vec<_> = told.iter().filter(|chunk| chunk["choices"][0]["delta"]["tool_calls"].is_array()).collect();
     assert_eq!(calls.len(), 1, "{told:?}");
     let call = calls[0]["choices"][0]["delta"]["tool_calls"][0].clone();
-    assert_eq!((&call["id"], &call["function"]["name"]), (&json!("theirs"), &json!("click")));
+    assert_eq!(call["function"], json!({"name": "click", "arguments": "{\"x\": 1}"}));
     assert_eq!(told.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
     let messages = body["messages"].as_array_mut().unwrap();
+    let id = call["id"].clone();
     messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
-    messages.push(json!({"role": "tool", "tool_call_id": "theirs", "content": "clicked"}));
+    messages.push(json!({"role": "tool", "tool_call_id": id, "content": "clicked"}));
     let (status, completion) = answer(app.post("/v1/chat/completions").json(&body)).await;
     assert_eq!((status.as_u16(), &completion["choices"][0]["message"]["content"]), (200, &json!("Clicked.")));
 }

@@ -14,6 +14,7 @@ mod charges;
 mod chat;
 mod child_server;
 mod cli;
+mod client_tools;
 mod clients;
 mod connections;
 mod datainsight;

@@ -147,7 +147,7 @@ fn pieces(turn: Turn) -> Vec<ModelChunk> {
     pieces.extend(
         turn.calls
             .into_iter()
-            .map(|Call { id, tool, arguments }| ModelChunk::Call(RequestedCall { id, tool, arguments })),
+            .map(|Call { id, tool, arguments }| ModelChunk::Call(RequestedCall::new(id, tool, arguments))),
     );
     if turn.cut_off {
         return pieces;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{Asked, Ending};
+use crate::agent::call_ids::{self, ProviderId};
 use crate::agent::event::Event;
 use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
@@ -23,6 +24,8 @@ pub(super) struct Progress {
     given: usize,
     client_tools: Vec<ToolDescription>,
     tools: Vec<ToolDescription>,
+    /// The model's; see [`call_ids::api_of`].
+    api: Arc<str>,
     turn: AssistantTurn,
     /// How the turn under way ended.
     stop: StopReason,
@@ -35,12 +38,18 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn new(messages: Vec<Message>, client_tools: Vec<ToolDescription>, meter: Arc<Meter>) -> Self {
+    pub(super) fn new(
+        messages: Vec<Message>,
+        client_tools: Vec<ToolDescription>,
+        meter: Arc<Meter>,
+        profile: &AgentProfile,
+    ) -> Self {
         Self {
             given: messages.len(),
             conversation: messages,
             client_tools,
             tools: Vec::new(),
+            api: call_ids::api_of(profile),
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
             answers: Vec::new(),
@@ -90,7 +99,7 @@ impl Progress {
         self.meter.count(|used| used.turns += 1);
         Ok(Arc::new(ModelRequest {
             purpose: Purpose::Turn,
-            messages: self.conversation.clone(),
+            messages: call_ids::for_provider(&self.conversation, &self.api),
             tools: self.tools.clone(),
             temperature: profile.temperature(),
             max_tokens: profile.max_tokens(),
@@ -195,11 +204,10 @@ impl Progress {
         self.conversation.extend(self.answers.drain(..).map(Message::Tool));
     }
 
-    /// Answers find their calls by id: one that is missing or given twice gets another.
+    /// Every call gets an id of ours; its provider's is kept for the way back.
     fn add_call(&mut self, mut call: RequestedCall) {
-        if call.id.is_empty() || self.turn.calls.iter().any(|known| known.id == call.id) {
-            call.id = format!("call_{}_{}", self.meter.used().turns, self.turn.calls.len() + 1);
-        }
+        let id = std::mem::replace(&mut call.id, call_ids::new_id());
+        call.provider_id = Some(ProviderId { api: Arc::clone(&self.api), id });
         self.turn.calls.push(call);
     }
 

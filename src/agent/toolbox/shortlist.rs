@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_fits_the_question_and_what_was_called_before_is_offered() {
-        let call = RequestedCall { id: "a".into(), tool: "api__operation_150".into(), arguments: "{}".into() };
+        let call = RequestedCall::new("a".into(), "api__operation_150".into(), "{}".into());
         let turn = AssistantTurn { calls: vec![call], ..AssistantTurn::default() };
         let earlier = vec![Message::User("send a letter".into()), Message::Assistant(turn)];
         let asked = [earlier, vec![Message::User("and the forecast for Oslo?".into())]].concat();

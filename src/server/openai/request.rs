@@ -175,7 +175,7 @@ impl Part {
 
 impl RequestCall {
     fn convert(self) -> RequestedCall {
-        RequestedCall { id: self.id, tool: self.function.name, arguments: self.function.arguments }
+        RequestedCall::new(self.id, self.function.name, self.function.arguments)
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
             "tools": [{"type": "function", "function": {"name": "click", "description": "Clicks."}}],
         }))
         .unwrap();
-        let call = RequestedCall { id: "a".into(), tool: "click".into(), arguments: "{}".into() };
+        let call = RequestedCall::new("a".into(), "click".into(), "{}".into());
         let expected = [
             Message::System("Be brief.".into()),
             Message::User("Click it.".into()),

@@ -30,7 +30,7 @@ async fn heard(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
 }
 
 fn call(id: &str, arguments: &str) -> RequestedCall {
-    RequestedCall { id: id.into(), tool: "add".into(), arguments: arguments.into() }
+    RequestedCall::new(id.into(), "add".into(), arguments.into())
 }
 
 fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {

@@ -111,7 +111,7 @@ impl Turn {
                 return Err(ModelError::Garbled(format!("it has more than {MOST_PARTS} tool calls")));
             }
             _ => {
-                let call = RequestedCall { id, tool, arguments: arguments.to_owned() };
+                let call = RequestedCall::new(id, tool, arguments.to_owned());
                 self.calls.push(Joining { place, call });
             }
         }

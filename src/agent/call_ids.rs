@@ -1,0 +1,145 @@
+//! Ids of tool calls. The gateway makes its own, which nobody can guess: providers repeat theirs in every
+//! conversation, or give none. The provider that asked for a call gets back the id that it gave.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::Message;
+use super::message::RequestedCall;
+use crate::config::AgentProfile;
+
+/// Longest id that every provider takes.
+const MAX_ID_BYTES: usize = 40;
+
+/// The id of a call as its provider knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderId {
+    /// The API that gave it; see [`api_of`]. Another one may not take such an id.
+    pub api: Arc<str>,
+    /// Empty where the provider gave none.
+    pub id: String,
+}
+
+/// An id that no one can guess.
+pub(super) fn new_id() -> String {
+    format!("call_{}", Uuid::new_v4().simple())
+}
+
+/// Names the API that a profile uses: its protocol and its address.
+pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
+    let place = profile.base_url.as_ref().map_or("", |url| url.as_str());
+    format!("{} {place}", profile.provider().as_str()).into()
+}
+
+/// The conversation as an API is sent it: each call by the id that this API gave it, else by ours, and no id twice,
+/// since strict providers refuse that.
+pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> {
+    let mut messages = conversation.to_vec();
+    let mut used = HashSet::new();
+    // An id of ours → what it is sent as. A client's transcript may use one again: the latest call counts.
+    let mut sent_as = HashMap::new();
+    for (index, message) in messages.iter_mut().enumerate() {
+        match message {
+            Message::Assistant(turn) => {
+                for (place, call) in turn.calls.iter_mut().enumerate() {
+                    let sent = free_id(call, api, &used).unwrap_or_else(|| free_name(index, place, &used));
+                    used.insert(sent.clone());
+                    sent_as.insert(std::mem::replace(&mut call.id, sent.clone()), sent);
+                }
+            }
+            Message::Tool(answer) => {
+                if let Some(sent) = sent_as.get(&answer.call_id) {
+                    answer.call_id.clone_from(sent);
+                }
+            }
+            Message::System(_) | Message::User(_) => {}
+        }
+    }
+    messages
+}
+
+fn free_id(call: &RequestedCall, api: &str, used: &HashSet<String>) -> Option<String> {
+    let given = call.provider_id.as_ref().filter(|given| *given.api == *api && !given.id.is_empty());
+    let own = Some(&call.id).filter(|id| fits_everywhere(id));
+    given.map(|given| &given.id).into_iter().chain(own).find(|id| !used.contains(*id)).cloned()
+}
+
+/// The same for the same conversation, so that providers find what they cached of it.
+fn free_name(index: usize, place: usize, used: &HashSet<String>) -> String {
+    let mut name = format!("call_{index}_{place}");
+    while used.contains(&name) {
+        name.push('_');
+    }
+    name
+}
+
+fn fits_everywhere(id: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=MAX_ID_BYTES).contains(&id.len()) && id.bytes().all(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::message::{AssistantTurn, ToolMessage};
+
+    fn turn(calls: &[(&str, Option<(&str, &str)>)]) -> Message {
+        let call = |(id, given): &(&str, Option<(&str, &str)>)| RequestedCall {
+            id: (*id).into(),
+            tool: "add".into(),
+            arguments: "{}".into(),
+            provider_id: given.map(|(api, id)| ProviderId { api: api.into(), id: id.into() }),
+        };
+        Message::Assistant(AssistantTurn { calls: calls.iter().map(call).collect(), ..AssistantTurn::default() })
+    }
+
+    fn answer(id: &str) -> Message {
+        Message::Tool(ToolMessage { call_id: id.into(), tool: "add".into(), text: "3".into(), images: Vec::new() })
+    }
+
+    /// Ids of calls and answers, in order.
+    fn ids(messages: &[Message]) -> Vec<String> {
+        let ids = messages.iter().flat_map(|message| match message {
+            Message::Assistant(turn) => turn.calls.iter().map(|call| call.id.clone()).collect(),
+            Message::Tool(answer) => vec![format!("={}", answer.call_id)],
+            Message::System(_) | Message::User(_) => Vec::new(),
+        });
+        ids.collect()
+    }
+
+    #[test]
+    fn a_provider_gets_its_own_ids_back_and_another_one_ours() {
+        let conversation = [turn(&[("ours", Some(("a", "functions.add:0")))]), answer("ours")];
+        assert_eq!(ids(&for_provider(&conversation, "a")), ["functions.add:0", "=functions.add:0"]);
+        assert_eq!(ids(&for_provider(&conversation, "b")), ["ours", "=ours"]);
+        let unnamed = [turn(&[("ours", Some(("a", "")))]), answer("ours")];
+        assert_eq!(ids(&for_provider(&unnamed, "a")), ["ours", "=ours"]);
+    }
+
+    #[test]
+    fn no_id_is_sent_twice_whoever_repeats_it() {
+        let given = |ours: &'static str| (ours, Some(("a", "call_0")));
+        let own = [turn(&[given("x")]), answer("x"), turn(&[given("y"), given("z")]), answer("z"), answer("y")];
+        assert_eq!(ids(&for_provider(&own, "a")), ["call_0", "=call_0", "y", "z", "=z", "=y"]);
+        let clients = [turn(&[("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
+        assert_eq!(ids(&for_provider(&clients, "a")), ["1", "=1", "call_2_0", "=call_2_0"]);
+        let taken = [turn(&[("call_2_0", None), ("1", None)]), answer("1"), turn(&[("1", None)]), answer("1")];
+        assert_eq!(ids(&for_provider(&taken, "a")), ["call_2_0", "1", "=1", "call_2_0_", "=call_2_0_"]);
+    }
+
+    #[test]
+    fn an_id_that_strict_providers_refuse_is_replaced() {
+        for foreign in ["functions.add:0", "", &"x".repeat(41)] {
+            let conversation = [turn(&[(foreign, None)]), answer(foreign)];
+            assert_eq!(ids(&for_provider(&conversation, "a")), ["call_0_0", "=call_0_0"]);
+        }
+    }
+
+    #[test]
+    fn ids_of_ours_fit_every_provider_and_are_never_the_same() {
+        assert!(fits_everywhere(&new_id()));
+        assert_ne!(new_id(), new_id());
+    }
+}
