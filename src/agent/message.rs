@@ -100,6 +100,12 @@ impl RequestedCall {
         }
     }
 
+    /// Whether a token limit that ended the turn may have cut this call: the last one, and any whose arguments are not
+    /// there or not whole.
+    pub(super) fn may_be_cut(&self, is_last: bool) -> bool {
+        is_last || self.arguments.trim().is_empty() || self.read_arguments().is_err()
+    }
+
     /// The arguments as providers take them back: an object, empty where the model wrote none.
     pub(super) fn parsed_arguments(&self) -> Value {
         let parsed = json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);

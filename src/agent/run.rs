@@ -39,7 +39,7 @@ enum Ending {
     Aborted,
 }
 
-/// One call of a turn; arguments that are no JSON object carry what is wrong with them.
+/// One call of a turn; one that cannot be run has the reason in place of its arguments.
 #[derive(Debug)]
 struct Asked {
     call: RequestedCall,
@@ -135,6 +135,15 @@ impl Asked {
             format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send them again, whole.")
         });
         Self { call, arguments }
+    }
+
+    /// A call that may be incomplete is not run, whatever of its arguments is there.
+    fn cut_off(call: RequestedCall, max_tokens: u32) -> Self {
+        let problem = format!(
+            "The turn reached its token limit ({max_tokens} tokens) before this call was complete. The tool was not \
+             run; send the call again, with shorter arguments or alone in its turn."
+        );
+        Self { call, arguments: Err(problem) }
     }
 
     fn announcement(&self) -> Option<Event> {

@@ -4,15 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use serde_json::Value;
 
 use super::llm::patience::{self, Patience};
-use super::llm::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
+use super::llm::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use super::message::Message;
 use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
 use crate::config::AgentProfile;
-use crate::json;
 
 /// The calls that the model would make, of tools that it was offered and with arguments that are an object.
 ///
@@ -44,26 +42,57 @@ async fn choose(
     patience: Patience,
 ) -> Result<Vec<ToolboxCall>, ModelError> {
     let mut pieces = pin!(patience::ask(model, Arc::clone(&request), patience));
-    let mut calls = Vec::new();
+    let (mut asked, mut is_cut) = (Vec::new(), false);
     while let Some(piece) = pieces.next().await {
-        let ModelChunk::Call(call) = piece? else { continue };
-        let is_offered = request.tools.iter().any(|tool| tool.name == call.tool);
-        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-        if let Ok(Value::Object(arguments)) = json::parse(text.as_bytes())
-            && is_offered
-        {
-            calls.push(ToolboxCall { id: call.id, tool: call.tool, arguments });
+        match piece? {
+            ModelChunk::Call(call) => asked.push(call),
+            ModelChunk::End { stop, .. } => is_cut = stop == StopReason::Length,
+            _ => {}
         }
     }
-    Ok(calls)
+    let last = asked.len().saturating_sub(1);
+    let calls = asked.into_iter().enumerate().filter_map(|(index, call)| {
+        let is_offered = request.tools.iter().any(|tool| tool.name == call.tool);
+        let arguments = call.read_arguments().ok().filter(|_| is_offered)?;
+        let is_whole = !is_cut || !call.may_be_cut(index == last);
+        is_whole.then_some(ToolboxCall { id: call.id, tool: call.tool, arguments })
+    });
+    Ok(calls.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use futures_util::stream::{self, BoxStream};
+
     use super::*;
-    use crate::agent::llm::Replay;
+    use crate::agent::llm::{ModelUsage, Replay};
+    use crate::agent::message::RequestedCall;
+
+    struct Saying(Vec<Result<ModelChunk, ModelError>>);
+
+    impl Model for Saying {
+        fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+            stream::iter(self.0.clone()).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_the_token_limit_may_have_cut_off_is_not_chosen() {
+        let call = |id: &str, arguments: &str| {
+            Ok(ModelChunk::Call(RequestedCall::new(id.into(), "add".into(), arguments.into())))
+        };
+        for (stop, expected) in [(StopReason::Length, vec!["a"]), (StopReason::ToolCalls, vec!["a", "b", "c"])] {
+            let end = Ok(ModelChunk::End { stop, usage: ModelUsage::default() });
+            let model = Saying(vec![call("a", "{\"x\": 1}"), call("b", ""), call("c", "{}"), end]);
+            let tool = ToolDescription { name: "add".into(), description: String::new(), parameters: json!({}) };
+            let (profile, prompts) = (AgentProfile::default(), Prompts::default());
+            let calls = select(&model, &profile, &prompts, "add".into(), vec![tool]).await.unwrap();
+            let chosen: Vec<_> = calls.iter().map(|call| call.id.as_str()).collect();
+            assert_eq!(chosen, expected, "{stop:?}");
+        }
+    }
 
     #[tokio::test]
     async fn only_calls_of_tools_that_were_offered_with_readable_arguments_are_chosen() {

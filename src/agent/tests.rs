@@ -259,7 +259,7 @@ async fn scripted_conversations_come_out_as_written() {
         check(&name, case.unwrap_or_else(|problem| panic!("{name}: {problem}"))).await;
         played += 1;
     }
-    assert!(played >= 29, "only {played} conversations");
+    assert!(played >= 32, "only {played} conversations");
 }
 
 /// An agent that says "Let me see." and calls a tool that never answers.

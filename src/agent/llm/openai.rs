@@ -160,7 +160,8 @@ pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
         }
         match finish_reason.as_deref() {
             None | Some("") => {}
-            Some("length") => turn.stop(StopReason::Length),
+            // Mistral's word for its context's end is the second.
+            Some("length" | "model_length" | "max_tokens") => turn.stop(StopReason::Length),
             Some("content_filter") => turn.stop(StopReason::Refusal),
             Some(_) => turn.stop(StopReason::Stop),
         }

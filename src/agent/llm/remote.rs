@@ -136,7 +136,7 @@ impl Model for Remote {
         try_stream! {
             let answer = self.ask(&request).await?;
             let mut wire = Wire::new(self.protocol.framing());
-            let mut turn = Turn::new(estimated_prompt(&request));
+            let mut turn = Turn::new(estimated_prompt(&request), request.max_tokens);
             let mut pieces = std::pin::pin!(answer.pieces());
             while !turn.is_over() {
                 let piece = match next(&mut pieces, turn.is_complete()).await {

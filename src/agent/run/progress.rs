@@ -125,7 +125,8 @@ impl Progress {
         Ok(None)
     }
 
-    /// The calls of the turn just heard: those to run here, and the client's.
+    /// The calls of the turn just heard: those to answer here, and the client's. One that the token limit may have cut
+    /// off is answered here, whoever has the tool.
     ///
     /// # Errors
     /// There are none, so that the run is over, or more than the run may make.
@@ -136,14 +137,28 @@ impl Progress {
         if over {
             return Err(Ending::Answered(self.stop));
         }
-        let (clients, own): (Vec<_>, Vec<_>) =
-            self.turn.calls.iter().cloned().partition(|call| self.is_clients(&call.tool));
+        let (mut own, mut clients) = (Vec::new(), Vec::new());
+        for (index, call) in self.turn.calls.iter().enumerate() {
+            let is_last = index + 1 == self.turn.calls.len();
+            if self.stop == StopReason::Length && call.may_be_cut(is_last) {
+                let max_tokens = profile.max_tokens();
+                tracing::warn!(
+                    max_tokens,
+                    "a tool call was cut off by the token limit and not run; raise `max_tokens`"
+                );
+                own.push(Asked::cut_off(call.clone(), max_tokens));
+            } else if self.is_clients(&call.tool) {
+                clients.push(call.clone());
+            } else {
+                own.push(Asked::new(call.clone()));
+            }
+        }
         let most = profile.max_tool_calls as usize;
         if own.len() > most.saturating_sub(self.meter.used().tool_calls as usize) {
             let message = format!("The run may make {most} tool calls, and the model asked for more.");
             return Err(Ending::Limit { status: "max_tool_calls", message });
         }
-        Ok((own.into_iter().map(Asked::new).collect(), clients))
+        Ok((own, clients))
     }
 
     /// Keeps the answer for the model, and says what is told of it.

@@ -259,6 +259,42 @@ async fn images_of_tools_are_shown_to_the_model() {
     }
 }
 
+/// What each protocol says for a call that the token limit cut off before its arguments.
+fn cut_call(protocol: Protocol) -> Vec<u8> {
+    let fragment = json!({"index": 0, "id": "a", "type": "function", "function": {"name": "add", "arguments": ""}});
+    let block = json!({"type": "tool_use", "id": "a", "name": "add", "input": {}});
+    let start = json!({"toolUse": {"toolUseId": "a", "name": "add"}});
+    match protocol {
+        Protocol::Openai => openai(&[delta(&json!({"tool_calls": [fragment]})), finish("length")]),
+        Protocol::Anthropic => anthropic(&[
+            json!({"type": "content_block_start", "index": 0, "content_block": block}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}),
+            json!({"type": "message_stop"}),
+        ]),
+        Protocol::Bedrock => bedrock(&[
+            ("contentBlockStart", json!({"contentBlockIndex": 0, "start": start})),
+            ("messageStop", json!({"stopReason": "max_tokens"})),
+        ]),
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_token_limit_cut_off_comes_with_that_reason() {
+    for protocol in ALL {
+        let pieces = heard(protocol, &cut_call(protocol)).await;
+        assert_eq!(calls(&pieces), [call("a", "")], "{protocol:?}");
+        assert!(matches!(pieces.last(), Some(ModelChunk::End { stop: StopReason::Length, .. })), "{pieces:?}");
+    }
+    // Some servers say `tool_calls`, and that all the tokens were used.
+    for (used, expected) in [(100, StopReason::Length), (99, StopReason::ToolCalls)] {
+        let fragment = json!({"index": 0, "id": "a", "function": {"name": "add", "arguments": ""}});
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": used}});
+        let body = openai(&[delta(&json!({"tool_calls": [fragment]})), finish("tool_calls"), usage]);
+        let pieces = heard(Protocol::Openai, &body).await;
+        assert!(matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected), "{pieces:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_reason_of_an_end_is_told() {
     let anthropic_end = |reason: &str| {
@@ -273,6 +309,7 @@ async fn the_reason_of_an_end_is_told() {
     for (protocol, body, expected) in [
         (Protocol::Openai, openai_end("stop"), StopReason::Stop),
         (Protocol::Openai, openai_end("length"), StopReason::Length),
+        (Protocol::Openai, openai_end("model_length"), StopReason::Length),
         (Protocol::Openai, openai_end("content_filter"), StopReason::Refusal),
         (Protocol::Openai, refusal, StopReason::Refusal),
         (Protocol::Anthropic, anthropic_end("end_turn"), StopReason::Stop),

@@ -22,6 +22,8 @@ pub(in crate::agent::llm) struct Turn {
     usage: ModelUsage,
     /// What the turn was sent, roughly: for servers that do not say what was used.
     prompt_tokens: u64,
+    /// What the turn may have at most.
+    max_tokens: u32,
 }
 
 /// A call, and the place in the answer that its fragments name.
@@ -32,7 +34,7 @@ struct Joining {
 }
 
 impl Turn {
-    pub(super) fn new(prompt_tokens: u64) -> Self {
+    pub(super) fn new(prompt_tokens: u64, max_tokens: u32) -> Self {
         Self {
             pieces: Vec::new(),
             calls: Vec::new(),
@@ -42,6 +44,7 @@ impl Turn {
             over: false,
             usage: ModelUsage::default(),
             prompt_tokens,
+            max_tokens,
         }
     }
 
@@ -160,6 +163,8 @@ impl Turn {
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal)) => stop,
             _ if self.calls.is_empty() => StopReason::Stop,
+            // Some servers say `tool_calls` also where the limit cut them off.
+            _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
             _ => StopReason::ToolCalls,
         };
         let guess = ModelUsage { prompt_tokens: self.prompt_tokens, completion_tokens: tokens_of(self.bytes) };
