@@ -44,6 +44,7 @@ pub mod event;
 pub mod llm;
 pub mod message;
 pub mod meter;
+pub mod prices;
 pub mod prompts;
 mod run;
 pub mod selection;

@@ -49,6 +49,7 @@ pub struct Budgets {
 #[derive(Debug)]
 struct Settings {
     limits: Arc<Limits>,
+    daily_cost_limit: Option<&'static str>,
     scope_idle: Duration,
 }
 
@@ -88,6 +89,11 @@ impl Budgets {
         self.check_on(today(), call, &asked_by(tool))
     }
 
+    /// The bound of a day's money that is written, by its name.
+    pub fn daily_cost_limit(&self) -> Option<&'static str> {
+        self.settings.load().daily_cost_limit
+    }
+
     /// Forgets request, agent and task scopes that have been idle, and days that are over.
     /// Never one in which something is held.
     pub fn evict_idle(&self) {
@@ -116,7 +122,11 @@ impl Budgets {
 
 impl From<&BudgetConfig> for Settings {
     fn from(config: &BudgetConfig) -> Self {
-        Self { limits: Arc::new(Limits::from(config)), scope_idle: Duration::from_secs(config.scope_idle_seconds) }
+        Self {
+            limits: Arc::new(Limits::from(config)),
+            daily_cost_limit: config.daily_cost_limit(),
+            scope_idle: Duration::from_secs(config.scope_idle_seconds),
+        }
     }
 }
 

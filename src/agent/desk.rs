@@ -291,10 +291,9 @@ impl Outcome {
             return;
         };
         let gateway = Arc::clone(&self.gateway);
+        let profile = gateway.config().agent.summary_profile(&self.profile);
         gateway.in_background(async move {
             let _slot = slot;
-            let mut profile = (*self.profile).clone();
-            profile.model = memory.summary_model.or(profile.model);
             if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
                 tracing::warn!(%error, "a thread keeps its old summary");
             }

@@ -137,8 +137,13 @@ impl StopReason {
 /// Tokens of one turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
+    /// All of the prompt's, also those of the counts below.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
+    /// Of the prompt's: those that the provider had in its cache.
+    pub cached_tokens: u64,
+    /// Of the prompt's: those that it put there.
+    pub cache_write_tokens: u64,
 }
 
 /// Why there is no turn, or no more of it. Never holds a key, or what the provider wrote beside its message.

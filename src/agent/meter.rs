@@ -4,16 +4,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
-use rust_decimal::Decimal;
 use tracing::Span;
 
 use super::event::RunUsage;
 use super::llm::{Model, ModelChunk, ModelError, ModelRequest, ModelUsage};
 use super::message::Message;
+use super::prices::Prices;
 use super::toolbox::ToolDescription;
 use crate::budget::{Budgets, Hold};
 use crate::call::{BudgetScopes, CallContext, Caller, Via};
 use crate::config::AgentProfile;
+use crate::error::ErrorCode;
 use crate::telemetry;
 
 /// Counts what one run uses; shared by the loop and whoever keeps the books, also of a run that is cut off.
@@ -44,7 +45,7 @@ pub(super) struct Metered<'a> {
 /// estimated: whoever leaves before the end would otherwise never pay.
 struct Bill<'a> {
     meter: &'a Meter,
-    prices: [Decimal; 2],
+    prices: Prices,
     hold: Option<Hold>,
     prompt_tokens: u64,
     said_bytes: usize,
@@ -70,18 +71,19 @@ impl Meter {
     }
 
     /// # Errors
-    /// The money of a scope does not reach for the turn.
+    /// The money of a scope does not reach for the turn, or the model has no price where a day's money is bounded.
     fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<Bill<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
-        let prices = profile.prices_per_million();
-        let most = ModelUsage { prompt_tokens, completion_tokens: request.max_tokens.into() };
+        let prices = self.prices_of(profile)?;
+        let completion_tokens = request.max_tokens.into();
+        let most = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
         let hold = match &self.account {
-            Some(account) if prices.iter().any(|price| !price.is_zero()) => {
+            Some(account) if !prices.is_free() => {
                 let call = CallContext {
                     scopes: account.scopes.clone(),
                     ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                 };
-                let reserved = account.budgets.reserve_cost(&call, profile.model(), price_of(most, prices));
+                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(most));
                 Some(reserved.map_err(|error| ModelError::OverBudget {
                     code: error.code(),
                     message: error.message().to_owned(),
@@ -90,6 +92,18 @@ impl Meter {
             _ => None,
         };
         Ok(Bill { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
+    }
+
+    /// A model without a price costs nothing only where nobody bounds a day's money.
+    fn prices_of(&self, profile: &AgentProfile) -> Result<Prices, ModelError> {
+        let limit = self.account.as_ref().and_then(|account| account.budgets.daily_cost_limit());
+        match (Prices::of(profile), limit) {
+            (Ok(prices), _) => Ok(prices),
+            (Err(_), None) => Ok(Prices::free()),
+            (Err(unpriced), Some(limit)) => {
+                Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message: unpriced.refusal(limit) })
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, RunUsage> {
@@ -136,7 +150,7 @@ impl Bill<'_> {
 
     fn settle(&mut self, used: ModelUsage) {
         self.settled = true;
-        let cost = price_of(used, self.prices);
+        let cost = self.prices.cost(used);
         if let Some(hold) = self.hold.take() {
             hold.charge_cost(cost);
         }
@@ -152,7 +166,8 @@ impl Drop for Bill<'_> {
     fn drop(&mut self) {
         if !self.settled {
             let completion_tokens = tokens_of(self.said_bytes);
-            self.settle(ModelUsage { prompt_tokens: self.prompt_tokens, completion_tokens });
+            let prompt_tokens = self.prompt_tokens;
+            self.settle(ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() });
         }
     }
 }
@@ -180,22 +195,14 @@ pub(super) fn estimated_prompt(request: &ModelRequest) -> u64 {
     tokens_of(messages.saturating_add(request.tools.iter().map(described).sum()))
 }
 
-fn price_of(usage: ModelUsage, [prompt, completion]: [Decimal; 2]) -> Decimal {
-    const MILLION: Decimal = Decimal::from_parts(1_000_000, 0, 0, false, 0);
-    let price = |tokens: u64, per_million: Decimal| {
-        Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
-    };
-    price(usage.prompt_tokens, prompt).saturating_add(price(usage.completion_tokens, completion))
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
+    use rust_decimal::Decimal;
 
     use super::*;
     use crate::agent::llm::StopReason;
     use crate::config::BudgetConfig;
-    use crate::error::ErrorCode;
 
     /// Says its pieces, then nothing for ever.
     struct Saying(Vec<Result<ModelChunk, ModelError>>);
@@ -207,7 +214,8 @@ mod tests {
     }
 
     fn end(prompt_tokens: u64, completion_tokens: u64) -> Result<ModelChunk, ModelError> {
-        Ok(ModelChunk::End { stop: StopReason::Stop, usage: ModelUsage { prompt_tokens, completion_tokens } })
+        let usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
+        Ok(ModelChunk::End { stop: StopReason::Stop, usage })
     }
 
     fn text(text: &str) -> Result<ModelChunk, ModelError> {
@@ -225,7 +233,11 @@ mod tests {
 
     /// A meter whose request may cost half a dollar.
     fn meter() -> (Meter, Arc<Budgets>) {
-        let budgets = Arc::new(Budgets::new(&BudgetConfig::default()));
+        meter_with(&BudgetConfig::default())
+    }
+
+    fn meter_with(budget: &BudgetConfig) -> (Meter, Arc<Budgets>) {
+        let budgets = Arc::new(Budgets::new(budget));
         let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
         let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
         (Meter::paid_by(Account { budgets: Arc::clone(&budgets), caller, scopes }), budgets)
@@ -237,8 +249,17 @@ mod tests {
         pieces: Vec<Result<ModelChunk, ModelError>>,
         heard: usize,
     ) -> Vec<Result<ModelChunk, ModelError>> {
-        let (model, profile, span) = (Saying(pieces), profile(), Span::none());
-        let metered = Metered { model: &model, meter, profile: &profile, span: &span };
+        turn_of(meter, &profile(), pieces, heard).await
+    }
+
+    async fn turn_of(
+        meter: &Meter,
+        profile: &AgentProfile,
+        pieces: Vec<Result<ModelChunk, ModelError>>,
+        heard: usize,
+    ) -> Vec<Result<ModelChunk, ModelError>> {
+        let (model, span) = (Saying(pieces), Span::none());
+        let metered = Metered { model: &model, meter, profile, span: &span };
         let messages = vec![Message::User("x".repeat(40))];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
         metered.stream(Arc::new(request)).take(heard).collect().await
@@ -286,9 +307,36 @@ mod tests {
         assert_eq!(cost(&meter), "0.4");
     }
 
-    #[test]
-    fn absurd_counts_do_not_overflow() {
-        let absurd = ModelUsage { prompt_tokens: u64::MAX, completion_tokens: u64::MAX };
-        assert!(price_of(absurd, [Decimal::MAX, Decimal::ONE]) > Decimal::from(1_000_000));
+    #[tokio::test]
+    async fn a_model_without_a_price_is_asked_only_where_no_days_money_is_bounded() {
+        let day = Some(Decimal::from(5));
+        let by_caller = BudgetConfig { max_cost_per_caller_per_day: day, ..BudgetConfig::default() };
+        let by_tenant = BudgetConfig { max_cost_per_tenant_per_day: day, ..BudgetConfig::default() };
+        let unpriced = AgentProfile { model: Some("nobody-knows".into()), ..AgentProfile::default() };
+        let free = AgentProfile {
+            price_per_million_prompt_tokens: Some(Decimal::ZERO),
+            price_per_million_completion_tokens: Some(Decimal::ZERO),
+            ..unpriced.clone()
+        };
+        for (budget, profile, limit) in [
+            (BudgetConfig::default(), &unpriced, None),
+            (by_caller.clone(), &unpriced, Some("budget.max_cost_per_caller_per_day")),
+            (by_tenant.clone(), &unpriced, Some("budget.max_cost_per_tenant_per_day")),
+            (by_caller.clone(), &free, None),
+            (by_caller.clone(), &AgentProfile::default(), None),
+            (by_tenant, &AgentProfile::replay("script.yaml"), None),
+        ] {
+            let (meter, budgets) = meter_with(&budget);
+            let said = turn_of(&meter, profile, vec![end(12, 3)], 1).await;
+            let refused = limit.is_some_and(|limit| {
+                matches!(&said[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message })]
+                    if message.contains(limit) && message.contains("price_per_million_prompt_tokens"))
+            });
+            assert_eq!((refused, said[0].is_err()), (limit.is_some(), limit.is_some()), "{said:?}");
+            // A reload counts from the next turn on.
+            budgets.reconfigure(&by_caller);
+            let said = turn_of(&meter, &unpriced, vec![end(12, 3)], 1).await;
+            assert!(said[0].is_err(), "{said:?}");
+        }
     }
 }

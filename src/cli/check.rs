@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use crate::agent::prices;
 use crate::config::Config;
 use crate::gateway;
 use crate::policy;
@@ -30,6 +31,9 @@ pub(super) fn run(common: &Common) -> Exit {
 
 fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![Finding { part: "configuration".into(), verdict: Ok("in order".into()) }];
+    if let Some(unpriced) = prices::unpriced(config) {
+        findings.push(Finding { part: "prices".into(), verdict: Ok(unpriced) });
+    }
     let policies = policy::Policy::load(&config.policy);
     findings.push(Finding {
         part: "policies".into(),

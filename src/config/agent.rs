@@ -35,7 +35,8 @@ pub struct MemoryConfig {
     pub summaries: bool,
     /// Summaries kept; beyond them those not used for longest go (A44).
     pub max_summaries: u32,
-    /// The provider's model that sums up; without it the profile's own (A45).
+    /// The provider's model that sums up; without it the profile's own (A45). Its price is the list's, or that of a
+    /// profile with this model.
     pub summary_model: Option<String>,
 }
 
@@ -62,8 +63,9 @@ pub struct AgentProfile {
     pub timeout_seconds: f64,
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
-    /// USD for a million tokens sent to the model. Without it: the list price of the provider's default model,
-    /// and nothing for any other.
+    /// USD for a million tokens sent to the model, 0 where it is free. Without it: the vendor's price in
+    /// `src/agent/prices.yaml`. A model that is not there has no price, and is not asked where
+    /// `budget.max_cost_per_caller_per_day` or `max_cost_per_tenant_per_day` is set.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_prompt_tokens: Option<Decimal>,
     /// USD for a million tokens of its answers, likewise.
@@ -162,15 +164,6 @@ impl Provider {
             Self::Bedrock | Self::Replay => "",
         }
     }
-
-    /// List prices of the default model, in USD for a million prompt and completion tokens.
-    fn default_prices(self) -> [Decimal; 2] {
-        match self {
-            Self::Anthropic => [Decimal::from(3), Decimal::from(15)],
-            Self::Openai => [Decimal::new(15, 2), Decimal::new(60, 2)],
-            Self::Bedrock | Self::Replay => [Decimal::ZERO; 2],
-        }
-    }
 }
 
 impl AgentProfile {
@@ -200,16 +193,6 @@ impl AgentProfile {
             Provider::Openai => 1_000,
             Provider::Anthropic | Provider::Bedrock | Provider::Replay => 2_000,
         })
-    }
-
-    /// USD for a million prompt tokens, and for a million completion tokens.
-    pub fn prices_per_million(&self) -> [Decimal; 2] {
-        let is_default = self.model() == self.provider().default_model();
-        let [prompt, completion] = if is_default { self.provider().default_prices() } else { [Decimal::ZERO; 2] };
-        [
-            self.price_per_million_prompt_tokens.unwrap_or(prompt),
-            self.price_per_million_completion_tokens.unwrap_or(completion),
-        ]
     }
 
     pub fn timeout(&self) -> Duration {
@@ -255,6 +238,24 @@ impl AgentProfile {
 }
 
 impl AgentConfig {
+    /// What sums up the threads of a profile: the same with `memory.summary_model`. The prices that a profile writes
+    /// are its own model's; another model has those of a profile that names it.
+    pub fn summary_profile(&self, profile: &AgentProfile) -> AgentProfile {
+        let Some(model) = self.memory.summary_model.as_deref().filter(|model| *model != profile.model()) else {
+            return profile.clone();
+        };
+        let names_it = |other: &&AgentProfile| {
+            other.model() == model && other.provider() == profile.provider() && other.base_url == profile.base_url
+        };
+        let priced = self.profiles.values().find(names_it);
+        AgentProfile {
+            model: Some(model.to_owned()),
+            price_per_million_prompt_tokens: priced.and_then(|priced| priced.price_per_million_prompt_tokens),
+            price_per_million_completion_tokens: priced.and_then(|priced| priced.price_per_million_completion_tokens),
+            ..profile.clone()
+        }
+    }
+
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         let memory = &mut self.memory;
         environment.apply("CONVERSATION_SUMMARY_ENABLED", "agent.memory.summaries", &mut memory.summaries);

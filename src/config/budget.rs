@@ -54,6 +54,15 @@ impl BudgetConfig {
         environment.apply("TOKEN_BUDGET_PER_TASK", "budget.token_budget_per_task", &mut self.token_budget_per_task);
     }
 
+    /// The bound of a day's money that is written, by its name; where there is one, a model needs a price.
+    pub fn daily_cost_limit(&self) -> Option<&'static str> {
+        if self.max_cost_per_caller_per_day.is_some() {
+            Some("budget.max_cost_per_caller_per_day")
+        } else {
+            self.max_cost_per_tenant_per_day.map(|_| "budget.max_cost_per_tenant_per_day")
+        }
+    }
+
     /// An amount of zero is fine: it lets the free tools through. Zero tokens would let nothing through.
     pub(super) fn check(&self, findings: &mut Findings) {
         for (setting, amount) in [

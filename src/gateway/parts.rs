@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use url::Url;
 
 use super::{CannotStart, documents, lock, mcp};
+use crate::agent::prices;
 use crate::audit::Audit;
 use crate::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
 use crate::breaker::Breakers;
@@ -74,6 +75,18 @@ pub(super) fn sandbox(
 pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
     let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(in_part("outbound"))?;
     Ok(Loader::new(outbound.clone(), allowed))
+}
+
+/// Models whose calls are refused for want of a price degrade the service; those that count as free are logged.
+pub(super) fn report_unpriced_models(readiness: &Readiness, config: &Config) {
+    const COMPONENT: &str = "agent.prices";
+    let is_refused = config.budget.daily_cost_limit().is_some();
+    match prices::unpriced(config) {
+        Some(unpriced) if is_refused => return readiness.degrade(COMPONENT, unpriced),
+        Some(unpriced) => tracing::info!("{unpriced}"),
+        None => {}
+    }
+    readiness.restore(COMPONENT);
 }
 
 /// A broken collection degrades the service and stops nothing else.

@@ -13,7 +13,7 @@ use sekisho::store::{AgentRun, Store};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::app::{TestApp, answer, code};
+use crate::app::{TestApp, answer, code, config, degraded};
 
 const CANARY: &str = "sk-canary-5d41402abc4b2a76";
 
@@ -96,6 +96,80 @@ async fn the_money_of_a_request_ends_its_runs_before_the_model_is_asked() {
     assert_eq!(asked_times.load(Ordering::SeqCst), 1);
     let other = app.post("/v1/chat/completions").json(&asked());
     assert_eq!(answer(other).await.0, 200, "another request has money of its own");
+}
+
+/// One agent, whose model may have a price in the list, under these budgets.
+fn bounded(model: SocketAddr, name: &str, budget: &str, prices: &str) -> String {
+    let profile = format!("{{provider: openai, model: {name}, base_url: 'http://{model}/v1', api_key: k{prices}}}");
+    format!("budget: {budget}\nagent: {{default_profile: paid, profiles: {{paid: {profile}}}}}")
+}
+
+#[tokio::test]
+async fn a_model_without_a_price_is_not_asked_where_a_days_money_is_bounded() {
+    let (model, asked_times) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    for limit in ["max_cost_per_caller_per_day", "max_cost_per_tenant_per_day"] {
+        let budget = format!("{{{limit}: 5}}");
+        let app = TestApp::with(&bounded(model, "nobody-knows", &budget, "")).await;
+        let told = degraded(&app).await["agent.prices"].as_str().unwrap().to_owned();
+        assert!(told.contains("`agent.profiles.paid`") && told.contains(limit), "{told}");
+        let mut streamed = asked();
+        streamed["stream"] = true.into();
+        for request in [
+            app.post("/v1/chat/completions").json(&asked()),
+            app.post("/v1/chat/completions").json(&streamed),
+            app.post("/api/chat").json(&json!({"message": "hi"})),
+            app.get("/api/chat/stream?message=hi"),
+        ] {
+            let (status, reply) = answer(request).await;
+            assert_eq!((status.as_u16(), code(&reply)), (402, "budget_exceeded"), "{reply}");
+            for key in ["price_per_million_prompt_tokens", "price_per_million_completion_tokens", limit] {
+                assert!(reply.to_string().contains(key), "{key}: {reply}");
+            }
+        }
+        let (_, selected) = answer(app.post("/tools/select").json(&json!({"task": "calculate"}))).await;
+        assert_eq!(selected["provider_used"], "search", "{selected}");
+        assert_eq!(asked_times.load(Ordering::SeqCst), 0);
+        // Written out as 0 it is free.
+        let prices = ", price_per_million_prompt_tokens: 0, price_per_million_completion_tokens: 0";
+        app.gateway.reload(config(&app.directory, &bounded(model, "nobody-knows", &budget, prices))).await;
+        assert_eq!(degraded(&app).await.get("agent.prices"), None);
+        assert_eq!(answer(app.post("/v1/chat/completions").json(&asked())).await.0, 200);
+        // And a reload that takes the price away refuses again.
+        app.gateway.reload(config(&app.directory, &bounded(model, "nobody-knows", &budget, ""))).await;
+        assert!(degraded(&app).await["agent.prices"].is_string());
+        assert_eq!(answer(app.post("/v1/chat/completions").json(&asked())).await.0, 402);
+        assert_eq!(asked_times.swap(0, Ordering::SeqCst), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_request_bound_alone_refuses_no_model_for_its_price() {
+    let (model, _) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    for budget in ["{}", "{max_cost_per_request: 0.01}"] {
+        let app = TestApp::with(&bounded(model, "nobody-knows", budget, "")).await;
+        assert_eq!(degraded(&app).await.get("agent.prices"), None);
+        let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked())).await;
+        assert_eq!(status, 200, "{reply}");
+        assert!(runs(&app, 1).await[0].used.cost_usd.is_zero());
+    }
+}
+
+#[tokio::test]
+async fn a_listed_model_is_charged_whichever_it_is_and_ends_with_the_days_money() {
+    for (name, cost) in [("gpt-4.1", "0.08"), ("gpt-5-2025-08-07", "0.1"), ("claude-opus-4-5-20251101", "0.25")] {
+        let (model, asked_times) = model_server(said("hello", 0, 10_000), StatusCode::OK).await;
+        let app = TestApp::with(&bounded(model, name, "{max_cost_per_caller_per_day: 0.3}", "")).await;
+        assert_eq!(degraded(&app).await.get("agent.prices"), None);
+        let ask = async || answer(app.post("/v1/chat/completions").json(&asked())).await.0.as_u16();
+        let mut answers = Vec::new();
+        while answers.len() < 10 && answers.last() != Some(&402) {
+            answers.push(ask().await);
+        }
+        assert_eq!(answers.pop(), Some(402), "{name}: {answers:?}");
+        assert_eq!(asked_times.load(Ordering::SeqCst), answers.len(), "{name}");
+        let kept = &runs(&app, answers.len()).await;
+        assert!(kept.iter().any(|run| run.used.cost_usd.normalize().to_string() == cost), "{name}: {kept:?}");
+    }
 }
 
 #[tokio::test]

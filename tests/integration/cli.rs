@@ -90,6 +90,24 @@ fn a_faulty_configuration_is_told_with_its_place_and_a_suggestion() {
 }
 
 #[test]
+fn a_model_without_a_price_is_named_by_the_check_and_stops_nothing() {
+    let directory = TempDir::new().unwrap();
+    for (budget, said) in [
+        ("{max_cost_per_caller_per_day: 5}", "are refused, since `budget.max_cost_per_caller_per_day` is set"),
+        ("{max_cost_per_request: 0.1}", "counts as 0"),
+    ] {
+        let profile = "{provider: openai, model: nobody-knows, base_url: 'http://127.0.0.1:1/v1'}";
+        let yaml = format!("budget: {budget}\nagent: {{profiles: {{local: {profile}}}}}\n");
+        std::fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
+        let checked = run(&directory, &["check", "--json", "--config", "sekisho.yaml"]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+        for part in [said, "`agent.profiles.local`", "nobody-knows", "price_per_million_prompt_tokens"] {
+            assert!(text(&checked).contains(part), "{part}: {}", text(&checked));
+        }
+    }
+}
+
+#[test]
 fn the_defaults_pass_the_check_and_web_search_says_why_it_is_not_offered() {
     let directory = TempDir::new().unwrap();
     let checked = run(&directory, &["check"]);

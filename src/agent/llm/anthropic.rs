@@ -231,4 +231,5 @@ fn count(usage: Option<Usage>, turn: &mut Turn) {
     let cached = [usage.cache_creation_input_tokens, usage.cache_read_input_tokens];
     let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));
     turn.used(prompt, usage.output_tokens);
+    turn.cached(usage.cache_read_input_tokens, usage.cache_creation_input_tokens);
 }

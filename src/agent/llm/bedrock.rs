@@ -195,6 +195,7 @@ fn count(usage: Option<Usage>, turn: &mut Turn) {
     let cached = [usage.cache_read_input_tokens, usage.cache_write_input_tokens];
     let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));
     turn.used(prompt, usage.output_tokens);
+    turn.cached(usage.cache_read_input_tokens, usage.cache_write_input_tokens);
 }
 
 fn parsed<T: DeserializeOwned>(event: &Event) -> Result<T, ModelError> {

@@ -133,6 +133,12 @@ struct Function {
 struct Usage {
     prompt_tokens: Option<u64>,
     completion_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptDetails {
+    cached_tokens: Option<u64>,
 }
 
 /// `code` is a number with some servers.
@@ -168,6 +174,7 @@ pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
     }
     if let Some(usage) = chunk.usage {
         turn.used(usage.prompt_tokens, usage.completion_tokens);
+        turn.cached(usage.prompt_tokens_details.and_then(|details| details.cached_tokens), None);
     }
     Ok(())
 }

@@ -152,7 +152,8 @@ fn pieces(turn: Turn) -> Vec<ModelChunk> {
     if turn.cut_off {
         return pieces;
     }
-    pieces.push(ModelChunk::End { stop, usage: ModelUsage { prompt_tokens, completion_tokens } });
+    let usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
+    pieces.push(ModelChunk::End { stop, usage });
     pieces
 }
 

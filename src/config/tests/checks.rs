@@ -222,12 +222,3 @@ fn a_profile_beside_the_built_in_ones_leaves_them_and_has_its_providers_defaults
     assert_eq!(of("openai"), (Provider::Openai, "gpt-4o-mini", Some(0.7), 7));
     assert_eq!(of("mine"), (Provider::Openai, "gpt-4o-mini", None, 1_000));
 }
-
-#[test]
-fn a_model_that_is_not_the_default_one_has_no_price_unless_told() {
-    let config = load("agent: {profiles: {openai: {model: other}, anthropic: {price_per_million_prompt_tokens: 1}}}");
-    let config = config.unwrap();
-    let prices = |name: &str| config.agent.profiles[name].prices_per_million().map(|price| price.to_string());
-    assert_eq!(prices("openai"), ["0", "0"]);
-    assert_eq!(prices("anthropic"), ["1", "15"]);
-}

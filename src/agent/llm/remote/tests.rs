@@ -46,7 +46,9 @@ async fn a_turn_is_joined_from_its_fragments_however_they_are_cut() {
             let (pieces, _) = exchange(protocol, &body, size, question()).await;
             let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
             pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
-            let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7 };
+            // Of the prompt 8 were in the provider's cache, and in Anthropic's answer 2 went there.
+            let cache_write_tokens = if protocol == Protocol::Anthropic { 2 } else { 0 };
+            let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens };
             let expected = [
                 ModelChunk::Text("Adding 足す.".into()),
                 ModelChunk::Call(call("a", "{\"x\":1}")),
@@ -194,7 +196,7 @@ async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
         let pieces = heard(protocol, &body).await;
         let signed = Thought { text: "Adding is easy.".into(), signature: "c2lnbmVk".into(), ..Thought::default() };
         let redacted = Thought { redacted: "c2VjcmV0".into(), ..Thought::default() };
-        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6 };
+        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6, ..ModelUsage::default() };
         let expected = [
             ModelChunk::Thinking("Adding ".into()),
             ModelChunk::Thinking("is easy.".into()),

@@ -139,6 +139,12 @@ impl Turn {
         self.usage.completion_tokens = completion_tokens.unwrap_or(self.usage.completion_tokens);
     }
 
+    /// Of the prompt's tokens, those read from the provider's cache and those written to it; a later word counts.
+    pub(in crate::agent::llm) fn cached(&mut self, read: Option<u64>, written: Option<u64>) {
+        self.usage.cached_tokens = read.unwrap_or(self.usage.cached_tokens);
+        self.usage.cache_write_tokens = written.unwrap_or(self.usage.cache_write_tokens);
+    }
+
     /// Nothing more comes, as the protocol says.
     pub(in crate::agent::llm) fn end(&mut self) {
         self.over = true;
@@ -167,7 +173,8 @@ impl Turn {
             _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
             _ => StopReason::ToolCalls,
         };
-        let guess = ModelUsage { prompt_tokens: self.prompt_tokens, completion_tokens: tokens_of(self.bytes) };
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, tokens_of(self.bytes));
+        let guess = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
         // Not saying is not free.
         let usage = if self.usage == ModelUsage::default() { guess } else { self.usage };
         // What was not signed is wanted back by nobody.
