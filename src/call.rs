@@ -137,7 +137,7 @@ impl<'de> Deserialize<'de> for CallId {
 }
 
 /// Who is calling. Made by `auth` alone (and by tests).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
     pub id: Arc<str>,
     pub tenant: Arc<str>,
@@ -178,6 +178,10 @@ impl Caller {
 
     pub fn has_role(&self, role: &str) -> bool {
         self.roles.iter().any(|held| held == role)
+    }
+
+    pub fn has_one_of(&self, roles: &[String]) -> bool {
+        roles.iter().any(|role| self.has_role(role))
     }
 }
 

@@ -22,10 +22,10 @@ use tracing::Instrument;
 
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
-use crate::call::{Arguments, CallContext, Stage};
+use crate::call::{Arguments, CallContext, Caller, Stage};
 use crate::error::CallError;
 use crate::limits::Limits;
-use crate::policy::Policy;
+use crate::policy::{CallerTools, Policy};
 use crate::registry::{Accepted, Registry};
 
 use self::idempotency::{Entered, Turn};
@@ -60,6 +60,11 @@ impl Pipeline {
         }
     }
 
+    /// The tools there are now, as the caller may use them.
+    pub fn tools_for(&self, caller: &Arc<Caller>) -> CallerTools {
+        self.policy.tools_for(&self.registry.snapshot(), caller)
+    }
+
     async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match self.enter(&call, &arguments).await {
             Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
@@ -76,7 +81,7 @@ impl Pipeline {
     /// Whether a call with a key is to be run, or was answered; `None` where there is no such tool.
     async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<Entered>, CallError> {
         let key = call.idempotency_key.as_deref().unwrap_or_default();
-        let Ok(tool) = self.registry.find(&call.tool) else { return Ok(None) };
+        let Ok(tool) = self.registry.find(&call.tool, &call.caller) else { return Ok(None) };
         self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
     }
 
@@ -115,7 +120,12 @@ impl Pipeline {
         entry: &mut Entry<'_>,
         turn: Option<&mut Turn>,
     ) -> Result<Accepted, CallError> {
-        let tool = entry.at(Stage::Find, self.registry.find(&call.tool))?;
+        let found = self.registry.find(&call.tool, &call.caller);
+        if found.is_err() {
+            // A tool hidden from the caller is recorded under its name, but the reply does not reveal it.
+            entry.record_hidden(self.registry.snapshot().get(&call.tool));
+        }
+        let tool = entry.at(Stage::Find, found)?;
         let _slots = entry.at(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = entry.at(Stage::Validate, tool.input.validate(arguments))?;
         let permit = entry.at(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;

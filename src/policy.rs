@@ -3,10 +3,13 @@
 //!
 //! Policies stand in `package tools`: `deny[msg]` is the set of reasons against the call,
 //! `require_approval[msg]` the reasons to ask a human first. What they see is the contract in
-//! [`input`]. The tool's own `roles` are checked here, not in Rego, since they are configuration.
+//! [`input`]. A tool's own `roles`, `requires_auth` and `dangerous` are checked before, in [`checks`]: no set of
+//! rules can switch them off. [`access`] says the same of a caller and a tool without a call, for lists.
 
+mod access;
 mod cache;
 pub mod cases;
+mod checks;
 mod input;
 mod load;
 mod reads;
@@ -18,23 +21,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 
+pub use self::access::{Access, CallerTools, Missing};
 pub use self::load::PolicyFault;
 
+use self::access::Listings;
 use self::cache::Known;
+use self::checks::Checks;
 use self::set::{PolicySet, Verdict};
 use crate::call::{Arguments, CallContext, Caller};
 use crate::config::PolicyConfig;
 use crate::error::{CallError, Detail, ErrorCode};
-use crate::registry::{Tool, ValidArguments};
+use crate::registry::{Snapshot, Tool, ValidArguments};
 
 /// The policy set in force, swapped whole on reload.
 #[derive(Debug)]
 pub struct Policy {
     current: ArcSwap<PolicySet>,
+    listings: Listings,
+    changes: watch::Sender<()>,
 }
 
-/// Proof that a policy set let the call through; holds the arguments until the tool opens it.
+/// Proof that the checks and a policy set let the call through; holds the arguments until the tool opens it.
 #[derive(Debug)]
 pub struct Permit {
     arguments: ValidArguments,
@@ -62,7 +71,7 @@ impl Permit {
 pub struct Decision {
     /// Nothing speaks against the call, and nobody need be asked.
     pub allowed: bool,
-    /// Why not: the policies' reasons in alphabetical order, then the tool's own.
+    /// Why not, in alphabetical order.
     pub denials: Vec<String>,
     /// Why a human must agree first.
     pub approvals: Vec<String>,
@@ -82,7 +91,8 @@ impl Policy {
     /// # Errors
     /// Everything found that makes the set broken, each with file and line.
     pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyFault>> {
-        Ok(Self { current: ArcSwap::from_pointee(load_set(config)?) })
+        let current = ArcSwap::from_pointee(load_set(config)?);
+        Ok(Self { current, listings: Listings::default(), changes: watch::Sender::new(()) })
     }
 
     /// Loads anew and swaps.
@@ -91,7 +101,13 @@ impl Policy {
     /// As [`Policy::load`]; the set in force stays.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyFault>> {
         self.current.store(Arc::new(load_set(config)?));
+        self.changes.send_replace(());
         Ok(())
+    }
+
+    /// Resolves whenever another set has taken the place of one seen before.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Hash of the set in force (hex, the first 16 digits of its SHA-256).
@@ -102,34 +118,51 @@ impl Policy {
     /// Lets the call through or says why not.
     ///
     /// # Errors
-    /// `denied` with each reason, `approval_required` with each reason.
+    /// By the checks `unauthenticated` or `denied`, by the rules `denied` or `approval_required`, with each reason.
     pub fn authorize(&self, call: &CallContext, tool: &Tool, arguments: ValidArguments) -> Result<Permit, CallError> {
-        let decision = self.decide(call, tool, arguments.as_map());
+        let set = self.current.load();
+        let passed = set.checks.pass(&tool.metadata, &call.caller);
+        passed.map_err(|error| error.decided_by(Arc::clone(&set.version)))?;
+        let decision = decide(&set, call, tool, arguments.as_map());
         if decision.allowed {
-            Ok(Permit { arguments, version: decision.version, cached: decision.cached })
-        } else {
-            Err(refusal(decision))
+            return Ok(Permit { arguments, version: decision.version, cached: decision.cached });
         }
+        let error = match decision.denials.is_empty() {
+            true => refusal(ErrorCode::ApprovalRequired, "require_approval", decision.approvals),
+            false => refusal(ErrorCode::Denied, "deny", decision.denials),
+        };
+        let error = error.decided_by(decision.version);
+        Err(match decision.failure {
+            Some(failure) => error.caused_by(failure),
+            None => error,
+        })
     }
 
-    /// What the policies say, without acting on it: `authorize` asks this, and so does explain.
+    /// What the rules say, without acting on it and without the checks before them.
     pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
-        let set = self.current.load();
-        let known = set.cache.known(tool, &call.caller);
-        if let Some(verdict) = known.verdict.get() {
-            return Decision::new(verdict.clone(), &set.version, true);
-        }
-        match evaluate(&set, &known, call, arguments) {
-            Ok(mut verdict) => {
-                verdict.denials.extend(missing_role(tool, &call.caller));
-                if set.reads.only_tool_and_user() {
-                    // Whoever was first has decided the same.
-                    let _ = known.verdict.set(verdict.clone());
-                }
-                Decision::new(verdict, &set.version, false)
+        decide(&self.current.load(), call, tool, arguments)
+    }
+
+    /// The tools of a state of the registry as the caller may use them.
+    pub fn tools_for(&self, snapshot: &Arc<Snapshot>, caller: &Arc<Caller>) -> CallerTools {
+        self.listings.tools_for(self.current.load_full(), snapshot, caller)
+    }
+}
+
+fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
+    let known = set.cache.known(tool, &call.caller);
+    if let Some(verdict) = known.verdict.get() {
+        return Decision::new(verdict.clone(), &set.version, true);
+    }
+    match evaluate(set, &known, call, arguments) {
+        Ok(verdict) => {
+            if set.reads.only_tool_and_user() {
+                // Whoever was first has decided the same.
+                let _ = known.verdict.set(verdict.clone());
             }
-            Err(failure) => Decision::failed(failure, &set.version),
+            Decision::new(verdict, &set.version, false)
         }
+        Err(failure) => Decision::failed(failure, &set.version),
     }
 }
 
@@ -140,6 +173,11 @@ impl Decision {
         Self { allowed, denials, approvals, version: version.clone(), cached, failure: None }
     }
 
+    /// Why not, or why not yet.
+    pub fn reasons(&self) -> Vec<&str> {
+        self.denials.iter().chain(&self.approvals).map(String::as_str).collect()
+    }
+
     fn failed(failure: String, version: &Arc<str>) -> Self {
         let verdict = Verdict { denials: vec![UNDECIDED.to_owned()], approvals: Vec::new() };
         Self { failure: Some(failure), ..Self::new(verdict, version, false) }
@@ -147,31 +185,16 @@ impl Decision {
 }
 
 fn load_set(config: &PolicyConfig) -> Result<PolicySet, Vec<PolicyFault>> {
-    load::load(config.directory.as_deref(), Duration::from_millis(config.timeout_ms))
+    let checks = Checks { dangerous_roles: config.dangerous_roles.clone() };
+    load::load(config.directory.as_deref(), Duration::from_millis(config.timeout_ms), checks)
 }
 
 fn evaluate(set: &PolicySet, known: &Known, call: &CallContext, arguments: &Arguments) -> Result<Verdict, String> {
     set.evaluate(input::complete(&known.subject, call, arguments, set.reads)?)
 }
 
-fn missing_role(tool: &Tool, caller: &Caller) -> Option<String> {
-    let roles = &tool.metadata.roles;
-    let held = roles.is_empty() || roles.iter().any(|role| caller.has_role(role));
-    (!held).then(|| format!("{} needs one of these roles: {}", tool.name(), roles.join(", ")))
-}
-
-fn refusal(decision: Decision) -> CallError {
-    let (code, rule, reasons) = if decision.denials.is_empty() {
-        (ErrorCode::ApprovalRequired, "require_approval", decision.approvals)
-    } else {
-        (ErrorCode::Denied, "deny", decision.denials)
-    };
+fn refusal(code: ErrorCode, rule: &str, reasons: Vec<String>) -> CallError {
     let message = reasons.join("; ");
-    let details =
-        reasons.into_iter().map(|reason| Detail { path: "policy".into(), rule: rule.into(), message: reason });
-    let error = CallError::new(code, message).with_details(details.collect()).decided_by(decision.version);
-    match decision.failure {
-        Some(failure) => error.caused_by(failure),
-        None => error,
-    }
+    let details = reasons.into_iter().map(|message| Detail { path: "policy".into(), rule: rule.into(), message });
+    CallError::new(code, message).with_details(details.collect())
 }

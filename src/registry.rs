@@ -79,10 +79,10 @@ impl Registry {
         Self { snapshot: ArcSwap::from_pointee(snapshot), changes: watch::Sender::new(()) }
     }
 
-    /// The tool of that name, or `unknown_tool` with the names nearest to it, or `tool_changed`.
-    pub fn find(&self, name: &str) -> Result<Arc<Tool>, CallError> {
-        let snapshot = self.snapshot.load();
-        snapshot.get(name).cloned().ok_or_else(|| snapshot.missing(name))
+    /// The tool of that name as the caller may know of it, or `unknown_tool` with the names nearest to it,
+    /// or `tool_changed`.
+    pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
+        self.snapshot.load().find(name, caller).cloned()
     }
 
     pub fn snapshot(&self) -> Arc<Snapshot> {
@@ -169,15 +169,31 @@ impl Snapshot {
         self.quarantined.values()
     }
 
-    /// Whether the caller may know that there is such a tool.
-    pub fn is_known_to(&self, name: &str, caller: &Caller) -> bool {
-        let held_back = || self.quarantined.get(name).is_some_and(|tool| tool.is_for(caller));
-        self.get(name).map_or_else(held_back, |tool| tool.is_offered_to(caller))
+    /// The tool of that name as the caller may know of it. One that its `roles` hide from the caller is refused as
+    /// if there were none of that name; only the cause, for the log, says otherwise.
+    ///
+    /// # Errors
+    /// `unknown_tool` or `tool_changed`.
+    pub fn find(&self, name: &str, caller: &Caller) -> Result<&Arc<Tool>, CallError> {
+        let found = self.get(name);
+        if let Some(tool) = found.filter(|tool| !tool.metadata.is_hidden_from(caller)) {
+            return Ok(tool);
+        }
+        let quarantined = self.quarantined.get(name);
+        if let Some(tool) = quarantined.filter(|tool| !tool.is_hidden_from(caller)) {
+            return Err(tool.refusal());
+        }
+        let unknown = self.unknown_among(name, |tool| !tool.metadata.is_hidden_from(caller));
+        let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
+        Err(match hidden {
+            Some(tool) => unknown.caused_by(format!("the caller holds none of its roles: {}", tool.roles.join(", "))),
+            None => unknown,
+        })
     }
 
-    /// Why there is no tool of that name: `tool_changed` or `unknown_tool`.
+    /// Why there is no tool of that name: `tool_changed` or `unknown_tool`. For operators, from whom nothing is hidden.
     pub fn missing(&self, name: &str) -> CallError {
-        self.quarantined.get(name).map_or_else(|| self.unknown(name), Quarantined::refusal)
+        self.quarantined.get(name).map_or_else(|| self.unknown_among(name, |_| true), Quarantined::refusal)
     }
 
     /// The tools that answer a query best, with their scores.
@@ -185,16 +201,7 @@ impl Snapshot {
         self.index.search(query, at_most).into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
     }
 
-    /// `unknown_tool`, with the names nearest to the one asked for.
-    pub fn unknown(&self, name: &str) -> CallError {
-        self.unknown_among(name, |_| true)
-    }
-
-    /// As [`unknown`](Self::unknown), naming only tools that the caller may know of.
-    pub fn unknown_to(&self, name: &str, caller: &Caller) -> CallError {
-        self.unknown_among(name, |tool| tool.is_offered_to(caller))
-    }
-
+    /// `unknown_tool`, with the names nearest to the one asked for among those that may be named.
     fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
         let shown: String = name.chars().take(64).collect();
         let mut near: Vec<_> = self

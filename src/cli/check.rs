@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::gateway;
 use crate::policy;
 use crate::registry::lock::Lock;
+use crate::registry::{Metadata, Snapshot};
 use crate::sources::openapi::Collections;
 
 /// One part that was looked at.
@@ -39,9 +40,6 @@ fn look_at(config: &Config) -> Vec<Finding> {
         part: "policies".into(),
         verdict: policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults)),
     });
-    if policies.is_ok() {
-        findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config) });
-    }
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
     findings.push(Finding { part: "lock".into(), verdict: lock.as_ref().map(says_of_lock).map_err(Clone::clone) });
@@ -51,6 +49,10 @@ fn look_at(config: &Config) -> Vec<Finding> {
     match runtime.block_on(gateway::registry_of(config)) {
         Err(problem) => findings.push(Finding { part: "tools".into(), verdict: Err(problem.to_string()) }),
         Ok((snapshot, collections)) => {
+            if policies.is_ok() {
+                findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config, &snapshot) });
+            }
+            findings.push(Finding { part: "checks".into(), verdict: Ok(describe_checks(config, &snapshot)) });
             findings.extend(look_at_collections(&collections));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(Finding { part: "tools".into(), verdict: Ok(names.join(", ")) });
@@ -89,8 +91,25 @@ fn says_of_lock(lock: &Option<Lock>) -> String {
     }
 }
 
-fn run_cases(config: &Config) -> Result<String, String> {
-    let results = policy::cases::run(&config.policy).map_err(|faults| describe(&faults))?;
+/// What is asked of callers before any policy, and of which tools.
+fn describe_checks(config: &Config, snapshot: &Snapshot) -> String {
+    let named = |check: &str, needs: &str, is_checked: &dyn Fn(&Metadata) -> bool| {
+        let tools = snapshot.tools().iter().map(|tool| &tool.metadata).filter(|tool| is_checked(tool));
+        let names: Vec<_> = tools.map(|tool| tool.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{check} ({needs}): {}", names.join(", ")))
+    };
+    let roles = config.policy.dangerous_roles.join(" or ");
+    let lines = [
+        named("dangerous", &format!("the role {roles}"), &|tool| tool.dangerous),
+        named("requires_auth", "a signed-in caller", &|tool| tool.requires_auth),
+        named("roles", "hidden from others", &|tool| !tool.roles.is_empty()),
+    ];
+    let lines: Vec<_> = lines.into_iter().flatten().collect();
+    if lines.is_empty() { "none of the tools asks for a role or a sign-in".to_owned() } else { lines.join("\n") }
+}
+
+fn run_cases(config: &Config, tools: &Snapshot) -> Result<String, String> {
+    let results = policy::cases::run(&config.policy, tools).map_err(|faults| describe(&faults))?;
     let failed: Vec<_> = results
         .iter()
         .filter_map(|case| Some(format!("{}: {}: {}", case.file, case.name, case.problem.as_ref()?)))

@@ -8,7 +8,7 @@ use super::call::Identity;
 use super::mcp_login;
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::told_to_go;
-use super::{Common, Exit, with_config};
+use super::{Common, Exit, present, with_config};
 use crate::call::Caller;
 use crate::gateway::Gateway;
 use crate::server::mcp::serve_stdio;
@@ -37,8 +37,13 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
 }
 
 async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
+    let left_out = gateway.pipeline.tools_for(&caller).left_out();
+    let left_out = left_out.map(|left_out| format!("{left_out}. `--as USER --role ROLE` says who calls."));
+    if let Some(left_out) = &left_out {
+        present::problem(left_out);
+    }
     let served = tokio::select! {
-        served = serve_stdio(&gateway, caller) => served,
+        served = serve_stdio(&gateway, caller, left_out) => served,
         () = told_to_go() => Ok(()),
     };
     match served {

@@ -96,6 +96,8 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
         let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
         let told = ["quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
         let marks = marks.chain(told.map(|name| if name == "flags" { "flagged" } else { name }));
+        // Where a server was asked, as the caller of the key that was sent.
+        let marks = marks.chain((tool["usable"] == false).then_some("not usable"));
         vec![
             tool["name"].as_str().unwrap_or_default().to_owned(),
             tool["category"].as_str().unwrap_or_default().to_owned(),

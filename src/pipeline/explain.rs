@@ -3,9 +3,10 @@
 use serde::Serialize;
 
 use super::Pipeline;
-use crate::call::{Arguments, CallContext, Stage};
+use crate::call::{Arguments, CallContext, Caller, Stage};
 use crate::error::CallError;
-use crate::registry::Tool;
+use crate::policy::Permit;
+use crate::registry::{Tool, ValidArguments};
 
 /// The verdict of one stage.
 #[derive(Debug, Serialize)]
@@ -42,35 +43,59 @@ impl Pipeline {
     /// Asks every stage before execution. Unlike a dry run it goes on past the first that says no,
     /// and takes no token, slot, probe or hold.
     pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<Verdict> {
-        let found = self.registry.find(&call.tool);
-        let mut verdicts = vec![Verdict::of(Stage::Find, &found, |tool| {
-            format!("{} is a tool of {}", tool.name(), tool.metadata.source)
-        })];
-        let Ok(tool) = found else { return verdicts };
-        verdicts.push(Verdict::passes(Stage::Limits, rate(&tool)));
+        // Nothing is hidden from whoever explains: a tool that is hidden from the caller is explained all the same.
+        let snapshot = self.registry.snapshot();
+        let Some(tool) = snapshot.get(&call.tool) else {
+            return vec![Verdict::stops(Stage::Find, &snapshot.missing(&call.tool))];
+        };
+        let mut verdicts = vec![find_verdict(tool, &call.caller)];
+        verdicts.push(Verdict::passes(Stage::Limits, rate(tool)));
         let valid = tool.input.validate(arguments);
         verdicts.push(Verdict::of(Stage::Validate, &valid, |valid| match valid.coercions().len() {
             0 => "the arguments fit the schema".to_owned(),
             changes => format!("the arguments fit the schema after {changes} changes of form"),
         }));
-        let permit = valid.and_then(|arguments| self.policy.authorize(call, &tool, arguments));
-        verdicts.push(match &permit {
-            Err(error) if error.code() == crate::error::ErrorCode::InvalidArguments => {
-                let because = "policies see valid arguments only".to_owned();
-                Verdict { stage: Stage::Policy, passes: None, because }
-            }
-            permit => {
-                Verdict::of(Stage::Policy, permit, |permit| format!("policy set {} permits it", permit.version()))
-            }
-        });
-        verdicts.push(Verdict::of(Stage::Budget, &self.budget.check(call, &tool), |left| {
+        let (permit, verdict) = self.policy_verdict(call, tool, valid.ok());
+        verdicts.push(verdict);
+        verdicts.push(Verdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
             format!(
                 "it costs {} USD; {} USD and {} tokens are left",
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
-        verdicts.push(self.breaker_verdict(permit.ok().and_then(|permit| tool.upstream_of(&permit))));
+        verdicts.push(self.breaker_verdict(permit.and_then(|permit| tool.upstream_of(&permit))));
         verdicts
+    }
+
+    /// The checks of the tool's own settings, and the rules: also those that a refusal by a check leaves unasked.
+    fn policy_verdict(
+        &self,
+        call: &CallContext,
+        tool: &Tool,
+        arguments: Option<ValidArguments>,
+    ) -> (Option<Permit>, Verdict) {
+        let Some(arguments) = arguments else {
+            let because = "policies see valid arguments only".to_owned();
+            return (None, Verdict { stage: Stage::Policy, passes: None, because });
+        };
+        let decision = self.policy.decide(call, tool, arguments.as_map());
+        match self.policy.authorize(call, tool, arguments) {
+            Ok(permit) => {
+                let because = format!("the tool's own checks and policy set {} permit it", permit.version());
+                (Some(permit), Verdict::passes(Stage::Policy, because))
+            }
+            Err(error) => {
+                let mut verdict = Verdict::stops(Stage::Policy, &error);
+                let rules = error.details().iter().map(|detail| &*detail.rule);
+                let checks: Vec<_> = rules.filter(|rule| !["deny", "require_approval"].contains(rule)).collect();
+                if !checks.is_empty() {
+                    let says = if decision.allowed { "permits it".to_owned() } else { decision.reasons().join("; ") };
+                    let (checks, version) = (checks.join("`, `"), decision.version);
+                    verdict.because.push_str(&format!(" (the tool's own `{checks}`; policy set {version}: {says})"));
+                }
+                (None, verdict)
+            }
+        }
     }
 
     fn breaker_verdict(&self, upstream: Option<crate::call::Upstream>) -> Verdict {
@@ -79,6 +104,16 @@ impl Pipeline {
         let because = format!("the circuit breaker of {} is {}", upstream.0, state.as_str());
         Verdict { stage: Stage::Breaker, passes: Some(state != crate::breaker::BreakerState::Open), because }
     }
+}
+
+fn find_verdict(tool: &Tool, caller: &Caller) -> Verdict {
+    let (name, metadata) = (tool.name(), &tool.metadata);
+    if metadata.is_hidden_from(caller) {
+        let roles = metadata.roles.join(", ");
+        let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");
+        return Verdict { stage: Stage::Find, passes: Some(false), because };
+    }
+    Verdict::passes(Stage::Find, format!("{name} is a tool of {}", metadata.source))
 }
 
 /// A rate limiter has no way to be asked without spending, so that only the rule can be told.

@@ -39,6 +39,7 @@ impl Settlement {
             arguments_digest: json::digest(arguments),
             receipt: Receipt::new(call),
             hold: None,
+            hidden: None,
             span: telemetry::tool_span(call),
             last: Instant::now(),
             _in_flight: self.metrics.enter(),
@@ -57,6 +58,8 @@ pub struct Entry<'a> {
     receipt: Receipt,
     /// What is set aside for the call while it is executed: how it ends decides what of that is charged.
     hold: Option<Hold>,
+    /// The tool that was called and is hidden from the caller.
+    hidden: Option<Arc<Tool>>,
     span: Span,
     last: Instant,
     _in_flight: InFlight,
@@ -66,6 +69,11 @@ impl Entry<'_> {
     /// The call's span; disabled where nobody traces.
     pub(super) fn span(&self) -> &Span {
         &self.span
+    }
+
+    /// The tool that was called, where it is hidden from the caller: recorded, but left out of the receipt.
+    pub(super) fn record_hidden(&mut self, tool: Option<&Arc<Tool>>) {
+        self.hidden = tool.cloned();
     }
 
     /// Notes how long the stage took and what came of it.
@@ -157,7 +165,7 @@ impl Entry<'_> {
         tokens: u64,
     ) -> Option<Durable> {
         let slot = self.slot.take()?;
-        let tool = self.receipt.schema.as_deref();
+        let tool = self.receipt.schema.as_deref().or(self.hidden.as_deref());
         let record = CallRecord {
             call: self.call,
             tool: tool.map(Tool::name),

@@ -143,7 +143,7 @@ impl Checkpoint {
     }
 
     pub(super) fn tool(&self) -> Arc<Tool> {
-        self.pipeline.registry.find("scripted").unwrap()
+        self.pipeline.registry.find("scripted", &Caller::anonymous()).unwrap()
     }
 
     /// The stage `execute`, with everything that the stages before hand on.

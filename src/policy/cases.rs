@@ -6,7 +6,8 @@
 //!   expect: {deny: "deploy is dangerous: the caller needs the role operator"}
 //! ```
 //! `expect` is `allow`, `deny` or `require_approval`; the latter two with the reason, or the list of all
-//! reasons. The roles of a tool's configuration are not part of it: cases are about the policies.
+//! reasons. The checks before the policies count too: a tool that there is has the `dangerous`, `requires_auth` and
+//! `roles` of its configuration, unless the case says otherwise.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +25,7 @@ use super::set::{PolicySet, Verdict};
 use super::{input, load_set};
 use crate::call::{Arguments, CallContext, Caller, Via};
 use crate::config::PolicyConfig;
-use crate::registry::Metadata;
+use crate::registry::{Metadata, Snapshot};
 
 /// How one case went.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,18 +36,18 @@ pub struct CaseResult {
     pub problem: Option<String>,
 }
 
-/// Runs the cases in the folder `cases` beside the configured policies. The default policies' own
-/// cases are part of this crate's tests, so for them there is nothing to run.
+/// Runs the cases in the folder `cases` beside the configured policies, about the `tools` there are. The default
+/// policies' own cases are part of this crate's tests, so for them there is nothing to run.
 ///
 /// # Errors
 /// What is wrong with the policies, or with a file of cases.
-pub fn run(config: &PolicyConfig) -> Result<Vec<CaseResult>, Vec<PolicyFault>> {
+pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, Vec<PolicyFault>> {
     let set = load_set(config)?;
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
     let mut results = Vec::new();
     for path in case_files(&directory.join(load::CASES)).map_err(|fault| vec![fault])? {
         for case in read(&path).map_err(|fault| vec![fault])? {
-            let problem = case.problem(&set);
+            let problem = case.problem(&set, tools);
             results.push(CaseResult { file: path.display().to_string(), name: case.name, problem });
         }
     }
@@ -78,16 +79,32 @@ enum Reasons {
 }
 
 impl Case {
-    fn problem(&self, set: &PolicySet) -> Option<String> {
-        let decided = example().and_then(|mut input| {
-            fill_in(&mut input, &self.input, "input")?;
-            set.evaluate(input::converted(&input, 1)?)
-        });
-        match decided {
+    fn problem(&self, set: &PolicySet, tools: &Snapshot) -> Option<String> {
+        match self.decide(set, tools) {
             Ok(verdict) if self.expect.is_met_by(&verdict) => None,
             Ok(verdict) => Some(described(&verdict)),
             Err(failure) => Some(failure),
         }
+    }
+
+    /// What the checks and the rules say together: every reason, also where a call would end at the first.
+    fn decide(&self, set: &PolicySet, tools: &Snapshot) -> Result<Verdict, String> {
+        let name = self.input["tool"].as_str().unwrap_or("example");
+        let named = Metadata { name: name.to_owned(), ..Metadata::default() };
+        let tool = tools.get(name).map_or(named, |tool| tool.metadata.clone());
+        let mut input = example(&tool)?;
+        fill_in(&mut input, &self.input, "input")?;
+        let (metadata, user) = (&input["metadata"], &input["user"]);
+        let flag = |value: &Json, name: &str| value[name].as_bool().ok_or(format!("`{name}` must be true or false"));
+        let (dangerous, requires_auth) = (flag(metadata, "dangerous")?, flag(metadata, "requires_auth")?);
+        let roles =
+            serde_json::from_value(user["roles"].clone()).map_err(|error| format!("`input.user.roles`: {error}"))?;
+        let caller = Caller { anonymous: flag(user, "anonymous")?, ..Caller::new("alice", "default", roles) };
+        let tool = Metadata { dangerous, requires_auth, ..tool };
+        let mut verdict = set.evaluate(input::converted(&input, 1)?)?;
+        verdict.denials.extend(set.checks.unmet(&tool, &caller).map(|unmet| unmet.message()));
+        verdict.denials.sort();
+        Ok(verdict)
     }
 }
 
@@ -145,11 +162,10 @@ fn read(path: &Path) -> Result<Vec<Case>, PolicyFault> {
 }
 
 /// The input of an ordinary call, made by the same code as a real one so that no field is missing.
-fn example() -> Result<Json, String> {
-    let metadata = Metadata { name: "example".into(), ..Metadata::default() };
+fn example(metadata: &Metadata) -> Result<Json, String> {
     let caller = Arc::new(Caller::new("alice", "default", Vec::new()));
-    let call = CallContext::new("example", caller.clone(), Via::Rest);
-    let input = input::complete(&input::subject(&metadata, &caller), &call, &Arguments::new(), Reads::ALL)?;
+    let call = CallContext::new(&metadata.name, caller.clone(), Via::Rest);
+    let input = input::complete(&input::subject(metadata, &caller), &call, &Arguments::new(), Reads::ALL)?;
     let input = input.to_json_str().map_err(|error| error.to_string())?;
     serde_json::from_str(&input).map_err(|error| error.to_string())
 }

@@ -17,6 +17,7 @@ use regorus::{Engine, Source};
 use sha2::{Digest, Sha256};
 
 use super::cache::Cache;
+use super::checks::Checks;
 use super::reads::{self, Reads};
 use super::set::PolicySet;
 
@@ -73,12 +74,17 @@ impl PolicyFault {
 ///
 /// # Errors
 /// All faults of the first step that finds any: reading, parsing, checking, compiling.
-pub(super) fn load(directory: Option<&Path>, timeout: Duration) -> Result<PolicySet, Vec<PolicyFault>> {
+pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) -> Result<PolicySet, Vec<PolicyFault>> {
     let set_name = directory.map_or_else(|| "default policies".to_owned(), |path| path.display().to_string());
-    compile(&set_name, &files::read(directory)?, timeout)
+    compile(&set_name, &files::read(directory)?, timeout, checks)
 }
 
-fn compile(set_name: &str, files: &[SourceFile], timeout: Duration) -> Result<PolicySet, Vec<PolicyFault>> {
+fn compile(
+    set_name: &str,
+    files: &[SourceFile],
+    timeout: Duration,
+    checks: Checks,
+) -> Result<PolicySet, Vec<PolicyFault>> {
     let mut engine = parse(files)?;
     let modules = Module::all_of(&mut engine).map_err(|fault| vec![fault])?;
     let faults = check::faults(set_name, &modules);
@@ -90,7 +96,9 @@ fn compile(set_name: &str, files: &[SourceFile], timeout: Duration) -> Result<Po
     Ok(PolicySet {
         engine,
         version: version(files),
+        checks,
         reads: modules.iter().fold(Reads::default(), |reads, module| reads.or(module.reads)),
+        reads_input: modules.iter().any(|module| !reads::references(&module.tokens, "input").is_empty()),
         asks_approval,
         timeout,
         cache: Cache::default(),

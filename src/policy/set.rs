@@ -9,13 +9,18 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{Engine, Value};
 
 use super::cache::Cache;
+use super::checks::Checks;
 use super::reads::Reads;
 
 pub(super) struct PolicySet {
     /// Prepared; cloned for each evaluation, which shares everything compiled.
     pub(super) engine: Engine,
     pub(super) version: Arc<str>,
+    /// Passed before any rule is asked.
+    pub(super) checks: Checks,
     pub(super) reads: Reads,
+    /// Whether any rule reads anything of its input.
+    pub(super) reads_input: bool,
     /// Whether there is a rule `require_approval` to ask.
     pub(super) asks_approval: bool,
     /// An evaluation that takes longer denies.

@@ -1,6 +1,7 @@
 //! The policy stage as a whole; what one part alone does is tested beside it.
 
 mod broken;
+mod checks;
 mod decisions;
 mod fail_closed;
 
@@ -15,7 +16,7 @@ use super::*;
 use crate::call::Via;
 use crate::config::ToolsConfig;
 use crate::metrics::Metrics;
-use crate::registry::{Metadata, Snapshot};
+use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 
 /// A folder with these files.
@@ -34,7 +35,7 @@ fn config_of(folder: &TempDir) -> PolicyConfig {
 }
 
 /// A policy of one file with this body after `package tools`.
-fn policy(rules: &str) -> Policy {
+pub(super) fn policy(rules: &str) -> Policy {
     try_policy(rules).unwrap()
 }
 
@@ -47,19 +48,30 @@ fn shipped_policy() -> Policy {
 }
 
 fn tool(metadata: Metadata) -> Arc<Tool> {
+    let name = metadata.name.clone();
+    snapshot(vec![metadata]).get(&name).unwrap().clone()
+}
+
+/// A registry of such tools.
+pub(super) fn snapshot(tools: Vec<Metadata>) -> Snapshot {
     struct Unused;
     impl Executor for Unused {
         fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
             unreachable!("a policy never runs a tool")
         }
     }
-    let name = metadata.name.clone();
-    let parameters = json!({"type": "object"});
-    let definition =
-        ToolDefinition { metadata, parameters: parameters.into(), output_schema: None, executor: Arc::new(Unused) };
+    let definition = |metadata| {
+        let parameters = json!({"type": "object"}).into();
+        ToolDefinition { metadata, parameters, output_schema: None, executor: Arc::new(Unused) }
+    };
     let metrics = Metrics::new("test").unwrap();
-    let snapshot = Snapshot::build(vec![definition], Vec::new(), &ToolsConfig::default(), &metrics).unwrap();
-    snapshot.get(&name).unwrap().clone()
+    let definitions = tools.into_iter().map(definition).collect();
+    Snapshot::build(definitions, Vec::new(), &ToolsConfig::default(), &metrics).unwrap()
+}
+
+/// What the built-in tool asks for.
+fn file_write() -> Metadata {
+    Metadata { name: "file_write".into(), dangerous: true, roles: vec!["admin".into()], ..Metadata::default() }
 }
 
 pub(super) fn plain_tool(name: &str) -> Arc<Tool> {
@@ -84,7 +96,8 @@ fn decide(policy: &Policy, given: Json) -> Decision {
 #[test]
 fn the_default_policies_decide_their_cases() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("policies");
-    let results = cases::run(&PolicyConfig { directory: Some(directory), ..PolicyConfig::default() }).unwrap();
+    let config = PolicyConfig { directory: Some(directory), ..PolicyConfig::default() };
+    let results = cases::run(&config, &snapshot(vec![file_write()])).unwrap();
     assert!(results.len() >= 10, "{results:?}");
     let failed: Vec<_> = results.iter().filter(|result| result.problem.is_some()).collect();
     assert!(failed.is_empty(), "{failed:#?}");
@@ -103,7 +116,9 @@ fn a_case_that_does_not_hold_says_what_was_decided() {
 - {name: typing error, input: {user: {role: admin}}, expect: allow}
 - {name: with a session, input: {session: {cost_usd: 3}, arguments: {any: [1]}}, expect: allow}
 "#;
-    let results = cases::run(&config_of(&folder(&[("tools.rego", rules), ("cases/all.yaml", cases)]))).unwrap();
+    let results =
+        cases::run(&config_of(&folder(&[("tools.rego", rules), ("cases/all.yaml", cases)])), &Snapshot::default())
+            .unwrap();
     let problems: Vec<_> = results.iter().map(|result| (&*result.name, result.problem.as_deref())).collect();
     assert_eq!(
         problems,
@@ -123,7 +138,7 @@ fn a_case_that_does_not_hold_says_what_was_decided() {
 fn a_broken_file_of_cases_is_named() {
     let files =
         [("tools.rego", "package tools\ndeny[\"no\"] { false }"), ("cases/a.yaml", "- {name: x, expectation: allow}")];
-    let faults = cases::run(&config_of(&folder(&files))).unwrap_err();
+    let faults = cases::run(&config_of(&folder(&files)), &Snapshot::default()).unwrap_err();
     assert!(faults[0].file.ends_with("cases/a.yaml"), "{faults:?}");
     assert_eq!(faults[0].line, Some(1));
 }

@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::{Metadata, Quarantined, Tool};
 use crate::error::Detail;
+use crate::policy::Missing;
 
 /// A tool in a listing.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,6 +25,12 @@ pub struct ToolSummary<'a> {
     sandboxed: bool,
     idempotent: bool,
     labels: &'a [String],
+    /// Whether the caller may use it, as far as that does not depend on a call's arguments; only where one asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usable: Option<bool>,
+    /// What keeps the caller from it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<Missing>,
     /// Why it cannot be used right now: what it comes from is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
@@ -96,7 +103,8 @@ impl<'a> ToolSummary<'a> {
     }
 
     pub fn of_quarantined(tool: &'a Quarantined) -> Self {
-        Self { quarantined: Some(tool.objection.to_string()), ..Self::new(&tool.metadata, &tool.flags) }
+        let quarantined = Some(tool.objection.to_string());
+        Self { quarantined, usable: Some(false), ..Self::new(&tool.metadata, &tool.flags) }
     }
 
     fn new(metadata: &'a Metadata, flags: &'a [Detail]) -> Self {
@@ -111,6 +119,8 @@ impl<'a> ToolSummary<'a> {
             sandboxed: metadata.sandboxed,
             idempotent: metadata.idempotent,
             labels: &metadata.labels,
+            usable: None,
+            missing: Vec::new(),
             degraded: None,
             quarantined: None,
             flags,
@@ -120,6 +130,12 @@ impl<'a> ToolSummary<'a> {
 
     pub fn name(&self) -> &str {
         self.name
+    }
+
+    /// For one caller: what keeps them from the tool, or nothing.
+    #[must_use]
+    pub fn missing(self, missing: Vec<Missing>) -> Self {
+        Self { usable: Some(missing.is_empty()), missing, ..self }
     }
 
     #[must_use]

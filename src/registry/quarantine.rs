@@ -20,9 +20,9 @@ impl Quarantined {
         &self.metadata.name
     }
 
-    /// As [`Tool::is_offered_to`](super::Tool::is_offered_to), were it approved.
-    pub fn is_for(&self, caller: &Caller) -> bool {
-        self.metadata.is_offered_to(caller)
+    /// Whether its `roles` keep it from the caller.
+    pub fn is_hidden_from(&self, caller: &Caller) -> bool {
+        self.metadata.is_hidden_from(caller)
     }
 
     /// `tool_changed`, for whoever calls it.

@@ -130,7 +130,7 @@ fn a_hidden_tool_does_not_exist() {
     let config = override_of("secret", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
     let snapshot = build(vec![definition("secret", "builtin"), definition("other", "builtin")], &config).unwrap();
     let registry = Registry::new(snapshot);
-    let error = registry.find("secret").unwrap_err();
+    let error = registry.find("secret", &Caller::anonymous()).unwrap_err();
     assert_eq!(error.code(), ErrorCode::UnknownTool);
     assert!(error.alternatives().is_empty());
     assert!(registry.snapshot().search("secret", 10).is_empty());
@@ -140,19 +140,19 @@ fn a_hidden_tool_does_not_exist() {
 fn an_unknown_tool_is_answered_with_the_nearest() {
     let tools = ["calculator", "web_fetch", "web_search"].map(|name| definition(name, "builtin"));
     let registry = Registry::new(build(tools.into(), &ToolsConfig::default()).unwrap());
-    assert_eq!(registry.find("calculater").unwrap_err().alternatives(), ["calculator"]);
-    assert_eq!(registry.find("web_serch").unwrap_err().alternatives()[0], "web_search");
-    let error = registry.find(&"x".repeat(1 << 20)).unwrap_err();
+    assert_eq!(registry.find("calculater", &Caller::anonymous()).unwrap_err().alternatives(), ["calculator"]);
+    assert_eq!(registry.find("web_serch", &Caller::anonymous()).unwrap_err().alternatives()[0], "web_search");
+    let error = registry.find(&"x".repeat(1 << 20), &Caller::anonymous()).unwrap_err();
     assert!(error.alternatives().is_empty() && error.message().len() < 200);
 }
 
 #[test]
 fn a_replaced_snapshot_counts_from_the_next_call() {
     let registry = Registry::new(build(vec![definition("old", "builtin")], &ToolsConfig::default()).unwrap());
-    let held = registry.find("old").unwrap();
+    let held = registry.find("old", &Caller::anonymous()).unwrap();
     registry.replace(build(vec![definition("new", "builtin")], &ToolsConfig::default()).unwrap());
-    assert!(registry.find("old").is_err());
-    assert!(registry.find("new").is_ok());
+    assert!(registry.find("old", &Caller::anonymous()).is_err());
+    assert!(registry.find("new", &Caller::anonymous()).is_ok());
     assert_eq!(held.name(), "old", "a call under way keeps its tool");
 }
 
@@ -269,8 +269,8 @@ fn a_tool_that_the_lock_does_not_know_as_it_is_is_neither_offered_nor_unknown() 
     assert_eq!(quarantined.flags[0].rule, "instructions");
 
     let registry = Registry::new(snapshot);
-    assert_eq!(registry.find("a").unwrap_err().code(), ErrorCode::ToolChanged);
-    assert_eq!(registry.find("c").unwrap_err().code(), ErrorCode::UnknownTool);
+    assert_eq!(registry.find("a", &Caller::anonymous()).unwrap_err().code(), ErrorCode::ToolChanged);
+    assert_eq!(registry.find("c", &Caller::anonymous()).unwrap_err().code(), ErrorCode::UnknownTool);
     lock.approve("a", Some(Pin::of("a", &tools[1])));
     assert_eq!(names(&locked(&tools, &lock, &registry.snapshot())), ["a", "b", "calculator"]);
 }
@@ -308,6 +308,8 @@ fn a_quarantined_tool_keeps_its_name_and_what_the_configuration_says_of_it() {
     let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.metadata.description.as_str())).collect();
     assert_eq!(held, [("clock", "Tells the time.")]);
     assert!(snapshot.unavailable()[0].reason.contains("two tools are called \"clock\""), "nobody takes its name");
-    assert!(!snapshot.is_known_to("clock", &Caller::anonymous()));
-    assert!(snapshot.is_known_to("clock", &Caller::new("ada", "default", vec!["writer".to_owned()])));
+    let writer = Caller::new("ada", "default", vec!["writer".to_owned()]);
+    for (caller, code) in [(Caller::anonymous(), ErrorCode::UnknownTool), (writer, ErrorCode::ToolChanged)] {
+        assert_eq!(snapshot.find("clock", &caller).unwrap_err().code(), code);
+    }
 }

@@ -39,7 +39,9 @@ pub struct Metadata {
     /// Calls a minute for each caller.
     pub rate_limit: u32,
     pub cost_per_use: Decimal,
+    /// The caller must hold one of `policy.dangerous_roles`.
     pub dangerous: bool,
+    /// The caller must have said who they are.
     pub requires_auth: bool,
     /// Derived from the executor, whatever the source wrote.
     pub sandboxed: bool,
@@ -51,7 +53,7 @@ pub struct Metadata {
     /// Over all callers; the configuration's default when `None`.
     pub max_concurrent: Option<u32>,
     pub output_check: OutputCheck,
-    /// The caller must hold one of these; none asked when empty.
+    /// The caller must hold one of these; none asked when empty. To others there is no such tool.
     pub roles: Vec<String>,
     /// What else an MCP server says of it to clients: title, annotations, icons, execution, `_meta`.
     pub told: Map<String, Value>,
@@ -87,10 +89,9 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// See [`Tool::is_offered_to`].
-    pub fn is_offered_to(&self, caller: &Caller) -> bool {
-        let held = self.roles.is_empty() || self.roles.iter().any(|role| caller.has_role(role));
-        held && !(self.requires_auth && caller.anonymous)
+    /// The caller holds none of the tool's `roles`: to them there is no such tool.
+    pub fn is_hidden_from(&self, caller: &Caller) -> bool {
+        !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }
 }
 
@@ -137,12 +138,6 @@ impl Tool {
 
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.metadata.timeout_seconds.into())
-    }
-
-    /// Whether the caller is told of the tool where lists are made for each caller: not of one that its roles
-    /// or its missing identity keep from them in any case.
-    pub fn is_offered_to(&self, caller: &Caller) -> bool {
-        self.metadata.is_offered_to(caller)
     }
 
     /// What a breaker guards for the permitted call.

@@ -125,13 +125,13 @@ pub(super) async fn tool_settings(
     State(gateway): State<Arc<Gateway>>,
     JsonBody(ToolSettings { session_id, tools }): JsonBody<ToolSettings>,
 ) -> Result<Response, CallError> {
-    let snapshot = gateway.pipeline.registry.snapshot();
     for name in tools.keys() {
-        gateway.pipeline.registry.find(name)?;
+        gateway.pipeline.registry.find(name, &origin.caller)?;
     }
     let session = gateway.sessions.open(&origin.caller, &session_id)?;
     let off = session.switch_tools(&tools);
-    let tools = snapshot.tools().iter().map(|tool| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
+    let known = gateway.pipeline.tools_for(&origin.caller);
+    let tools = known.visible().map(|(tool, _)| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
     Ok(reply::json(StatusCode::OK, &ToolSettings { session_id, tools }))
 }
 

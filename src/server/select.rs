@@ -16,7 +16,8 @@ use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::call::Arguments;
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::registry::{Snapshot, Tool};
+use crate::policy::CallerTools;
+use crate::registry::Tool;
 
 /// Tools that a model chooses from: those that a search finds first.
 const MOST_CANDIDATES: usize = 30;
@@ -58,7 +59,7 @@ struct SelectedCall {
     parameters: Arguments,
 }
 
-/// The tools that fit a task.
+/// The tools that fit a task, of those that the caller may use.
 #[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn select(
@@ -67,10 +68,10 @@ pub(super) async fn select(
     JsonBody(request): JsonBody<SelectRequest>,
 ) -> Result<Response, CallError> {
     request.check()?;
-    let snapshot = gateway.pipeline.registry.snapshot();
+    let tools = gateway.pipeline.tools_for(&origin.caller);
     let config = gateway.config();
     let agent = &config.agent;
-    let candidates = request.search(&snapshot, MOST_CANDIDATES);
+    let candidates = request.search(&tools, MOST_CANDIDATES);
     let calls = match agent.profiles.get(&agent.default_profile) {
         Some(profile) => {
             let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
@@ -119,11 +120,11 @@ impl SelectRequest {
     }
 
     /// The tools that fit, the best first.
-    fn search<'a>(&self, snapshot: &'a Snapshot, most: usize) -> Vec<&'a Arc<Tool>> {
+    fn search<'a>(&self, tools: &'a CallerTools, most: usize) -> Vec<&'a Arc<Tool>> {
         let known = self.context.iter().flatten().filter_map(|(_, value)| value.as_str());
         let query = [self.task.as_str()].into_iter().chain(known).collect::<Vec<_>>().join(" ");
         // All of them: dangerous ones are left out before the best are counted.
-        let found = snapshot.search(&query, snapshot.tools().len()).into_iter().map(|(tool, _)| tool);
+        let found = tools.search(&query, usize::MAX).into_iter().map(|(tool, _)| tool);
         let fitting = found.filter(|tool| !(self.exclude_dangerous && tool.metadata.dangerous));
         fitting.take(most.max(self.max_tools)).collect()
     }

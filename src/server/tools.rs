@@ -16,7 +16,8 @@ use super::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Na
 use crate::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
-use crate::registry::{Metadata, Snapshot, Tool, ToolMetadata, ToolSchema, ToolSummary};
+use crate::policy::{Access, CallerTools};
+use crate::registry::{Metadata, Tool, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -24,6 +25,9 @@ pub(super) struct Filter {
     category: Option<String>,
     #[serde(default)]
     exclude_dangerous: bool,
+    /// Only tools that the caller may use.
+    #[serde(default)]
+    usable: bool,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -32,6 +36,9 @@ pub(super) struct ListParameters {
     category: Option<String>,
     #[serde(default)]
     exclude_dangerous: bool,
+    /// Only tools that the caller may use.
+    #[serde(default)]
+    usable: bool,
     /// `full` for objects instead of names.
     detail: Option<Detail>,
 }
@@ -51,62 +58,70 @@ pub(super) struct SearchParameters {
     limit: Option<usize>,
 }
 
-/// The names of all tools, or with `detail=full` what each is.
+/// The names of all tools, or with `detail=full` what each is and whether the caller may use it. Tools that
+/// their `roles` keep from the caller are left out.
 #[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn list(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
 ) -> Response {
-    let filter = Filter { category: parameters.category, exclude_dangerous: parameters.exclude_dangerous };
+    let ListParameters { category, exclude_dangerous, usable, detail } = parameters;
+    let filter = Filter { category, exclude_dangerous, usable };
     let snapshot = gateway.pipeline.registry.snapshot();
-    let chosen = filter.choose(&snapshot);
-    match parameters.detail {
+    let tools = gateway.pipeline.policy.tools_for(&snapshot, &origin.caller);
+    let chosen = filter.choose(&tools);
+    match detail {
         Some(Detail::Full) => {
             let servers = gateway.mcp_servers();
-            let summary = |tool| ToolSummary::of(tool).degraded(servers.degraded(&tool.metadata.source));
-            let held_back = snapshot.quarantined().filter(|tool| filter.admits(&tool.metadata));
-            let mut listed: Vec<_> = chosen.map(summary).chain(held_back.map(ToolSummary::of_quarantined)).collect();
+            let listed = chosen.map(|(tool, access)| {
+                let degraded = servers.degraded(&tool.metadata.source);
+                ToolSummary::of(tool).degraded(degraded).missing(tools.missing(tool, access))
+            });
+            let held_back = snapshot
+                .quarantined()
+                .filter(|tool| !usable && !tool.is_hidden_from(&origin.caller) && filter.admits(&tool.metadata));
+            let mut listed: Vec<_> = listed.chain(held_back.map(ToolSummary::of_quarantined)).collect();
             listed.sort_by(|one, other| one.name().cmp(other.name()));
             ok(&listed)
         }
-        None => ok(&chosen.map(Tool::name).collect::<Vec<_>>()),
+        None => ok(&chosen.map(|(tool, _)| tool.name()).collect::<Vec<_>>()),
     }
 }
 
 /// The categories there are.
 #[utoipa::path(get, path = "/tools/categories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
-pub(super) async fn categories(_origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
-    let snapshot = gateway.pipeline.registry.snapshot();
-    ok(&snapshot.tools().iter().map(|tool| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
+pub(super) async fn categories(origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
 
-/// The schemas of all tools.
+/// The schemas of all tools but those that their `roles` keep from the caller.
 #[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn schemas(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(filter): Parameters<Filter>,
 ) -> Response {
-    let snapshot = gateway.pipeline.registry.snapshot();
-    ok(&filter.choose(&snapshot).map(ToolSchema::of).collect::<Vec<_>>())
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    ok(&filter.choose(&tools).map(|(tool, _)| ToolSchema::of(tool)).collect::<Vec<_>>())
 }
 
-/// The tools that fit a query best (BM25), best first.
+/// The tools that the caller may use and that fit a query best (BM25), best first.
 #[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn search(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<SearchParameters>,
 ) -> Response {
     const DEFAULT_HITS: usize = 10;
     const MAX_HITS: usize = 100;
-    let snapshot = gateway.pipeline.registry.snapshot();
-    let hits = snapshot.search(&parameters.q, parameters.limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS));
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let hits = tools.search(&parameters.q, parameters.limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS));
     ok(&hits.into_iter().map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
 }
 
@@ -114,11 +129,11 @@ pub(super) async fn search(
 #[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn schema(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
-    let tool = gateway.pipeline.registry.find(&name)?;
+    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     Ok(ok(&ToolSchema::whole(&tool)))
 }
 
@@ -126,11 +141,11 @@ pub(super) async fn schema(
 #[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn metadata(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
-    let tool = gateway.pipeline.registry.find(&name)?;
+    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     Ok(ok(&ToolMetadata::of(&tool)))
 }
 
@@ -193,8 +208,9 @@ pub(super) async fn run(gateway: &Gateway, incoming: Incoming) -> Answered {
 }
 
 impl Filter {
-    fn choose<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a Tool> {
-        snapshot.tools().iter().map(|tool| &**tool).filter(|tool| self.admits(&tool.metadata))
+    fn choose<'a>(&'a self, tools: &'a CallerTools) -> impl Iterator<Item = (&'a Arc<Tool>, &'a Access)> {
+        let asked = |access: &Access| !self.usable || access.is_usable();
+        tools.visible().filter(move |(tool, access)| asked(access) && self.admits(&tool.metadata))
     }
 
     fn admits(&self, metadata: &Metadata) -> bool {

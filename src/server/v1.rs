@@ -16,12 +16,16 @@ use super::request::{ExecuteRequest, JsonBody, Name, Origin, Parameters};
 use super::tools::run;
 use crate::error::CallError;
 use crate::gateway::Gateway;
+use crate::policy::Access;
 use crate::registry::Tool;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Category {
+pub(super) struct PublicParameters {
     category: Option<String>,
+    /// Only tools that the caller may use.
+    #[serde(default)]
+    usable: bool,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -44,35 +48,36 @@ pub(super) struct PublicToolDetail<'a> {
     cost_per_use: f64,
 }
 
-/// The tools anybody may be offered.
-#[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(Category),
+/// The tools that are not dangerous, but for those that their `roles` keep from the caller.
+#[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(PublicParameters),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn list(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
-    Parameters(Category { category }): Parameters<Category>,
+    Parameters(PublicParameters { category, usable }): Parameters<PublicParameters>,
 ) -> Response {
-    let snapshot = gateway.pipeline.registry.snapshot();
-    let offered = |tool: &&Arc<Tool>| {
-        !tool.metadata.dangerous && category.as_ref().is_none_or(|category| tool.metadata.category == *category)
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let is_listed = |(tool, access): &(&Arc<Tool>, &Access)| {
+        let is_of_category = category.as_ref().is_none_or(|category| tool.metadata.category == *category);
+        !tool.metadata.dangerous && is_of_category && (!usable || access.is_usable())
     };
-    let tools = snapshot.tools().iter().filter(offered).map(|tool| PublicTool {
+    let listed = tools.visible().filter(is_listed).map(|(tool, _)| PublicTool {
         name: tool.name(),
         description: &tool.metadata.description,
         parameters: tool.input.document(),
     });
-    reply::json(StatusCode::OK, &tools.collect::<Vec<_>>())
+    reply::json(StatusCode::OK, &listed.collect::<Vec<_>>())
 }
 
 /// One tool.
 #[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn show(
-    _origin: Origin,
+    origin: Origin,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
-    let tool = gateway.pipeline.registry.find(&name)?;
+    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
     let metadata = &tool.metadata;
     Ok(reply::json(
         StatusCode::OK,

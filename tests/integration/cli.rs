@@ -116,6 +116,32 @@ fn the_defaults_pass_the_check_and_web_search_says_why_it_is_not_offered() {
 }
 
 #[test]
+fn the_check_says_which_tools_ask_for_a_role_or_a_sign_in() {
+    let directory = TempDir::new().unwrap();
+    let policies = directory.path().join("policies");
+    std::fs::create_dir_all(policies.join("cases")).unwrap();
+    std::fs::write(policies.join("tools.rego"), "package tools\ndeny[\"no\"] { false }\n").unwrap();
+    // Whatever the rules let through.
+    let cases = "- {name: anybody writes, input: {tool: file_write}, expect: allow}\n";
+    std::fs::write(policies.join("cases/all.yaml"), cases).unwrap();
+    let yaml = "policy: {directory: policies, dangerous_roles: [sre]}\n\
+                tools: {overrides: {calculator: {requires_auth: true}}}\n";
+    std::fs::write(directory.path().join("own.yaml"), yaml).unwrap();
+    let checked = run(&directory, &["--json", "check", "--config", "own.yaml"]);
+    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
+    let findings: Value = serde_json::from_slice(&checked.stdout).unwrap();
+    let says = |part: &str| {
+        findings.as_array().unwrap().iter().find(|finding| finding["part"] == part).unwrap()["says"].clone()
+    };
+    assert_eq!(
+        says("checks"),
+        "dangerous (the role sre): file_write\nrequires_auth (a signed-in caller): calculator\n\
+         roles (hidden from others): file_write"
+    );
+    assert!(says("policy cases").as_str().unwrap().contains("file_write is dangerous: the caller needs the role sre"));
+}
+
+#[test]
 fn explain_tells_which_stage_would_stop_a_call() {
     let directory = TempDir::new().unwrap();
     let arguments = r#"{"path": "a", "content": "b"}"#;
@@ -124,8 +150,9 @@ fn explain_tells_which_stage_would_stop_a_call() {
     assert_eq!(explained.status.code(), Some(3));
     let verdicts: Value = serde_json::from_slice(&explained.stdout).unwrap();
     let stopped: Vec<_> = verdicts.as_array().unwrap().iter().filter(|verdict| verdict["passes"] == false).collect();
-    assert_eq!(stopped.len(), 1);
-    assert_eq!(stopped[0]["stage"], "policy");
+    let stages: Vec<_> = stopped.iter().map(|verdict| &verdict["stage"]).collect();
+    assert_eq!(stages, ["find", "policy"]);
+    assert!(stopped.iter().all(|verdict| verdict["because"].as_str().unwrap().contains("`roles`")), "{stopped:?}");
     let admin =
         run(&directory, &["explain", "file_write", arguments, "--as", "ada", "--role", "operator", "--role", "admin"]);
     assert_eq!(admin.status.code(), Some(0), "{}", text(&admin));

@@ -16,15 +16,14 @@ async fn the_list_gives_names_and_with_detail_objects() {
     let app = TestApp::start().await;
     let names = get(&app, "/tools/list").await;
     let names: Vec<_> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    for built_in in ["calculator", "current_time", "file_list", "file_read", "file_write", "json_query", "web_fetch"] {
+    for built_in in ["calculator", "current_time", "file_list", "file_read", "json_query", "web_fetch"] {
         assert!(names.contains(&built_in), "{built_in} is missing from {names:?}");
     }
     assert!(!names.contains(&"web_search"), "no provider is configured");
     let full = get(&app, "/tools/list?detail=full").await;
     let calculator = full.as_array().unwrap().iter().find(|tool| tool["name"] == "calculator").unwrap();
     insta::assert_json_snapshot!(calculator);
-    let safe = get(&app, "/tools/list?exclude_dangerous=true").await;
-    assert!(!safe.as_array().unwrap().contains(&json!("file_write")));
+    assert!(!names.contains(&"file_write"), "it is an administrator's");
 }
 
 #[tokio::test]
@@ -52,9 +51,12 @@ async fn schema_and_metadata_keep_their_shapes() {
 
 #[tokio::test]
 async fn the_public_face_leaves_dangerous_tools_out() {
-    let app = TestApp::start().await;
-    let tools = get(&app, "/api/v1/tools").await;
-    assert!(tools.as_array().unwrap().iter().all(|tool| tool["name"] != "file_write"));
+    let app = TestApp::with("tools: {overrides: {echo: {dangerous: true}}}").await;
+    assert!(get(&app, "/tools/list").await.as_array().unwrap().contains(&json!("echo")));
+    for path in ["/api/v1/tools", "/tools/list?detail=full&exclude_dangerous=true"] {
+        let tools = get(&app, path).await;
+        assert!(tools.as_array().unwrap().iter().all(|tool| tool["name"] != "echo"), "{path}");
+    }
     let mut calculator = get(&app, "/api/v1/tools/calculator").await;
     calculator["parameters"].take();
     insta::assert_json_snapshot!("public_calculator", calculator);

@@ -56,3 +56,4 @@ mod select;
 mod sign_in;
 mod strict;
 mod upstream;
+mod usable;

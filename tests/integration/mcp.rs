@@ -308,10 +308,11 @@ async fn a_client_that_answers_no_questions_is_not_asked() {
 #[tokio::test]
 async fn clients_hear_that_the_tools_have_changed() {
     let app = TestApp::start().await;
-    for revision in [NEWER, OLDER] {
+    for (revision, tool) in [(NEWER, "echo"), (OLDER, "paid")] {
         let client = McpClient::connect(&app, revision).await;
         let mut news = client.listen(json!({"toolsListChanged": true})).await;
-        let mut config = crate::app::config(&app.directory, "tools: {overrides: {echo: {hidden: true}}}");
+        let yaml = format!("tools: {{overrides: {{{tool}: {{hidden: true}}}}}}");
+        let mut config = crate::app::config(&app.directory, &yaml);
         config.server = app.gateway.config().server.clone();
         app.gateway.reload(config).await;
         let told = news.next_of("notifications/tools/list_changed").await;

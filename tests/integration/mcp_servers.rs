@@ -101,7 +101,7 @@ async fn the_tools_of_a_server_are_for_callers_of_its_roles() {
     for (key, may) in [("key-of-ada", true), ("key-of-eve", false)] {
         let request = app.post("/tools/moody__echo/execute").json(&json!({"arguments": {}}));
         let (status, reply) = answer(request.bearer_auth(key)).await;
-        let expected = if may { (StatusCode::OK, None) } else { (StatusCode::FORBIDDEN, Some("denied")) };
+        let expected = if may { (StatusCode::OK, None) } else { (StatusCode::NOT_FOUND, Some("unknown_tool")) };
         assert_eq!((status, reply["error_info"]["code"].as_str()), expected, "{key}: {reply}");
 
         let client = McpClient::connect_as(&app, NEWER, Some(key)).await;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
 use sekisho::config::{Config, Environment, PolicyConfig};
+use sekisho::registry::Snapshot;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -114,7 +115,7 @@ fn the_rego_example_decides_as_it_reads() {
 "#;
     std::fs::write(directory.path().join("cases/example.yaml"), cases).unwrap();
     let config = PolicyConfig { directory: Some(directory.path().to_owned()), ..PolicyConfig::default() };
-    let results = sekisho::policy::cases::run(&config).unwrap();
+    let results = sekisho::policy::cases::run(&config, &Snapshot::default()).unwrap();
     assert_eq!(results.len(), 3);
     assert!(results.iter().all(|result| result.problem.is_none()), "{results:?}");
 }

@@ -15,13 +15,14 @@ async fn the_tools_that_fit_a_task_are_named_the_best_first() {
 
 #[tokio::test]
 async fn dangerous_tools_are_named_only_when_asked_for() {
-    let app = TestApp::start().await;
+    let keys = "auth: {api_keys: [{id: ada, key: k, roles: [operator, admin]}]}";
+    let app = TestApp::with(keys).await;
     for (exclude, named) in [(None, false), (Some(true), false), (Some(false), true)] {
         let mut body = json!({"task": "write a file", "max_tools": 10});
         if let Some(exclude) = exclude {
             body["exclude_dangerous"] = exclude.into();
         }
-        let (_, selection) = answer(app.post("/tools/select").json(&body)).await;
+        let (_, selection) = answer(app.post("/tools/select").bearer_auth("k").json(&body)).await;
         let tools = selection["selected_tools"].as_array().unwrap();
         assert_eq!(tools.contains(&"file_write".into()), named, "{selection}");
         assert!(tools.contains(&"file_read".into()), "{selection}");

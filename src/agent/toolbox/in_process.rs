@@ -54,8 +54,8 @@ impl InProcess {
 
 impl Toolbox for InProcess {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
-        let snapshot = self.gateway.pipeline.registry.snapshot();
-        let on = snapshot.tools().iter().filter(|tool| !self.off.contains(tool.name()));
+        let usable = self.gateway.pipeline.tools_for(&self.caller);
+        let on = usable.usable().filter(|tool| !self.off.contains(tool.name()));
         let tools = Ok(on.map(|tool| ToolDescription::from(&**tool)).collect());
         Box::pin(async { tools })
     }

@@ -55,7 +55,8 @@ impl OverHttp {
     }
 
     async fn schemas(&self) -> Result<Vec<ToolDescription>, String> {
-        let asked = Question { within: LIST_WITHIN, ..Question::get(&["tools", "schemas"]) };
+        let asked =
+            Question { within: LIST_WITHIN, query: &[("usable", "true")], ..Question::get(&["tools", "schemas"]) };
         let answer = self.gateway.ask(asked).await?.body;
         if let Some(refused) = answer["error"].as_str() {
             return Err(refused.to_owned());

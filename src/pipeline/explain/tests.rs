@@ -65,7 +65,24 @@ async fn a_denial_comes_with_its_reason_and_the_later_stages_are_asked_all_the_s
     let checkpoint = checkpoint(Metadata { dangerous: true, ..Metadata::default() });
     let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new());
     assert_eq!((verdicts[3].passes, verdicts.len()), (Some(false), 6));
-    assert!(verdicts[3].because.contains("the caller needs the role operator"), "{}", verdicts[3].because);
+    let because = &verdicts[3].because;
+    for part in ["denied: ", "the caller needs the role operator", "the tool's own `dangerous`", "permits it"] {
+        assert!(because.contains(part), "{part}: {because}");
+    }
+}
+
+#[tokio::test]
+async fn a_tool_hidden_from_the_caller_is_explained_all_the_same() {
+    let roles = vec!["admin".to_owned()];
+    let checkpoint = checkpoint(Metadata { roles, requires_auth: true, ..Metadata::default() });
+    let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new());
+    assert_eq!((verdicts[0].passes, verdicts[3].passes, verdicts.len()), (Some(false), Some(false), 6));
+    let because = &verdicts[0].because;
+    assert!(
+        because.starts_with("unknown_tool: ") && because.contains("`roles`") && because.contains("admin"),
+        "{because}"
+    );
+    assert!(verdicts[3].because.contains("the tool's own `roles`"), "{}", verdicts[3].because);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::audit;
-use crate::call::BudgetScopes;
+use crate::call::{BudgetScopes, Caller};
 use crate::config::Config;
 use crate::error::Blame;
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failure};
@@ -28,7 +28,7 @@ async fn a_dropped_entry_is_settled_as_cancelled_once() {
     let checkpoint = checkpoint();
     let call = call();
     let mut entry = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
-    entry.at(Stage::Find, checkpoint.pipeline.registry.find("scripted")).unwrap();
+    entry.at(Stage::Find, checkpoint.pipeline.registry.find("scripted", &Caller::anonymous())).unwrap();
     drop(entry);
     let metrics = checkpoint.pipeline.settlement.metrics.render();
     assert!(metrics.contains(r#"test_tool_executions_total{status="cancelled",tool_name="scripted"} 1"#), "{metrics}");

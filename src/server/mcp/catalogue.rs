@@ -1,9 +1,12 @@
 //! The tools as MCP clients see them: made once for each state of the registry, shown to each caller as far
 //! as they may use them, in pages, in the order of their names.
+//!
+//! What a caller may use, [`CallerTools`] says and keeps; a list changes with the registry and with the policies.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use rmcp::model::{ErrorData, JsonObject, Tool as McpTool, ToolAnnotations};
@@ -12,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Caller;
 use crate::gateway::Gateway;
+use crate::policy::CallerTools;
 use crate::registry::{OutputSchema, Snapshot, Tool};
 
 /// Items of one page. Many clients read only the first page, so that it is a large one.
@@ -34,6 +38,8 @@ pub(super) struct Catalogue {
     snapshot: Arc<Snapshot>,
     /// In the order of `snapshot`.
     tools: Vec<McpTool>,
+    /// Of each tool, by what it says: equal for equal ones of another catalogue of this process. Made when asked for.
+    digests: OnceLock<Vec<u64>>,
     /// Tools with arguments that stand in headers too (SEP-2243).
     in_headers: HashSet<String>,
 }
@@ -56,7 +62,7 @@ impl Catalogues {
         let tools = snapshot.tools().iter().map(|tool| described(tool)).collect();
         let in_headers = snapshot.tools().iter().filter(|tool| speaks_of_headers(tool.input.document()));
         let in_headers = in_headers.map(|tool| tool.name().to_owned()).collect();
-        let catalogue = Arc::new(Catalogue { snapshot, tools, in_headers });
+        let catalogue = Arc::new(Catalogue { snapshot, tools, digests: OnceLock::new(), in_headers });
         self.present.store(Some(Arc::clone(&catalogue)));
         catalogue
     }
@@ -64,25 +70,54 @@ impl Catalogues {
 
 impl Catalogue {
     /// The tools that the caller may use.
-    pub(super) fn of(&self, caller: &Caller) -> impl Iterator<Item = &McpTool> {
-        let all = self.snapshot.tools().iter().zip(&self.tools);
-        all.filter(|(tool, _)| tool.is_offered_to(caller)).map(|(_, described)| described)
+    pub(super) fn usable(&self, by: &CallerTools) -> impl Iterator<Item = &McpTool> {
+        self.tools.iter().zip(by.access()).filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
+    /// What the caller may use in this catalogue.
+    pub(super) fn tools_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> CallerTools {
+        gateway.pipeline.policy.tools_for(&self.snapshot, caller)
+    }
+
+    /// Differs where the caller is listed something else.
+    pub(super) fn digest_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> u64 {
+        let by = self.tools_for(caller, gateway);
+        let digests = self.digests.get_or_init(|| self.tools.iter().map(digest).collect());
+        let usable = digests.iter().zip(by.access()).filter(|(_, access)| access.is_usable());
+        let mut hasher = DefaultHasher::new();
+        usable.for_each(|(digest, _)| digest.hash(&mut hasher));
+        hasher.finish()
+    }
+
+    /// The tool of that name, unless it is hidden from the caller.
     pub(super) fn get(&self, name: &str, caller: &Caller) -> Option<&McpTool> {
         let at = self.snapshot.tools().binary_search_by(|tool| tool.name().cmp(name)).ok()?;
-        let offered = self.snapshot.tools().get(at)?.is_offered_to(caller);
-        self.tools.get(at).filter(|_| offered)
+        let hidden = self.snapshot.tools().get(at)?.metadata.is_hidden_from(caller);
+        self.tools.get(at).filter(|_| !hidden)
     }
 
     /// Whether arguments of the tool stand in headers too, as far as the caller may know of it.
     pub(super) fn has_parameters_in_headers(&self, name: &str, caller: &Caller) -> bool {
         self.in_headers.contains(name) && self.get(name, caller).is_some()
     }
+}
 
-    pub(super) fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+fn digest(tool: &McpTool) -> u64 {
+    struct Hashing(DefaultHasher);
+    impl io::Write for Hashing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.write(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
+    let mut hashing = Hashing(DefaultHasher::new());
+    // What cannot be written is not listed either.
+    let _unwritable = serde_json::to_writer(&mut hashing, tool);
+    hashing.0.finish()
 }
 
 /// The part of `items` after the one that `cursor` names by its key.

@@ -42,6 +42,8 @@ pub(super) struct Face {
     visitor: Arc<Visitor>,
     session: Arc<SessionState>,
     subscriptions: Arc<Subscriptions>,
+    /// How many tools the client's caller may not use, where whoever starts the gateway can change that.
+    left_out: Option<String>,
     /// Ends what watches for this client.
     ended: CancellationToken,
     _end: DropGuard,
@@ -59,7 +61,13 @@ struct Request {
 impl Face {
     pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>, session: Arc<SessionState>) -> Self {
         let ended = CancellationToken::new();
-        Self { shared, visitor, session, subscriptions: Arc::default(), ended: ended.clone(), _end: ended.drop_guard() }
+        let (subscriptions, _end) = (Arc::default(), ended.clone().drop_guard());
+        Self { shared, visitor, session, subscriptions, left_out: None, ended, _end }
+    }
+
+    /// The same, with what its instructions say of tools that are left out.
+    pub(super) fn with_left_out(self, left_out: Option<String>) -> Self {
+        Self { left_out, ..self }
     }
 
     pub(super) fn shared(&self) -> &McpFace {
@@ -131,9 +139,11 @@ impl ServerHandler for Face {
             .build();
         let info =
             ServerConfig::new(capabilities).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
-        match self.shared.gateway.mcp_servers().instructions(&self.visitor.caller) {
-            Some(instructions) => info.with_instructions(instructions),
-            None => info,
+        let of_servers = self.shared.gateway.mcp_servers().instructions(&self.visitor.caller);
+        let instructions: Vec<_> = self.left_out.iter().cloned().chain(of_servers).collect();
+        match instructions.is_empty() {
+            true => info,
+            false => info.with_instructions(instructions.join("\n\n")),
         }
     }
 
@@ -236,9 +246,9 @@ impl ServerHandler for Face {
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         self.session.is_ready();
-        let gateway = Arc::clone(&self.shared.gateway);
-        let subscriptions = Arc::clone(&self.subscriptions);
-        tokio::spawn(super::watching::tell_session(gateway, context.peer, subscriptions, self.ended.clone()));
+        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.visitor.caller));
+        let (subscriptions, ended) = (Arc::clone(&self.subscriptions), self.ended.clone());
+        tokio::spawn(super::watching::tell_session(shared, caller, context.peer, subscriptions, ended));
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -247,8 +257,7 @@ impl ServerHandler for Face {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let call = self.aside(subscription.request_context());
-        let gateway = &self.shared.gateway;
-        super::watching::tell_listener(gateway, subscription, call, &self.shared.draining).await
+        super::watching::tell_listener(&self.shared, subscription, call).await
     }
 }
 

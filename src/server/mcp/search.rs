@@ -9,6 +9,7 @@ use super::face::Face;
 use super::result;
 use super::visitor::Visitor;
 use crate::call::Arguments;
+use crate::error::ErrorCode;
 
 const SEARCH: &str = "search_tools";
 const DESCRIBE: &str = "describe_tool";
@@ -89,23 +90,24 @@ pub(super) fn answer(tool: &str, arguments: &Arguments, face: &Face, visitor: &V
 
 fn find(query: &str, limit: Option<&Value>, face: &Face, visitor: &Visitor) -> CallToolResult {
     let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
-    let catalogue = face.shared().catalogues.present(&face.shared().gateway);
-    let found = catalogue.snapshot().search(query, catalogue.snapshot().tools().len());
-    let offered = found.into_iter().filter(|(tool, _)| tool.is_offered_to(&visitor.caller));
-    let hits = offered.take(limit.clamp(1, MOST_HITS)).map(|(tool, score)| {
+    let tools = face.shared().gateway.pipeline.tools_for(&visitor.caller);
+    let found = tools.search(query, limit.clamp(1, MOST_HITS)).into_iter();
+    let hits = found.map(|(tool, score)| {
         json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
     });
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))
 }
 
 fn describe(name: &str, face: &Face, visitor: &Visitor) -> Result<CallToolResult, ErrorData> {
-    let catalogue = face.shared().catalogues.present(&face.shared().gateway);
-    match catalogue.get(name, &visitor.caller) {
-        Some(tool) => Ok(of_json(json!(tool))),
-        None => {
-            let unknown = catalogue.snapshot().unknown_to(name, &visitor.caller);
-            Err(result::unknown_tool(unknown.message(), unknown.alternatives()))
+    let gateway = &face.shared().gateway;
+    let catalogue = face.shared().catalogues.present(gateway);
+    match catalogue.tools_for(&visitor.caller, gateway).find(name) {
+        Ok(_) => Ok(of_json(json!(catalogue.get(name, &visitor.caller)))),
+        // As a call of it would be answered.
+        Err(error) if error.code() == ErrorCode::UnknownTool => {
+            Err(result::unknown_tool(error.message(), error.alternatives()))
         }
+        Err(error) => Ok(result::of_error(&error)),
     }
 }
 

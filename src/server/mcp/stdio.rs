@@ -78,11 +78,12 @@ async fn pass_on(
     Ok(())
 }
 
-/// Serves until the input ends; calls still running then are cancelled.
+/// Serves until the input ends; calls still running then are cancelled. `left_out` says which tools the caller may
+/// not use, for the instructions to the client.
 ///
 /// # Errors
 /// A sentence, where the client does not begin as the protocol says.
-pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>) -> Result<(), String> {
+pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: Option<String>) -> Result<(), String> {
     let longest_line = gateway.config().server.max_body_bytes;
     let (passed_on, input) = tokio::io::duplex(PASSED_ON_BYTES);
     let (refuse, refused) = mpsc::unbounded_channel();
@@ -91,7 +92,8 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>) -> Result<
     let transport = ExactTransport { library, refused };
     // It ends with its input.
     let state = Arc::new(SessionState::new(Duration::MAX));
-    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)), state);
+    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(Visitor::new(caller)), state)
+        .with_left_out(left_out);
     let running = match Box::pin(serve_server(face, transport)).await {
         Ok(running) => running,
         // It left before it said anything: that is its right.

@@ -11,9 +11,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::McpFace;
 use super::face::fault;
-use crate::call::CallContext;
-use crate::gateway::Gateway;
+use crate::call::{CallContext, Caller};
 use crate::sources::mcp::{Change, McpServers};
 
 /// Resources that one client may watch.
@@ -70,27 +70,60 @@ impl Subscriptions {
     }
 }
 
-/// Both sources of news: the registry, whatever changed it, and the MCP servers.
+/// What changes a client's lists: the registry and the policies for tools, whatever changed them, and the MCP servers.
 struct Watch {
+    shared: Arc<McpFace>,
+    caller: Arc<Caller>,
     tools: watch::Receiver<()>,
+    policies: watch::Receiver<()>,
     servers: Receiver<Change>,
+    /// Digest of the tools that the caller was listed last, where it is known.
+    listed: Option<u64>,
 }
 
 impl Watch {
-    fn new(gateway: &Gateway) -> Self {
-        Self { tools: gateway.pipeline.registry.changes(), servers: gateway.mcp_servers().changes() }
+    async fn new(shared: &Arc<McpFace>, caller: &Arc<Caller>) -> Self {
+        let gateway = &shared.gateway;
+        let (tools, policies) = (gateway.pipeline.registry.changes(), gateway.pipeline.policy.changes());
+        let servers = gateway.mcp_servers().changes();
+        let mut watch =
+            Self { shared: Arc::clone(shared), caller: Arc::clone(caller), tools, policies, servers, listed: None };
+        watch.has_changed().await;
+        if watch.tools.has_changed().unwrap_or(true) || watch.policies.has_changed().unwrap_or(true) {
+            // The client may have read its list before this change, the digest was made after it.
+            watch.listed = None;
+        }
+        watch
+    }
+
+    /// Whether the caller is listed other tools than before.
+    async fn has_changed(&mut self) -> bool {
+        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.caller));
+        // Describing thousands of tools and asking the policies about them takes a while.
+        let digest = move || shared.catalogues.present(&shared.gateway).digest_for(&caller, &shared.gateway);
+        match tokio::task::spawn_blocking(digest).await {
+            Ok(listed) => self.listed.replace(listed) != Some(listed),
+            Err(error) => {
+                tracing::error!(%error, "whether a client's list of tools has changed is not known");
+                true
+            }
+        }
     }
 
     /// `None` when nothing more can change.
     async fn next(&mut self) -> Option<Change> {
         loop {
             let change = tokio::select! {
-                changed = self.tools.changed() => return changed.ok().map(|()| Change::Tools),
-                change = self.servers.recv() => change,
+                changed = self.tools.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
+                changed = self.policies.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
+                change = self.servers.recv() => match change {
+                    // The registry tells this itself, once the change can be seen there.
+                    Ok(Change::Tools) => continue,
+                    change => change,
+                },
             };
             match change {
-                // The registry tells this itself, once the change can be seen there.
-                Ok(Change::Tools) => {}
+                Ok(Change::Tools) if !self.has_changed().await => {}
                 Ok(change) => return Some(change),
                 // Whoever reads the lists anew has missed nothing.
                 Err(RecvError::Lagged(_)) => return Some(Change::Resources),
@@ -102,13 +135,14 @@ impl Watch {
 
 /// Tells the client of a session, until it ends.
 pub(super) async fn tell_session(
-    gateway: Arc<Gateway>,
+    shared: Arc<McpFace>,
+    caller: Arc<Caller>,
     peer: Peer<RoleServer>,
     subscriptions: Arc<Subscriptions>,
     ended: CancellationToken,
 ) {
-    let mut watch = Watch::new(&gateway);
     let telling = async {
+        let mut watch = Watch::new(&shared, &caller).await;
         while let Some(change) = watch.next().await {
             if tell(&peer, change, &subscriptions).await.is_err() {
                 return;
@@ -116,7 +150,7 @@ pub(super) async fn tell_session(
         }
     };
     ended.run_until_cancelled(telling).await;
-    subscriptions.end(gateway.mcp_servers()).await;
+    subscriptions.end(shared.gateway.mcp_servers()).await;
 }
 
 async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscriptions) -> Result<(), ServiceError> {
@@ -133,12 +167,11 @@ async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscript
 
 /// Tells a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it leaves or the service ends.
 pub(super) async fn tell_listener(
-    gateway: &Gateway,
+    shared: &Arc<McpFace>,
     subscription: SubscriptionContext,
     call: CallContext,
-    draining: &CancellationToken,
 ) -> Result<(), ErrorData> {
-    let servers = gateway.mcp_servers();
+    let (servers, draining) = (shared.gateway.mcp_servers(), &shared.draining);
     let sink = subscription.sink().clone();
     let uris = sink.accepted().resource_subscriptions.clone().unwrap_or_default();
     let mut subscribed = Vec::new();
@@ -149,7 +182,7 @@ pub(super) async fn tell_listener(
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
         }
     }
-    let mut watch = Watch::new(gateway);
+    let mut watch = Watch::new(shared, &call.caller).await;
     loop {
         let change = tokio::select! {
             () = subscription.cancelled() => break,

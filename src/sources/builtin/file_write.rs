@@ -25,6 +25,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                     .into(),
             category: "files".into(),
             dangerous: true,
+            roles: vec!["admin".into()],
             session_aware: true,
             ..Metadata::default()
         },

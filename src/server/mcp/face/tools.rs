@@ -32,9 +32,9 @@ impl Face {
             page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
         } else {
             let catalogue = self.shared.catalogues.present(&self.shared.gateway);
-            let tools = catalogue.of(&visitor.caller);
+            let tools = catalogue.tools_for(&visitor.caller, &self.shared.gateway);
             // Whole tools are cloned for one page only.
-            let Page { items, next } = page(tools, |tool| &tool.name, cursor)?;
+            let Page { items, next } = page(catalogue.usable(&tools), |tool| &tool.name, cursor)?;
             Page { items: items.into_iter().cloned().collect(), next }
         };
         let items = match is_sessionless(context) {
@@ -83,24 +83,17 @@ pub(in crate::server::mcp) fn work_of_tool(
 ) -> BoxFuture<'static, Result<Outcome, ErrorData>> {
     let (gateway, visitor) = (Arc::clone(&face.gateway), Arc::clone(visitor));
     async move {
-        let name = call.tool.clone();
         let snapshot = gateway.pipeline.registry.snapshot();
-        let tool = snapshot.get(&name).cloned();
-        let known = snapshot.is_known_to(&name, &visitor.caller);
+        // A tool that is hidden from the caller is refused by the pipeline like an unknown one.
+        let tool = snapshot.get(&call.tool).filter(|tool| !tool.metadata.is_hidden_from(&visitor.caller));
         // Files and interpreters of a client are there for as long as its session is.
-        let session =
-            visitor.session.as_ref().filter(|_| tool.as_ref().is_some_and(|tool| tool.metadata.session_aware));
+        let session = visitor.session.as_ref().filter(|_| tool.is_some_and(|tool| tool.metadata.session_aware));
         let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
             Ok(session) => session,
             Err(error) => return Ok(Outcome::Tool(result::of_error(&error))),
         };
         let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
         let answered = gateway.pipeline.call(CallContext { session, ..call }, arguments).await;
-        if !known {
-            // Whatever the checks said: to this caller the tool does not exist.
-            let unknown = gateway.pipeline.registry.snapshot().unknown_to(&name, &visitor.caller);
-            return Err(result::unknown_tool(unknown.message(), unknown.alternatives()));
-        }
         if !is_older && let Some(missing) = result::missing_capability(&answered.reply, &client) {
             return Err(missing);
         }

@@ -1,0 +1,218 @@
+//! Which tools a caller may use, as far as it can be said without a call: what every list of tools goes by.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use dashmap::DashMap;
+use regorus::Value;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::set::{PolicySet, Verdict};
+use super::{input, refusal};
+use crate::call::Caller;
+use crate::error::{CallError, ErrorCode};
+use crate::registry::{Snapshot, Tool};
+
+/// Whether a caller may use a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing is known to speak against it. Rules that read more than tool and user are asked at the call.
+    Usable,
+    /// A call is refused: by a check, or by the policy set for these reasons.
+    Refused(Box<[String]>),
+    /// There is no such tool for the caller.
+    Hidden,
+}
+
+/// What keeps a caller from a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Missing {
+    /// `roles`, `requires_auth`, `dangerous`, or `policy` for a rule of the policy set.
+    pub check: &'static str,
+    /// One of these would do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
+    pub message: String,
+}
+
+/// The tools of one state of the registry as one caller may use them.
+#[derive(Debug, Clone)]
+pub struct CallerTools {
+    set: Arc<PolicySet>,
+    snapshot: Arc<Snapshot>,
+    caller: Arc<Caller>,
+    /// In the order of `snapshot`.
+    access: Arc<[Access]>,
+}
+
+impl CallerTools {
+    /// All tools that are not hidden from the caller, in the order of their names.
+    pub fn visible(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
+        self.all().filter(|(_, access)| **access != Access::Hidden)
+    }
+
+    /// The tools that the caller may use, in the order of their names.
+    pub fn usable(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
+    }
+
+    /// The usable tools that answer a query best, with their scores.
+    pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
+        let found = self.snapshot.search(query, self.snapshot.tools().len()).into_iter();
+        found.filter(|(tool, _)| self.access_to(tool.name()).is_some_and(Access::is_usable)).take(at_most).collect()
+    }
+
+    /// Of every tool of the snapshot, in its order.
+    pub fn access(&self) -> &[Access] {
+        &self.access
+    }
+
+    /// What keeps the caller from a tool; empty where nothing does.
+    pub fn missing(&self, tool: &Tool, access: &Access) -> Vec<Missing> {
+        let checks = self.set.checks.unmet(&tool.metadata, &self.caller).map(|unmet| Missing {
+            check: unmet.check.as_str(),
+            roles: unmet.roles.to_vec(),
+            message: unmet.message(),
+        });
+        let refused = |reason: &String| Missing { check: "policy", roles: Vec::new(), message: reason.clone() };
+        checks.chain(access.reasons().iter().map(refused)).collect()
+    }
+
+    /// The tool as the caller may use it.
+    ///
+    /// # Errors
+    /// What a call of it would be refused with.
+    pub fn find(&self, name: &str) -> Result<&Arc<Tool>, CallError> {
+        let tool = self.snapshot.find(name, &self.caller)?;
+        self.set.checks.pass(&tool.metadata, &self.caller)?;
+        match self.access_to(name) {
+            Some(Access::Refused(reasons)) => Err(refusal(ErrorCode::Denied, "deny", reasons.to_vec())),
+            _ => Ok(tool),
+        }
+    }
+
+    /// How many tools the caller may not use, and what would offer them; `None` where there are none.
+    pub fn left_out(&self) -> Option<String> {
+        let mut needs = BTreeMap::<String, usize>::new();
+        for (tool, access) in self.all().filter(|(_, access)| !access.is_usable()) {
+            let unmet: Vec<_> = self.set.checks.unmet(&tool.metadata, &self.caller).map(|unmet| unmet.need()).collect();
+            let need = match access.reasons() {
+                [] => unmet.join(" and "),
+                _ => "a policy that lets this caller use it".to_owned(),
+            };
+            *needs.entry(need).or_default() += 1;
+        }
+        let (count, all) = (needs.values().sum::<usize>(), self.access.len());
+        let needs = needs.iter().map(|(need, tools)| format!("{tools} {} {need}", plural(*tools, "needs", "need")));
+        let needs = needs.collect::<Vec<_>>().join("; ");
+        (count > 0)
+            .then(|| format!("{count} of {all} tools {} left out for this caller: {needs}", plural(count, "is", "are")))
+    }
+
+    fn all(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
+        self.snapshot.tools().iter().zip(self.access.iter())
+    }
+
+    fn access_to(&self, name: &str) -> Option<&Access> {
+        let at = self.snapshot.tools().binary_search_by(|tool| tool.name().cmp(name)).ok()?;
+        self.access.get(at)
+    }
+}
+
+impl Access {
+    pub fn is_usable(&self) -> bool {
+        *self == Self::Usable
+    }
+
+    fn reasons(&self) -> &[String] {
+        match self {
+            Self::Refused(reasons) => reasons,
+            Self::Usable | Self::Hidden => &[],
+        }
+    }
+}
+
+fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
+    if count == 1 { one } else { many }
+}
+
+/// What was said to callers of one policy set and one state of the registry.
+#[derive(Debug, Default)]
+pub(super) struct Listings {
+    present: ArcSwapOption<Listing>,
+}
+
+#[derive(Debug)]
+struct Listing {
+    set: Arc<PolicySet>,
+    snapshot: Arc<Snapshot>,
+    by_caller: DashMap<Arc<Caller>, Arc<[Access]>>,
+}
+
+/// Tools times callers kept at once, some 16 bytes each; and callers.
+const MAX_KEPT: usize = 1_000_000;
+const MAX_CALLERS: usize = 4_096;
+
+/// The longest that the rules are asked for one list. Tools beyond it stay listed: a call asks the rules anyway.
+const RULES_TIMEOUT: Duration = Duration::from_millis(250);
+
+impl Listings {
+    pub(super) fn tools_for(&self, set: Arc<PolicySet>, snapshot: &Arc<Snapshot>, caller: &Arc<Caller>) -> CallerTools {
+        let listing = self.of(&set, snapshot);
+        let known = listing.by_caller.get(caller).map(|known| Arc::clone(&known));
+        let access = known.unwrap_or_else(|| {
+            let access = access_to_all(&set, snapshot, caller);
+            let max_callers = (MAX_KEPT / snapshot.tools().len().max(1)).clamp(1, MAX_CALLERS);
+            if listing.by_caller.len() >= max_callers {
+                listing.by_caller.clear();
+            }
+            listing.by_caller.insert(Arc::clone(caller), Arc::clone(&access));
+            access
+        });
+        CallerTools { set, snapshot: Arc::clone(snapshot), caller: Arc::clone(caller), access }
+    }
+
+    fn of(&self, set: &Arc<PolicySet>, snapshot: &Arc<Snapshot>) -> Arc<Listing> {
+        let is_of = |kept: &Arc<Listing>| Arc::ptr_eq(&kept.set, set) && Arc::ptr_eq(&kept.snapshot, snapshot);
+        self.present.load_full().filter(is_of).unwrap_or_else(|| {
+            let (set, snapshot) = (Arc::clone(set), Arc::clone(snapshot));
+            let fresh = Arc::new(Listing { set, snapshot, by_caller: DashMap::new() });
+            self.present.store(Some(Arc::clone(&fresh)));
+            fresh
+        })
+    }
+}
+
+fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> Arc<[Access]> {
+    // The machine's own clock: this is work, which a paused tokio clock would not see.
+    let started = Instant::now();
+    let can_decide = set.reads.only_tool_and_user();
+    // Rules that read nothing say the same of every tool.
+    let same = (can_decide && !set.reads_input).then(|| set.evaluate(Value::new_object()).ok());
+    let rules = |tool: &Tool| match &same {
+        Some(verdict) => verdict.clone(),
+        None if !can_decide || started.elapsed() > RULES_TIMEOUT => None,
+        None => set.evaluate(input::subject(&tool.metadata, caller)).ok(),
+    };
+    snapshot.tools().iter().map(|tool| access(set, tool, caller, rules)).collect()
+}
+
+/// Whether the caller may use the tool. Where the rules give no answer it stays listed; a call of it is refused.
+fn access(set: &PolicySet, tool: &Tool, caller: &Caller, rules: impl FnOnce(&Tool) -> Option<Verdict>) -> Access {
+    if tool.metadata.is_hidden_from(caller) {
+        return Access::Hidden;
+    }
+    if set.checks.unmet(&tool.metadata, caller).next().is_some() {
+        return Access::Refused(Box::default());
+    }
+    match rules(tool) {
+        Some(Verdict { denials, .. }) if !denials.is_empty() => Access::Refused(denials.into()),
+        _ => Access::Usable,
+    }
+}
+
+#[cfg(test)]
+mod tests;

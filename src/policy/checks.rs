@@ -1,0 +1,98 @@
+//! What the gateway asks of every caller itself, before any rule: a tool's `roles`, `requires_auth` and `dangerous`.
+//! Rules come on top and cannot loosen these; the tool's own configuration can.
+
+use crate::call::Caller;
+use crate::error::{CallError, Detail, ErrorCode};
+use crate::registry::Metadata;
+
+/// What the checks go by, beside what each tool says of itself.
+#[derive(Debug, Clone)]
+pub(super) struct Checks {
+    /// A dangerous tool needs one of these. Without any, nobody may call such a tool.
+    pub(super) dangerous_roles: Vec<String>,
+}
+
+/// The field of a tool that is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Check {
+    Roles,
+    RequiresAuth,
+    Dangerous,
+}
+
+/// A check that a caller does not pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unmet<'a> {
+    pub(super) check: Check,
+    tool: &'a str,
+    /// One of these would do; empty where it is not about roles.
+    pub(super) roles: &'a [String],
+}
+
+impl Checks {
+    /// The checks that the caller does not pass, in the order they are made.
+    pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &Caller) -> impl Iterator<Item = Unmet<'a>> {
+        let unmet = |check, roles| Unmet { check, tool: &tool.name, roles };
+        let hidden = tool.is_hidden_from(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
+        let unknown = (tool.requires_auth && caller.anonymous).then(|| unmet(Check::RequiresAuth, &[]));
+        let unfit = tool.dangerous && !caller.has_one_of(&self.dangerous_roles);
+        let unfit = unfit.then(|| unmet(Check::Dangerous, &self.dangerous_roles[..]));
+        [hidden, unknown, unfit].into_iter().flatten()
+    }
+
+    /// The refusal of a call, by the first check that the caller does not pass, with all of them as its details.
+    ///
+    /// # Errors
+    /// `unauthenticated` or `denied`.
+    pub(super) fn pass(&self, tool: &Metadata, caller: &Caller) -> Result<(), CallError> {
+        let Some(first) = self.unmet(tool, caller).next() else { return Ok(()) };
+        let details: Vec<_> = self.unmet(tool, caller).map(|unmet| unmet.detail()).collect();
+        let message = details.iter().map(|detail| &*detail.message).collect::<Vec<_>>().join("; ");
+        Err(CallError::new(first.code(), message).with_details(details))
+    }
+}
+
+impl Check {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Roles => "roles",
+            Self::RequiresAuth => "requires_auth",
+            Self::Dangerous => "dangerous",
+        }
+    }
+}
+
+impl Unmet<'_> {
+    fn code(&self) -> ErrorCode {
+        match self.check {
+            Check::RequiresAuth => ErrorCode::Unauthenticated,
+            Check::Roles | Check::Dangerous => ErrorCode::Denied,
+        }
+    }
+
+    /// What would pass the check, as the object of "needs".
+    pub(super) fn need(&self) -> String {
+        match (self.check, self.roles) {
+            (Check::RequiresAuth, _) => "a signed-in caller".to_owned(),
+            (Check::Roles | Check::Dangerous, [role]) => format!("the role {role}"),
+            (Check::Roles | Check::Dangerous, roles) => format!("one of the roles {}", roles.join(", ")),
+        }
+    }
+
+    /// A sentence for the caller.
+    pub(super) fn message(&self) -> String {
+        let (tool, roles) = (self.tool, self.roles);
+        match (self.check, roles) {
+            (Check::RequiresAuth, _) => format!("{tool} needs a signed-in caller: send an API key or a token"),
+            (Check::Dangerous, [role]) => format!("{tool} is dangerous: the caller needs the role {role}"),
+            (Check::Dangerous, _) => {
+                format!("{tool} is dangerous: the caller needs one of the roles {}", roles.join(", "))
+            }
+            (Check::Roles, _) => format!("{tool} needs one of these roles: {}", roles.join(", ")),
+        }
+    }
+
+    fn detail(&self) -> Detail {
+        Detail { path: "policy".into(), rule: self.check.as_str().into(), message: self.message() }
+    }
+}
