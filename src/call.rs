@@ -23,11 +23,13 @@ pub type Arguments = Map<String, Value>;
 
 /// One call of one tool, on its way through the checkpoint. Everything but the arguments,
 /// which change hands (and types) from stage to stage.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct CallContext {
     pub id: CallId,
-    /// The name as the caller wrote it; it may name no tool at all.
+    /// The name as the caller wrote it; it may name no tool at all. With a `target` the method that was asked for.
     pub tool: String,
+    /// What is asked for, where that is no tool.
+    pub target: Option<Box<Target>>,
     pub caller: Arc<Caller>,
     pub via: Via,
     /// 0 for a call from outside, parent + 1 for a call made by a running tool.
@@ -60,6 +62,7 @@ impl CallContext {
         Self {
             id: CallId::new(),
             tool: tool.into(),
+            target: None,
             caller,
             via,
             depth: 0,
@@ -76,6 +79,12 @@ impl CallContext {
             peer: None,
             sending: Sending::default(),
         }
+    }
+
+    /// A further call of the same caller for the same thing, which arrives now.
+    #[must_use]
+    pub fn repeated(&self) -> Self {
+        Self { id: CallId::new(), received: Instant::now(), ..self.clone() }
     }
 
     /// When the call must have ended, given how long its tool may take, counted from its arrival.
@@ -103,6 +112,38 @@ impl CallContext {
         let later = deadline.0 + self.peer.as_ref()?.time_asking();
         (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
     }
+}
+
+/// What kind of thing a call asks for. Part of the policy input contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    Tool,
+    /// The contents of a resource, or to be notified of its changes.
+    Resource,
+    Prompt,
+    /// Completions for an argument of a prompt or of a resource template.
+    Completion,
+}
+
+impl CallKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Resource => "resource",
+            Self::Prompt => "prompt",
+            Self::Completion => "completion",
+        }
+    }
+}
+
+/// A resource, a prompt, or what is completed, as a call asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub kind: CallKind,
+    /// The source of tools that has it (`mcp:SERVER`); `None` where no source that the caller may use has it.
+    pub source: Option<String>,
+    /// The URI by which the gateway knows the resource, or the name of the prompt. Part of the policy input contract.
+    pub name: String,
 }
 
 /// Identifies one call in replies, logs, traces and the audit trail. Time-ordered (UUID version 7).

@@ -81,7 +81,7 @@ impl Pipeline {
     /// Whether a call with a key is to be run, or was answered; `None` where there is no such tool.
     async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<Entered>, CallError> {
         let key = call.idempotency_key.as_deref().unwrap_or_default();
-        let Ok(tool) = self.registry.find(&call.tool, &call.caller) else { return Ok(None) };
+        let Ok(tool) = self.registry.find_for(call) else { return Ok(None) };
         self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
     }
 
@@ -120,12 +120,7 @@ impl Pipeline {
         entry: &mut Entry<'_>,
         turn: Option<&mut Turn>,
     ) -> Result<Accepted, CallError> {
-        let found = self.registry.find(&call.tool, &call.caller);
-        if found.is_err() {
-            // A tool hidden from the caller is recorded under its name, but the reply does not reveal it.
-            entry.record_hidden(self.registry.snapshot().get(&call.tool));
-        }
-        let tool = entry.at(Stage::Find, found)?;
+        let tool = entry.find(&self.registry)?;
         let _slots = entry.at(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = entry.at(Stage::Validate, tool.input.validate(arguments))?;
         let permit = entry.at(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;

@@ -156,7 +156,7 @@ fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &Argument
     }
     match evaluate(set, &known, call, arguments) {
         Ok(verdict) => {
-            if set.reads.only_tool_and_user() {
+            if set.reads.same_for_all_calls_of(tool.metadata.kind) {
                 // Whoever was first has decided the same.
                 let _ = known.verdict.set(verdict.clone());
             }

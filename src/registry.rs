@@ -7,6 +7,7 @@ mod describe;
 pub mod lock;
 mod misfit;
 mod name;
+mod operations;
 mod quarantine;
 mod schema;
 mod search;
@@ -26,6 +27,7 @@ pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::operations::unknown_target;
 pub use self::quarantine::Quarantined;
 pub use self::schema::{
     ArgumentSchema, InputSchema, InvalidSchema, OutputSchema, Parameters, ValidArguments, is_pattern,
@@ -35,7 +37,7 @@ pub use self::suspicion::{escape_hidden, suspicions};
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Metadata, Tool};
 
-use crate::call::Caller;
+use crate::call::{CallKind, Caller};
 use crate::config::{ToolOverride, ToolsConfig};
 use crate::error::{CallError, Detail, ErrorCode};
 use crate::metrics::Metrics;
@@ -56,6 +58,8 @@ pub struct Snapshot {
     /// In the order of their names.
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, Arc<Tool>>,
+    /// What sources answer beside tools, by the names of the sources.
+    operations: HashMap<String, Vec<Arc<Tool>>>,
     index: SearchIndex,
     unavailable: Vec<Unavailable>,
     /// By name, which is no tool's.
@@ -129,8 +133,15 @@ impl Snapshot {
         lock: Option<Arc<Lock>>,
         before: &Self,
     ) -> Result<Self, Vec<RegistryError>> {
-        let mut building =
-            Building { config, metrics, lock, before, by_name: HashMap::new(), quarantined: BTreeMap::new() };
+        let mut building = Building {
+            config,
+            metrics,
+            lock,
+            before,
+            by_name: HashMap::new(),
+            operations: HashMap::new(),
+            quarantined: BTreeMap::new(),
+        };
         let faults: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
         if !faults.is_empty() {
             return Err(faults);
@@ -143,11 +154,11 @@ impl Snapshot {
                 unavailable.push(Unavailable { tool, reason: fault.to_string() });
             }
         }
-        let Building { by_name, quarantined, lock, .. } = building;
+        let Building { by_name, operations, quarantined, lock, .. } = building;
         let mut tools: Vec<_> = by_name.values().cloned().collect();
         tools.sort_by(|a, b| a.name().cmp(b.name()));
         let index = SearchIndex::build(tools.iter().map(|tool| Searchable::from(&**tool)));
-        Ok(Self { tools, by_name, index, unavailable, quarantined, lock })
+        Ok(Self { tools, by_name, operations, index, unavailable, quarantined, lock })
     }
 
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
@@ -231,6 +242,7 @@ struct Building<'a> {
     lock: Option<Arc<Lock>>,
     before: &'a Snapshot,
     by_name: HashMap<String, Arc<Tool>>,
+    operations: HashMap<String, Vec<Arc<Tool>>>,
     quarantined: BTreeMap<String, Quarantined>,
 }
 
@@ -240,6 +252,12 @@ impl Building<'_> {
         let changes = self.config.overrides.get(&definition.metadata.name);
         if changes.is_some_and(|changes| changes.hidden == Some(true)) {
             return Ok(());
+        }
+        if definition.metadata.kind != CallKind::Tool {
+            if let Some(changes) = changes {
+                apply(changes, &mut definition);
+            }
+            return self.add_operation(definition);
         }
         let objection = self.objection(&definition);
         if let Some(changes) = changes {
@@ -252,12 +270,20 @@ impl Building<'_> {
             return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);
-        let tool = match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
-            Some(tool) => Arc::clone(tool),
-            None => Arc::new(compile(definition, self.config.coerce_arguments, self.metrics)?),
-        };
+        let tool = self.known_or_compiled(known, definition)?;
         self.by_name.insert(tool.name().to_owned(), tool);
         Ok(())
+    }
+
+    fn known_or_compiled(
+        &self,
+        known: Option<&Arc<Tool>>,
+        definition: ToolDefinition,
+    ) -> Result<Arc<Tool>, RegistryError> {
+        Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
+            Some(tool) => Arc::clone(tool),
+            None => Arc::new(compile(definition, self.config.coerce_arguments, self.metrics)?),
+        })
     }
 
     fn check_free(&self, metadata: &Metadata) -> Result<(), RegistryError> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Pipeline;
-use crate::call::{Arguments, CallContext, Caller, Stage};
+use crate::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::error::CallError;
 use crate::policy::Permit;
 use crate::registry::{Tool, ValidArguments};
@@ -45,9 +45,15 @@ impl Pipeline {
     pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<Verdict> {
         // Nothing is hidden from whoever explains: a tool that is hidden from the caller is explained all the same.
         let snapshot = self.registry.snapshot();
-        let Some(tool) = snapshot.get(&call.tool) else {
-            return vec![Verdict::stops(Stage::Find, &snapshot.missing(&call.tool))];
+        let found = match call.target {
+            None => snapshot.get(&call.tool).cloned().ok_or_else(|| snapshot.missing(&call.tool)),
+            Some(_) => self.registry.find_for(call),
         };
+        let tool = match found {
+            Ok(tool) => tool,
+            Err(error) => return vec![Verdict::stops(Stage::Find, &error)],
+        };
+        let tool = &*tool;
         let mut verdicts = vec![find_verdict(tool, &call.caller)];
         verdicts.push(Verdict::passes(Stage::Limits, rate(tool)));
         let valid = tool.input.validate(arguments);
@@ -113,7 +119,8 @@ fn find_verdict(tool: &Tool, caller: &Caller) -> Verdict {
         let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");
         return Verdict { stage: Stage::Find, passes: Some(false), because };
     }
-    Verdict::passes(Stage::Find, format!("{name} is a tool of {}", metadata.source))
+    let what = if metadata.kind == CallKind::Tool { "is a tool of" } else { "asks" };
+    Verdict::passes(Stage::Find, format!("{name} {what} {}", metadata.source))
 }
 
 /// A rate limiter has no way to be asked without spending, so that only the rule can be told.

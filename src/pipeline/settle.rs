@@ -16,7 +16,7 @@ use crate::error::{CallError, ErrorCode};
 use crate::json;
 use crate::metrics::{InFlight, Metrics};
 use crate::record::{CallRecord, Status};
-use crate::registry::{Accepted, Tool};
+use crate::registry::{Accepted, Registry, Tool};
 use crate::telemetry;
 
 /// Where calls are written down.
@@ -71,9 +71,13 @@ impl Entry<'_> {
         &self.span
     }
 
-    /// The tool that was called, where it is hidden from the caller: recorded, but left out of the receipt.
-    pub(super) fn record_hidden(&mut self, tool: Option<&Arc<Tool>>) {
-        self.hidden = tool.cloned();
+    /// The first stage. A tool that is hidden from the caller is recorded under its name, which the reply does not reveal.
+    pub(super) fn find(&mut self, registry: &Registry) -> Result<Arc<Tool>, CallError> {
+        let found = registry.find_for(self.call);
+        if found.is_err() && self.call.target.is_none() {
+            self.hidden = registry.snapshot().get(&self.call.tool).cloned();
+        }
+        self.at(Stage::Find, found)
     }
 
     /// Notes how long the stage took and what came of it.

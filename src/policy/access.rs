@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
-use crate::call::Caller;
+use crate::call::{CallKind, Caller};
 use crate::error::{CallError, ErrorCode};
 use crate::registry::{Snapshot, Tool};
 
@@ -189,7 +189,7 @@ impl Listings {
 fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> Arc<[Access]> {
     // The machine's own clock: this is work, which a paused tokio clock would not see.
     let started = Instant::now();
-    let can_decide = set.reads.only_tool_and_user();
+    let can_decide = set.reads.same_for_all_calls_of(CallKind::Tool);
     // Rules that read nothing say the same of every tool.
     let same = (can_decide && !set.reads_input).then(|| set.evaluate(Value::new_object()).ok());
     let rules = |tool: &Tool| match &same {

@@ -1,13 +1,14 @@
 //! What a policy sees as `input`. A contract: names here are names in other people's rules.
 //!
 //! ```json
-//! {"tool": "file_write",
+//! {"tool": "file_write", "kind": "tool|resource|prompt|completion", "target": null,
 //!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
 //!  "session": {"id", "labels": [], "calls", "cost_usd"},
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "dry_run"}}
 //! ```
-//! `session` is null for a call without one. Money is a number, in USD.
+//! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
+//! for a tool. `session` is null for a call without one. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ use crate::session::Session;
 pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
     object([
         ("tool", text(&metadata.name)),
+        ("kind", text(metadata.kind.as_str())),
+        ("target", Value::Null),
         (
             "metadata",
             object([
@@ -62,6 +65,11 @@ pub(super) fn complete(
 ) -> Result<Value, String> {
     let mut input = subject.clone();
     if let Ok(fields) = input.as_object_mut() {
+        if reads.target
+            && let Some(target) = &call.target
+        {
+            fields.insert("target".into(), text(&target.name));
+        }
         if reads.arguments {
             fields.insert("arguments".into(), converted_object(arguments, 1)?);
         }
@@ -89,8 +97,10 @@ pub(super) fn unknown_field(path: &[String]) -> Option<String> {
 }
 
 /// The contract, two levels deep; the arguments' names are the tool's.
-const FIELDS: [(&str, &[&str]); 6] = [
+const FIELDS: [(&str, &[&str]); 8] = [
     ("tool", &[]),
+    ("kind", &[]),
+    ("target", &[]),
     (
         "metadata",
         &["category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels"],

@@ -5,11 +5,14 @@ use regorus::Source;
 use regorus::unstable::{Lexer, Token, TokenKind};
 
 use super::load::PolicyFault;
+use crate::call::CallKind;
 
 /// The changing parts of the input that some rule may read. What nobody reads is not converted, and
 /// where nothing is read that changes from call to call, a decision holds for the next call too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reads {
+    /// Always null for tools.
+    pub(super) target: bool,
     pub(super) arguments: bool,
     pub(super) session: bool,
     pub(super) call: bool,
@@ -21,7 +24,8 @@ pub(super) struct Reads {
 const CHANGING_BUILTINS: [&str; 6] = ["time", "rand", "uuid", "http", "opa", "lookup_ip_addr"];
 
 impl Reads {
-    pub(super) const ALL: Self = Self { arguments: true, session: true, call: true, changing_builtin: true };
+    pub(super) const ALL: Self =
+        Self { target: true, arguments: true, session: true, call: true, changing_builtin: true };
 
     pub(super) fn of(tokens: &[Token]) -> Self {
         let mut reads = Self::default();
@@ -37,6 +41,7 @@ impl Reads {
 
     pub(super) fn or(self, other: Self) -> Self {
         Self {
+            target: self.target || other.target,
             arguments: self.arguments || other.arguments,
             session: self.session || other.session,
             call: self.call || other.call,
@@ -49,9 +54,16 @@ impl Reads {
         self == Self::default()
     }
 
+    /// Nothing is read that can differ between two calls of this kind by one caller.
+    pub(super) fn same_for_all_calls_of(self, kind: CallKind) -> bool {
+        let target = self.target && kind != CallKind::Tool;
+        Self { target, ..self }.only_tool_and_user()
+    }
+
     fn add_field(&mut self, field: Option<&str>) {
         match field {
-            Some("tool" | "metadata" | "user") => {}
+            Some("tool" | "kind" | "metadata" | "user") => {}
+            Some("target") => self.target = true,
             Some("arguments") => self.arguments = true,
             Some("session") => self.session = true,
             Some("call") => self.call = true,
@@ -156,6 +168,7 @@ mod tests {
     fn rules_about_tool_metadata_and_user_alone_can_be_cached() {
         for rego in [
             "input.tool == \"x\"",
+            "input.kind == \"resource\"",
             "input.metadata.labels[_] == \"pii\"; not is_admin(input.user)",
             "import input.user as caller",
             "input[\"tool\"] == \"x\"",
@@ -171,6 +184,8 @@ mod tests {
     #[test]
     fn whatever_may_change_from_call_to_call_switches_the_cache_off() {
         for rego in [
+            "input.target",
+            "input[\"target\"]",
             "input.arguments.path",
             "input . arguments",
             "input[\"arguments\"]",
@@ -196,6 +211,22 @@ mod tests {
             "net.lookup_ip_addr(\"example.com\")",
         ] {
             assert!(!reads(rego).only_tool_and_user(), "{rego}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_the_same_for_all_calls_of_a_tool_alone() {
+        let target = reads("input.kind == \"resource\"; startswith(input.target, \"m+\")");
+        assert_eq!(target, Reads { target: true, ..Reads::default() });
+        for (kind, expected) in [
+            (CallKind::Tool, true),
+            (CallKind::Resource, false),
+            (CallKind::Prompt, false),
+            (CallKind::Completion, false),
+        ] {
+            assert_eq!(target.same_for_all_calls_of(kind), expected, "{kind:?}");
+            assert!(reads("input.kind").same_for_all_calls_of(kind), "{kind:?}");
+            assert!(!reads("input.target == input.arguments.uri").same_for_all_calls_of(kind), "{kind:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::call::Via;
+use crate::call::{CallKind, Target, Via};
 use crate::config::ToolsConfig;
 use crate::metrics::Metrics;
 use crate::registry::Metadata;
@@ -48,8 +48,9 @@ fn shipped_policy() -> Policy {
 }
 
 fn tool(metadata: Metadata) -> Arc<Tool> {
-    let name = metadata.name.clone();
-    snapshot(vec![metadata]).get(&name).unwrap().clone()
+    let (name, source, kind) = (metadata.name.clone(), metadata.source.clone(), metadata.kind);
+    let snapshot = snapshot(vec![metadata]);
+    snapshot.get(&name).or_else(|| snapshot.operation(&source, kind)).unwrap().clone()
 }
 
 /// A registry of such tools.
@@ -114,6 +115,7 @@ fn a_case_that_does_not_hold_says_what_was_decided() {
 - {name: wrong reason, input: {tool: x}, expect: {deny: always}}
 - {name: incomplete list, input: {tool: x}, expect: {deny: [never, always]}}
 - {name: typing error, input: {user: {role: admin}}, expect: allow}
+- {name: a resource, input: {tool: x, kind: resource, target: "m+x://a"}, expect: {deny: never}}
 - {name: with a session, input: {session: {cost_usd: 3}, arguments: {any: [1]}}, expect: allow}
 "#;
     let results =
@@ -129,6 +131,7 @@ fn a_case_that_does_not_hold_says_what_was_decided() {
             ("wrong reason", Some("denied: never")),
             ("incomplete list", Some("denied: never")),
             ("typing error", Some("the policy input has no `input.user.role`")),
+            ("a resource", None),
             ("with a session", None),
         ]
     );

@@ -19,6 +19,7 @@ pub use self::pin::Pin;
 
 use super::tool::BUILTIN;
 use super::{Snapshot, offered_name};
+use crate::call::CallKind;
 use crate::config::ToolsConfig;
 use crate::sources::ToolDefinition;
 
@@ -90,7 +91,8 @@ pub fn pins<'a>(
     snapshot: &Snapshot,
 ) -> BTreeMap<String, Pin> {
     let mut pins = BTreeMap::new();
-    for definition in definitions {
+    let tools = definitions.into_iter().filter(|definition| definition.metadata.kind == CallKind::Tool);
+    for definition in tools {
         let name = offered_name(config, definition);
         let held = snapshot.get(name).is_some_and(|tool| tool.metadata.source == definition.metadata.source);
         if held {

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{Arguments, ToolOutput};
+use crate::call::{Arguments, CallContext, Target, ToolOutput};
 use crate::sources::{Attempt, Execution, Executor};
 
 /// Answers with nothing.
@@ -240,6 +240,56 @@ proptest! {
         let found = snapshot.search(&query, 10);
         prop_assert!(found.iter().all(|(_, score)| score.is_finite() && *score > 0.0));
     }
+}
+
+fn operation(name: &str, source: &str) -> ToolDefinition {
+    let mut operation = definition(name, source);
+    operation.metadata.kind = CallKind::Resource;
+    operation
+}
+
+#[test]
+fn what_is_no_tool_is_found_by_its_source_and_kind_alone() {
+    let tools = vec![operation("m__resources_read", "mcp:m"), definition("m__resources_read", "mcp:m")];
+    let all = build(tools.clone(), &ToolsConfig::default()).unwrap();
+    assert_eq!(names(&all), ["m__resources_read"]);
+    assert_eq!(all.get("m__resources_read").unwrap().metadata.kind, CallKind::Tool);
+    assert_eq!(all.search("resources", 10).len(), 1);
+    assert_eq!(lock::pins(&tools, &ToolsConfig::default(), &all).len(), 1);
+    assert_eq!(all.operation("mcp:m", CallKind::Resource).unwrap().metadata.kind, CallKind::Resource);
+    assert!(all.operation("mcp:m", CallKind::Prompt).is_none() && all.operation("mcp:n", CallKind::Resource).is_none());
+    // No lock keeps it out: what it gives is no description of a tool.
+    let held = locked(&tools, &Lock::default(), &all);
+    assert_eq!((names(&held).len(), held.operations().count()), (0, 1));
+
+    let registry = Registry::new(all);
+    let call = |kind, source: Option<&str>| {
+        let target = Target { kind, source: source.map(str::to_owned), name: "x://a".into() };
+        let call = CallContext::new("m__resources_read", Arc::new(Caller::anonymous()), crate::call::Via::Mcp);
+        CallContext { target: Some(target.into()), ..call }
+    };
+    assert_eq!(registry.find_for(&call(CallKind::Resource, Some("mcp:m"))).unwrap().name(), "m__resources_read");
+    for (kind, source) in
+        [(CallKind::Resource, None), (CallKind::Prompt, Some("mcp:m")), (CallKind::Tool, Some("mcp:m"))]
+    {
+        assert_eq!(registry.find_for(&call(kind, source)).unwrap_err().code(), ErrorCode::UnknownTool, "{kind:?}");
+    }
+}
+
+#[test]
+fn what_is_no_tool_is_configured_like_one_and_stays_the_same_where_nothing_changed() {
+    let definitions = vec![operation("m__resources_read", "mcp:m")];
+    let changes = ToolOverride { rename: Some("reads".into()), rate_limit: Some(3), ..ToolOverride::default() };
+    let config = override_of("m__resources_read", changes);
+    let first = build(definitions.clone(), &config).unwrap();
+    let operation = first.operation("mcp:m", CallKind::Resource).unwrap();
+    assert_eq!((operation.name(), operation.metadata.rate_limit), ("reads", 3));
+    let (offer, metrics) =
+        (Offer { tools: definitions.clone(), unavailable: Vec::new() }, Metrics::new("test").unwrap());
+    let again = Snapshot::build_with(Offer::default(), offer, &config, &metrics, None, &first).unwrap();
+    assert!(Arc::ptr_eq(operation, again.operation("mcp:m", CallKind::Resource).unwrap()));
+    let hidden = override_of("m__resources_read", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
+    assert!(build(definitions, &hidden).unwrap().operation("mcp:m", CallKind::Resource).is_none());
 }
 
 fn locked(definitions: &[ToolDefinition], lock: &Lock, before: &Snapshot) -> Snapshot {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::schema::{InputSchema, OutputSchema};
 use crate::budget::{Charge, Hold};
-use crate::call::{CallContext, Caller, Deadline, McpResult, ToolOutput, Upstream};
+use crate::call::{CallContext, CallKind, Caller, Deadline, McpResult, ToolOutput, Upstream};
 use crate::config::OutputCheck;
 use crate::error::{Blame, CallError, Detail, ErrorCode};
 use crate::json::{self, LARGE_NUMBERS};
@@ -24,6 +24,8 @@ pub(super) const BUILTIN: &str = "builtin";
 /// What is known of a tool (E9–E17), with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
+    /// What its calls ask for. What is no tool is in no list of tools, and no call of a tool finds it.
+    pub kind: CallKind,
     pub name: String,
     /// Semantic version.
     pub version: String,
@@ -62,6 +64,7 @@ pub struct Metadata {
 impl Default for Metadata {
     fn default() -> Self {
         Self {
+            kind: CallKind::Tool,
             name: String::new(),
             version: "1.0.0".into(),
             description: String::new(),

@@ -40,6 +40,7 @@ fn the_policy_input_is_a_contract() {
         "id": "[id]",
         "via": "sandbox"
       },
+      "kind": "tool",
       "metadata": {
         "category": "files",
         "cost_per_use": 0.001,
@@ -53,6 +54,7 @@ fn the_policy_input_is_a_contract() {
         "version": "1.0.0"
       },
       "session": null,
+      "target": null,
       "tool": "file_write",
       "user": {
         "anonymous": false,
@@ -64,6 +66,43 @@ fn the_policy_input_is_a_contract() {
       }
     }
     "#);
+}
+
+#[test]
+fn what_is_no_tool_has_its_kind_and_its_target_in_the_policy_input() {
+    let caller = Arc::new(Caller::anonymous());
+    for (kind, expected) in
+        [(CallKind::Resource, "resource"), (CallKind::Prompt, "prompt"), (CallKind::Completion, "completion")]
+    {
+        let metadata = Metadata { kind, name: "m__any".into(), ..Metadata::default() };
+        let subject = input::subject(&metadata, &caller);
+        let input = input::complete(&subject, &call_for(kind, "m+x://a"), &arguments(json!({})), Reads::ALL).unwrap();
+        let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
+        assert_eq!(
+            (&input["tool"], &input["kind"], &input["target"]),
+            (&json!("m__any"), &json!(expected), &json!("m+x://a"))
+        );
+    }
+}
+
+fn call_for(kind: CallKind, name: &str) -> CallContext {
+    let target = Target { kind, source: Some("mcp:m".into()), name: name.into() };
+    CallContext { target: Some(target.into()), ..call_by(&[]) }
+}
+
+#[test]
+fn a_decision_about_one_target_is_none_about_another() {
+    let policy = policy("deny[\"secret\"] { input.kind == \"resource\"; input.target == \"m+x://secret\" }");
+    let reader = tool(Metadata { kind: CallKind::Resource, name: "m__resources_read".into(), ..Metadata::default() });
+    for (uri, allowed) in [("m+x://a", true), ("m+x://secret", false), ("m+x://a", true), ("m+x://secret", false)] {
+        let decision = policy.decide(&call_for(CallKind::Resource, uri), &reader, &arguments(json!({})));
+        assert_eq!((decision.allowed, decision.cached), (allowed, false), "{uri}");
+    }
+    let plain = plain_tool("calculator");
+    for cached in [false, true] {
+        let decision = policy.decide(&call_by(&[]), &plain, &arguments(json!({})));
+        assert_eq!((decision.allowed, decision.cached), (true, cached), "a tool has no target");
+    }
 }
 
 #[test]

@@ -1,0 +1,54 @@
+//! What sources answer beside tools: run like tools, and kept apart from them.
+
+use std::sync::Arc;
+
+use super::{Building, Registry, RegistryError, Snapshot, Tool};
+use crate::call::{CallContext, CallKind};
+use crate::error::{CallError, ErrorCode};
+use crate::sources::ToolDefinition;
+
+impl Registry {
+    /// What runs the call: the tool of its name, or the operation of the source that has its target.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub fn find_for(&self, call: &CallContext) -> Result<Arc<Tool>, CallError> {
+        let Some(target) = &call.target else { return self.find(&call.tool, &call.caller) };
+        let snapshot = self.snapshot.load();
+        let source = target.source.as_deref();
+        let operation = source.and_then(|source| snapshot.operation(source, target.kind));
+        operation.cloned().ok_or_else(|| unknown_target(target.kind, &target.name))
+    }
+}
+
+impl Snapshot {
+    /// What reads a source's resources, gets its prompts or completes arguments for it.
+    pub fn operation(&self, source: &str, kind: CallKind) -> Option<&Arc<Tool>> {
+        self.operations.get(source)?.iter().find(|operation| operation.metadata.kind == kind)
+    }
+
+    /// All that sources answer beside tools: policies and overrides may name it.
+    pub fn operations(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.operations.values().flatten()
+    }
+}
+
+impl Building<'_> {
+    pub(super) fn add_operation(&mut self, definition: ToolDefinition) -> Result<(), RegistryError> {
+        let (source, kind) = (definition.metadata.source.clone(), definition.metadata.kind);
+        let operation = self.known_or_compiled(self.before.operation(&source, kind), definition)?;
+        self.operations.entry(source).or_default().push(operation);
+        Ok(())
+    }
+}
+
+/// `unknown_tool`, for what is no tool.
+pub fn unknown_target(kind: CallKind, name: &str) -> CallError {
+    let what = match kind {
+        CallKind::Tool => "tool",
+        CallKind::Resource => "resource",
+        CallKind::Prompt => "prompt",
+        CallKind::Completion => "prompt or resource",
+    };
+    CallError::new(ErrorCode::UnknownTool, format!("there is no {what} {name:?}"))
+}
