@@ -124,11 +124,12 @@ pub struct McpServerSettings {
     pub labels: Vec<String>,
     /// The caller must hold one of these roles; none asked when empty.
     pub roles: Vec<String>,
-    /// Calls a minute for each caller and tool; `limits.mcp_tool_rate_limit` when left out.
+    /// Calls a minute for each caller and tool, and each for reading resources, for prompts and for completions;
+    /// `limits.mcp_tool_rate_limit` when left out.
     pub rate_limit: Option<u32>,
     /// Where the server's circuit breaker differs from `breaker`.
     pub breaker: BreakerOverrides,
-    /// Price of one call in USD.
+    /// Price of one call of a tool in USD.
     #[schemars(with = "Money")]
     pub cost_per_use: Decimal,
     /// Longest run of one call, in seconds.

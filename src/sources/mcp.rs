@@ -2,7 +2,7 @@
 //!
 //! [`McpServers`] is all of them, the only thing the rest of the service sees. One is a `server`: kept
 //! connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
-//! (`executor`, `session`, `output`). Where a server wants a user's sign-in, `sign_in` has its tokens. The protocol's
+//! (`executor`, `operations`, `session`, `output`). Where a server wants a user's sign-in, `sign_in` has its tokens. The protocol's
 //! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
 //! wrong are ours.
 
@@ -21,6 +21,7 @@ mod http;
 mod large_numbers;
 mod listing;
 mod names;
+mod operations;
 mod output;
 mod pipes;
 mod probe;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use crate::call::Upstream;
 
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};
-pub use self::servers::{McpServers, Retired, ServerFault};
+pub use self::servers::{McpServers, OperationRequest, Retired};
 pub use self::sign_in::{Callback, OwnAddresses, SignInFault, Started};
 
 /// How long a token server may take.

@@ -3,6 +3,7 @@
 
 pub(crate) mod client;
 mod hostile;
+mod operations;
 mod plain;
 mod replicas;
 mod revisions;

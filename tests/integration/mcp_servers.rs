@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use sekisho::call::{CallContext, Caller, Via};
+use sekisho::error::ErrorCode;
+use sekisho::sources::mcp::OperationRequest;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -82,14 +84,26 @@ async fn what_servers_have_beside_tools_is_found_under_their_names() {
     assert_eq!(servers.prompts(&friend)[1]["name"], "two__greet");
     assert_eq!(servers.instructions(&stranger).unwrap(), "one: Be patient with it.");
 
-    let call = |caller: &Caller| CallContext::new("", caller.clone().into(), Via::Mcp);
-    let read = servers.read_resource(&call(&friend), "two+demo://7").await.unwrap();
+    let run = async |caller: &Caller, request: OperationRequest| {
+        let (call, arguments) = request.into_call(CallContext::new("", caller.clone().into(), Via::Mcp));
+        let answered = app.gateway.pipeline.call(call, arguments).await;
+        match &answered.reply.outcome {
+            Ok(answer) => Ok(answer.output.clone()),
+            Err(error) => Err(error.code()),
+        }
+    };
+    let read = run(&friend, servers.read_resource(&friend, "two+demo://7")).await.unwrap();
     assert_eq!(read["contents"][0], json!({"uri": "two+demo://7", "text": "what \"demo://7\" says"}));
-    assert!(servers.read_resource(&call(&stranger), "two+demo://7").await.is_err(), "not this caller's");
-    let arguments = json!({"name": "Ada"}).as_object().cloned().unwrap();
-    let prompt = servers.get_prompt(&call(&stranger), "one__greet", &arguments).await.unwrap();
+    let read = run(&stranger, servers.read_resource(&stranger, "two+demo://7")).await;
+    assert_eq!(read, Err(ErrorCode::UnknownTool), "not this caller's");
+    // Nor for who comes to the call itself by another way.
+    let read = run(&stranger, servers.read_resource(&friend, "two+demo://7")).await;
+    assert_eq!(read, Err(ErrorCode::Denied));
+    let arguments = || json!({"name": "Ada"}).as_object().cloned().unwrap();
+    let prompt = run(&stranger, servers.get_prompt(&stranger, "one__greet", arguments())).await.unwrap();
     assert_eq!(prompt["messages"][0]["content"]["text"], "Hello \"Ada\"");
-    assert!(servers.get_prompt(&call(&stranger), "two__greet", &arguments).await.is_err());
+    let prompt = run(&stranger, servers.get_prompt(&stranger, "two__greet", arguments())).await;
+    assert_eq!(prompt, Err(ErrorCode::UnknownTool));
     app.stop().await;
 }
 

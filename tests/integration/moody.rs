@@ -99,9 +99,11 @@ impl Moody {
             "resources/templates/list" => {
                 answer(id, &json!({"resourceTemplates": [{"uriTemplate": "demo://{n}", "name": "any"}]}));
             }
-            "resources/read" => {
-                let uri = &message["params"]["uri"];
-                answer(id, &json!({"contents": [{"uri": uri, "text": format!("what {uri} says")}]}));
+            "resources/read" => read(id, &message["params"]["uri"]),
+            "resources/subscribe" | "resources/unsubscribe" => answer(id, &json!({})),
+            "completion/complete" => {
+                let reference = &message["params"]["ref"];
+                answer(id, &json!({"completion": {"values": [reference.to_string()]}}));
             }
             "prompts/list" => answer(id, &json!({"prompts": self.prompts()})),
             "prompts/get" => {
@@ -158,6 +160,12 @@ impl Moody {
             // Only where it has not done so before.
             "stumbles" if fs::File::create_new(&self.place).is_ok() => std::process::exit(3),
             "silent" => {}
+            // What its caller names has changed.
+            "watched" => {
+                let params = json!({"uri": params["arguments"]["uri"]});
+                say(&json!({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params}));
+                answer(id, &result);
+            }
             "twice" => {
                 answer(id, &result);
                 answer(id, &result);
@@ -195,6 +203,17 @@ impl Moody {
     }
 }
 
+/// A resource that there is not, one that the server fails to read, a large one, or any other.
+fn read(id: &Value, uri: &Value) {
+    let error = match uri.as_str().unwrap_or_default() {
+        "demo://gone" => json!({"code": -32002, "message": "it is gone", "data": {"since": 1970}}),
+        "demo://broken" => json!({"code": -32603, "message": "it is broken"}),
+        "demo://large" => return answer(id, &json!({"contents": [{"uri": uri, "text": "x".repeat(3 << 20)}]})),
+        _ => return answer(id, &json!({"contents": [{"uri": uri, "text": format!("what {uri} says")}]})),
+    };
+    say(&json!({"jsonrpc": "2.0", "id": id, "error": error}));
+}
+
 fn tell_changes(tools: &str) {
     let mut known = fs::read(tools).unwrap_or_default();
     loop {
@@ -210,7 +229,9 @@ fn tell_changes(tools: &str) {
 fn initialized() -> Value {
     json!({
         "protocolVersion": "2025-06-18",
-        "capabilities": {"tools": {"listChanged": true}, "resources": {}, "prompts": {}},
+        "capabilities": {
+            "tools": {"listChanged": true}, "resources": {"subscribe": true}, "prompts": {}, "completions": {},
+        },
         "serverInfo": {"name": "moody", "version": "1"},
         "instructions": "Be patient with it.",
     })

@@ -156,12 +156,13 @@ async fn with_policy(rego: &str) -> TestApp {
     with_policy_and(rego, "").await
 }
 
-async fn with_policy_and(rego: &str, more: &str) -> TestApp {
+/// The gateway with one file of policies, and more configuration.
+pub(crate) async fn with_policy_and(rego: &str, yaml: &str) -> TestApp {
     let directory = tempfile::TempDir::new().unwrap();
     let policies = directory.path().join("policies");
     std::fs::create_dir(&policies).unwrap();
     std::fs::write(policies.join("tools.rego"), rego).unwrap();
-    let yaml = format!("policy: {{directory: '{}'}}\n{more}", policies.display());
+    let yaml = format!("policy: {{directory: '{}'}}\n{yaml}", policies.display());
     TestApp::in_directory(directory, &yaml).await
 }
 

@@ -102,21 +102,25 @@ fn the_exit_codes_are_those_of_the_program() {
 }
 
 #[test]
-fn the_rego_example_decides_as_it_reads() {
+fn the_rego_examples_decide_as_they_read() {
     let directory = TempDir::new().unwrap();
     let blocks = blocks(README, "rego");
-    assert_eq!(blocks.len(), 1);
-    std::fs::write(directory.path().join("tools.rego"), blocks[0]).unwrap();
+    assert_eq!(blocks.len(), 2);
+    std::fs::write(directory.path().join("tools.rego"), blocks.concat()).unwrap();
     std::fs::create_dir(directory.path().join("cases")).unwrap();
     let cases = r#"
 - {name: a researcher may, input: {tool: web_fetch, user: {roles: [researcher]}}, expect: allow}
 - {name: others may not, input: {tool: web_fetch}, expect: {deny: web_fetch is for researchers}}
 - {name: other tools are open, input: {tool: calculator}, expect: allow}
+- name: payroll is closed
+  input: {tool: docs__resources_read, kind: resource, target: "docs+file:///payroll/may"}
+  expect: {deny: payroll is for accountants}
+- {name: the rest is open, input: {tool: docs__resources_read, kind: resource, target: "docs+file:///menu"}, expect: allow}
 "#;
     std::fs::write(directory.path().join("cases/example.yaml"), cases).unwrap();
     let config = PolicyConfig { directory: Some(directory.path().to_owned()), ..PolicyConfig::default() };
     let results = sekisho::policy::cases::run(&config, &Snapshot::default()).unwrap();
-    assert_eq!(results.len(), 3);
+    assert_eq!(results.len(), 5);
     assert!(results.iter().all(|result| result.problem.is_none()), "{results:?}");
 }
 

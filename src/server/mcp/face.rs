@@ -1,9 +1,11 @@
 //! What an MCP client may ask, and where it is answered.
 
+mod operation;
 mod prompts;
 mod resources;
 mod tools;
 
+pub(super) use self::operation::{error_data, run as run_operation};
 pub(super) use self::tools::work_of_tool;
 
 use std::sync::Arc;
@@ -31,9 +33,6 @@ use super::visitor::Visitor;
 use super::waiting::{Binding, Resumed};
 use super::watching::Subscriptions;
 use crate::call::{Arguments, CallContext};
-use crate::error::ErrorCode;
-use crate::pipeline::ErrorInfo;
-use crate::sources::mcp::ServerFault;
 
 /// One client, for the time of a session or of a request.
 #[derive(Debug)]
@@ -117,8 +116,8 @@ impl Face {
         running.serve(context, &visitor.caller, &binding, &self.shared.waiting).await
     }
 
-    /// A call beside the pipeline, of something that is no tool.
-    fn aside(&self, context: &RequestContext<RoleServer>) -> CallContext {
+    /// A call whose client is told nothing and asked nothing while it runs.
+    fn unattended(&self, context: &RequestContext<RoleServer>) -> CallContext {
         let (client, _nobody_hears) = self.client(context, None);
         self.visitor(context).call(String::new(), Arc::new(client))
     }
@@ -232,8 +231,8 @@ impl ServerHandler for Face {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let call = self.aside(&context);
-        self.subscriptions.add(self.shared.gateway.mcp_servers(), call, request.uri).await
+        let call = self.unattended(&context);
+        self.subscriptions.add(&self.shared.gateway, call, request.uri).await
     }
 
     async fn unsubscribe(
@@ -256,7 +255,7 @@ impl ServerHandler for Face {
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let call = self.aside(subscription.request_context());
+        let call = self.unattended(subscription.request_context());
         super::watching::tell_listener(&self.shared, subscription, call).await
     }
 }
@@ -280,20 +279,4 @@ fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| {
         ErrorData::internal_error(format!("the server's result is not as the protocol says: {error}"), None)
     })
-}
-
-pub(super) fn fault(fault: ServerFault) -> ErrorData {
-    match fault {
-        ServerFault::Unknown(what) => ErrorData::invalid_params(format!("there is no {what}"), None),
-        ServerFault::Refused { code, message, data } => ErrorData::new(rmcp::model::ErrorCode(code), message, data),
-        ServerFault::Failed(error) => {
-            let data = json!({"error_info": ErrorInfo::from(&error)});
-            match error.code() {
-                ErrorCode::InvalidArguments | ErrorCode::InvalidRequest | ErrorCode::UnknownTool => {
-                    ErrorData::invalid_params(error.message().to_owned(), Some(data))
-                }
-                _ => ErrorData::internal_error(error.message().to_owned(), Some(data)),
-            }
-        }
-    }
 }

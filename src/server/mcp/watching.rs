@@ -1,6 +1,6 @@
 //! Telling clients what has changed: lists of tools, resources and prompts, and resources they subscribed to.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rmcp::RoleServer;
@@ -12,8 +12,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::McpFace;
-use super::face::fault;
+use super::face::{error_data, run_operation};
 use crate::call::{CallContext, Caller};
+use crate::error::CallError;
+use crate::gateway::Gateway;
 use crate::sources::mcp::{Change, McpServers};
 
 /// Resources that one client may watch.
@@ -27,8 +29,8 @@ pub(super) struct Subscriptions {
 
 impl Subscriptions {
     /// # Errors
-    /// Where there is no such resource, its server refuses, or the client watches too many.
-    pub(super) async fn add(&self, servers: &McpServers, call: CallContext, uri: String) -> Result<(), ErrorData> {
+    /// Where there is no such resource, the caller may not read it, its server refuses, or the client watches too many.
+    pub(super) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
         {
             let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
             if by_uri.contains_key(&uri) {
@@ -39,11 +41,11 @@ impl Subscriptions {
                 return Err(ErrorData::invalid_request(message, None));
             }
         }
-        servers.subscribe(&call, &uri).await.map_err(fault)?;
+        subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
         let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), call);
         // Two requests at once: one subscription too many.
         if let Some(call) = before {
-            servers.unsubscribe(&call, &uri).await.map_err(fault)?;
+            unsubscribe(gateway.mcp_servers(), &call, &uri).await.map_err(|error| error_data(&error))?;
         }
         Ok(())
     }
@@ -51,7 +53,7 @@ impl Subscriptions {
     pub(super) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
         let call = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
         match call {
-            Some(call) => servers.unsubscribe(&call, uri).await.map_err(fault),
+            Some(call) => unsubscribe(servers, &call, uri).await.map_err(|error| error_data(&error)),
             None => Ok(()),
         }
     }
@@ -63,11 +65,22 @@ impl Subscriptions {
     async fn end(&self, servers: &McpServers) {
         let all = std::mem::take(&mut *self.by_uri.lock().unwrap_or_else(PoisonError::into_inner));
         for (uri, call) in all {
-            if let Err(error) = servers.unsubscribe(&call, &uri).await {
+            if let Err(error) = unsubscribe(servers, &call, &uri).await {
                 tracing::debug!(%error, uri, "a subscription of a client that has gone stays with its server");
             }
         }
     }
+}
+
+/// Has a resource's server tell of its changes: for limits and policies a read of the resource.
+async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<(), CallError> {
+    let request = gateway.mcp_servers().subscribe(&call.caller, uri);
+    run_operation(gateway, call.repeated(), request).await.map(drop)
+}
+
+/// `call` is the one that subscribed, however long ago.
+async fn unsubscribe(servers: &McpServers, call: &CallContext, uri: &str) -> Result<(), CallError> {
+    servers.unsubscribe(&call.repeated(), uri).await
 }
 
 /// What changes a client's lists: the registry and the policies for tools, whatever changed them, and the MCP servers.
@@ -173,12 +186,12 @@ pub(super) async fn tell_listener(
 ) -> Result<(), ErrorData> {
     let (servers, draining) = (shared.gateway.mcp_servers(), &shared.draining);
     let sink = subscription.sink().clone();
-    let uris = sink.accepted().resource_subscriptions.clone().unwrap_or_default();
-    let mut subscribed = Vec::new();
+    let uris: BTreeSet<_> = sink.accepted().resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
+    let mut subscribed = BTreeSet::new();
     for uri in uris.into_iter().take(MOST_SUBSCRIPTIONS) {
         // What cannot be watched now is not a reason to tell nothing of the rest.
-        match servers.subscribe(&call, &uri).await {
-            Ok(()) => subscribed.push(uri),
+        match subscribe(&shared.gateway, &call, &uri).await {
+            Ok(()) => _ = subscribed.insert(uri),
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
         }
     }
@@ -194,6 +207,8 @@ pub(super) async fn tell_listener(
             Some(Change::Tools) => sink.notify_tool_list_changed().await,
             Some(Change::Resources) => sink.notify_resource_list_changed().await,
             Some(Change::Prompts) => sink.notify_prompt_list_changed().await,
+            // Others may watch what this client may not read.
+            Some(Change::Resource { uri }) if !subscribed.contains(&uri) => Ok(()),
             Some(Change::Resource { uri }) => sink.notify_resource_updated(uri).await,
         };
         match told {
@@ -202,7 +217,7 @@ pub(super) async fn tell_listener(
         }
     }
     for uri in subscribed {
-        _ = servers.unsubscribe(&call, &uri).await;
+        _ = unsubscribe(servers, &call, &uri).await;
     }
     Ok(())
 }

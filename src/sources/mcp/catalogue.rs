@@ -35,6 +35,8 @@ const TOLD: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
 #[derive(Debug, Default)]
 pub(super) struct Catalogue {
     pub(super) tools: Vec<ToolDefinition>,
+    /// What the server answers beside its tools, whatever it lists.
+    pub(super) operations: Vec<ToolDefinition>,
     pub(super) unavailable: Vec<Unavailable>,
     /// With their URIs as they are known here.
     pub(super) resources: Vec<Value>,

@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::connect::{bounded, call_error};
 use super::large_numbers;
 use super::names::Names;
-use super::servers::ServerFault;
 use super::session::Failure;
 use crate::call::{McpResult, ToolOutput};
 use crate::error::{Blame, CallError, ErrorCode};
@@ -113,14 +112,13 @@ pub(super) fn again(error: &CallError) -> CallError {
     }
 }
 
-/// Why a server does not give a resource or prompt.
-pub(super) fn fault(server: &str, failure: Failure) -> ServerFault {
-    match failure {
-        Failure::Service(ServiceError::McpError(error)) => {
-            ServerFault::Refused { code: error.code.0, message: bounded(&error.message), data: error.data }
-        }
-        other => ServerFault::Failed(failed(server, other)),
-    }
+/// Why a server does not give a resource, prompt or completion. Its own JSON-RPC error is the error's output, and
+/// never counts for its circuit breaker: many servers say "internal error" of a resource that there is not, and whoever
+/// asks for one would shut off the server's tools for all callers.
+pub(super) fn refused(server: &str, failure: Failure) -> CallError {
+    let is_its_own = matches!(failure, Failure::Service(ServiceError::McpError(_)));
+    let error = failed(server, failure);
+    if is_its_own { error.blaming(Blame::Call) } else { error }
 }
 
 #[cfg(test)]

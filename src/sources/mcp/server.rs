@@ -255,17 +255,22 @@ impl Server {
         CallError::new(ErrorCode::CircuitOpen, problem).retry_after(wait)
     }
 
-    /// Asks for a resource, prompt or completion on behalf of a caller.
+    /// When a request on behalf of a call must have ended.
+    pub(super) fn deadline_of(&self, call: &CallContext) -> Deadline {
+        call.deadline(Duration::from_secs(self.settings().timeout_seconds.into()))
+    }
+
+    /// Asks for a resource, prompt or completion on behalf of a call.
     ///
     /// # Errors
-    /// As the server's own, or why it cannot be asked.
+    /// As the server's own ([`output::refused`]), or why it cannot be asked.
     pub(super) async fn ask(
         &self,
         call: &CallContext,
+        deadline: Deadline,
         method: &str,
         params: Map<String, Value>,
-    ) -> Result<Value, super::ServerFault> {
-        let deadline = call.deadline(Duration::from_secs(self.settings().timeout_seconds.into()));
+    ) -> Result<Value, CallError> {
         let session = self.session(call, deadline).await?;
         let answer = call.within(deadline, session.ask_for(call, method, params)).await;
         answer
@@ -274,7 +279,7 @@ impl Server {
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
             })?
-            .map_err(|failure| output::fault(self.name(), failure).redacted(&self.connector.secrets(&session.sent)))
+            .map_err(|failure| output::refused(self.name(), failure).redacted(&self.connector.secrets(&session.sent)))
     }
 }
 

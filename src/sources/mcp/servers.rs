@@ -14,7 +14,7 @@ use http::HeaderMap;
 use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
-pub use self::aggregate::ServerFault;
+pub use self::aggregate::OperationRequest;
 use self::setup::Unusable;
 use super::Change;
 use super::catalogue::source;
@@ -282,7 +282,7 @@ impl Source for McpServers {
         let mut offer = Offer::default();
         for server in self.running.load().values() {
             let catalogue = server.catalogue.load();
-            offer.tools.extend(catalogue.tools.iter().cloned());
+            offer.tools.extend(catalogue.tools.iter().chain(&catalogue.operations).cloned());
             offer.unavailable.extend(catalogue.unavailable.iter().cloned());
         }
         offer.tools.extend(self.functions.load().values().cloned());

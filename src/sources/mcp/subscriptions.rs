@@ -7,11 +7,10 @@ use rmcp::model::SubscriptionFilter;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::ServerFault;
 use super::handler::News;
 use super::server::Server;
 use super::session::Session;
-use crate::call::CallContext;
+use crate::call::{CallContext, Deadline};
 use crate::error::{CallError, ErrorCode};
 
 /// Resources of one server that may be subscribed to at once.
@@ -59,8 +58,8 @@ impl Subscriptions {
 }
 
 impl Server {
-    pub(super) async fn subscribe(&self, call: &CallContext, uri: &str) -> Result<(), ServerFault> {
-        let capability = self.subscribable(call).await?;
+    pub(super) async fn subscribe(&self, call: &CallContext, deadline: Deadline, uri: &str) -> Result<(), CallError> {
+        let capability = self.subscribable(call, deadline).await?;
         if !self.subscriptions.add(uri)? {
             return Ok(());
         }
@@ -69,20 +68,21 @@ impl Server {
                 self.listen_to(&session, uri);
                 Ok(())
             }
-            Subscribing::Request => self.ask(call, "resources/subscribe", params(uri)).await.map(drop),
+            Subscribing::Request => self.ask(call, deadline, "resources/subscribe", params(uri)).await.map(drop),
         };
         asked.inspect_err(|_| {
             self.subscriptions.remove(uri);
         })
     }
 
-    pub(super) async fn unsubscribe(&self, call: &CallContext, uri: &str) -> Result<(), ServerFault> {
+    pub(super) async fn unsubscribe(&self, call: &CallContext, uri: &str) -> Result<(), CallError> {
         if !self.subscriptions.remove(uri) {
             return Ok(());
         }
-        match self.subscribable(call).await? {
+        let deadline = self.deadline_of(call);
+        match self.subscribable(call, deadline).await? {
             Subscribing::Listening(_) => Ok(()),
-            Subscribing::Request => self.ask(call, "resources/unsubscribe", params(uri)).await.map(drop),
+            Subscribing::Request => self.ask(call, deadline, "resources/unsubscribe", params(uri)).await.map(drop),
         }
     }
 
@@ -98,8 +98,7 @@ impl Server {
         }
     }
 
-    async fn subscribable(&self, call: &CallContext) -> Result<Subscribing, ServerFault> {
-        let deadline = call.deadline(std::time::Duration::from_secs(self.settings().timeout_seconds.into()));
+    async fn subscribable(&self, call: &CallContext, deadline: Deadline) -> Result<Subscribing, CallError> {
         let session = self.session(call, deadline).await?;
         Ok(if session.is_modern() { Subscribing::Listening(session) } else { Subscribing::Request })
     }

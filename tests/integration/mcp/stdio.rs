@@ -9,32 +9,36 @@ use tempfile::TempDir;
 
 use super::client::check;
 use super::{NEWER, OLDER};
+use crate::mcp_servers::yaml;
+use crate::moody;
 
 struct Server {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Server {
-    fn start() -> Self {
+    fn start(yaml: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let config = directory.path().join("sekisho.yaml");
-        std::fs::write(&config, "").unwrap();
+        std::fs::write(&config, yaml).unwrap();
+        let log = std::fs::File::create(directory.path().join("log")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_sekisho"))
             .arg("--config")
             .arg(&config)
             .args(["mcp", "serve"])
             .env("SEKISHO_STATE_DIRECTORY", directory.path().join("state"))
+            .env("RUST_LOG", "info")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, input, output, _directory: directory }
+        Self { child, input, output, directory }
     }
 
     fn say(&mut self, message: &Value) {
@@ -79,7 +83,7 @@ impl Drop for Server {
 #[test]
 fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_input() {
     for revision in [OLDER, NEWER] {
-        let mut server = Server::start();
+        let mut server = Server::start("");
         if revision == OLDER {
             let begun = server.ask(revision, 1, "initialize", super::client::initialize(revision));
             assert_eq!(begun["protocolVersion"], revision);
@@ -105,4 +109,32 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
         };
         assert!(ended.success(), "{revision}: {ended}");
     }
+}
+
+#[test]
+fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
+    let mut server = Server::start(&yaml(&[("m", moody::server("fine", ""))]));
+    server.ask(OLDER, 1, "initialize", super::client::initialize(OLDER));
+    server.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    let reference = json!({"type": "ref/prompt", "name": "m__greet"});
+    let mut ids = 2..;
+    for (method, params) in [
+        ("prompts/get", json!({"name": "m__greet"})),
+        ("resources/read", json!({"uri": "m+demo://one"})),
+        ("completion/complete", json!({"ref": reference, "argument": {"name": "name", "value": "A"}})),
+    ] {
+        // Until the server behind has listed what it has.
+        while server.ask(OLDER, ids.next().unwrap(), method, params.clone()).is_null() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    drop(server.input.take());
+    server.child.wait().unwrap();
+    let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
+    let ended: Vec<_> = log.lines().filter(|line| line.contains("a tool call ended")).collect();
+    for name in ["m__prompts_get", "m__resources_read", "m__complete"] {
+        let succeeded = ended.iter().filter(|line| line.contains(name) && line.contains("success\":true")).count();
+        assert_eq!(succeeded, 1, "{name}:\n{log}");
+    }
+    assert!(!log.contains("demo://one"), "what was asked for is an argument, and not written down: {log}");
 }

@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
 
-use super::{Face, Request, cursor, fault, result_of, typed};
+use super::{Face, Request, cursor, error_data, operation, result_of, typed};
 use crate::server::mcp::calling::Outcome;
 use crate::server::mcp::catalogue::{LIST_TTL_MS, page};
 
@@ -45,8 +45,9 @@ impl Face {
         };
         let outcome = self.run(context, request, |call, _client| {
             async move {
-                let prompt = gateway.mcp_servers().get_prompt(&call, &name, &arguments).await;
-                result_of(prompt.map_err(fault)?).map(Outcome::Prompt)
+                let request = gateway.mcp_servers().get_prompt(&call.caller, &name, arguments);
+                let prompt = operation::run(&gateway, call, request).await;
+                result_of(prompt.map_err(|error| error_data(&error))?).map(Outcome::Prompt)
             }
             .boxed()
         });
@@ -60,11 +61,14 @@ impl Face {
     ) -> Result<CompleteResult, ErrorData> {
         let Value::Object(mut params) = json!(request) else { return Ok(CompleteResult::default()) };
         params.remove("_meta");
-        let call = self.aside(context);
-        let completing = self.shared.gateway.mcp_servers();
+        let call = self.unattended(context);
+        let gateway = &self.shared.gateway;
+        let request = gateway.mcp_servers().complete(&call.caller, params);
         tokio::select! {
             () = context.ct.cancelled() => Err(ErrorData::invalid_request("the request was cancelled", None)),
-            completed = completing.complete(&call, &params) => result_of(completed.map_err(fault)?),
+            completed = operation::run(gateway, call, request) => {
+                result_of(completed.map_err(|error| error_data(&error))?)
+            }
         }
     }
 }

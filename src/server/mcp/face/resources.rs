@@ -11,10 +11,10 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Map, json};
 
-use super::{Face, Request, cursor, fault, result_of, typed};
+use super::{Face, Request, cursor, error_data, operation, result_of, typed};
+use crate::error::{CallError, ErrorCode};
 use crate::server::mcp::calling::Outcome;
 use crate::server::mcp::catalogue::{LIST_TTL_MS, page};
-use crate::sources::mcp::ServerFault;
 
 impl Face {
     pub(super) fn resources(
@@ -59,9 +59,9 @@ impl Face {
         };
         let outcome = self.run(context, request, |call, _client| {
             async move {
-                let read = gateway.mcp_servers().read_resource(&call, &uri).await;
-                let read = read.map_err(|fault| resource_fault(fault, &uri))?;
-                let mut read: ReadResourceResult = result_of(read)?;
+                let request = gateway.mcp_servers().read_resource(&call.caller, &uri);
+                let read = operation::run(&gateway, call, request).await;
+                let mut read: ReadResourceResult = result_of(read.map_err(|error| unread(&error, &uri))?)?;
                 // What its server shows to everybody is here for those who may use the server.
                 read.cache_scope = Some(CacheScope::Private);
                 Ok(Outcome::Resource(read))
@@ -72,11 +72,9 @@ impl Face {
     }
 }
 
-fn resource_fault(unread: ServerFault, uri: &str) -> ErrorData {
-    match unread {
-        ServerFault::Unknown(what) => {
-            ErrorData::resource_not_found(format!("there is no {what}"), Some(json!({"uri": uri})))
-        }
-        other => fault(other),
+fn unread(error: &CallError, uri: &str) -> ErrorData {
+    match error.code() {
+        ErrorCode::UnknownTool => ErrorData::resource_not_found(error.message().to_owned(), Some(json!({"uri": uri}))),
+        _ => error_data(error),
     }
 }

@@ -15,6 +15,7 @@ use crate::error::Detail;
 use crate::sources::mcp::Change;
 use crate::sources::mcp::catalogue::{Catalogue, Terms, source};
 use crate::sources::mcp::executor::ServerTool;
+use crate::sources::mcp::operations;
 use crate::sources::mcp::session::Session;
 
 /// The longest wait between attempts to reach a server that fails.
@@ -147,9 +148,10 @@ impl Server {
             reach: &self.connector.reach,
             rate_limit: self.rate_limit,
         };
-        let catalogue = Catalogue::of(&self.listing.load(), &terms, |name, is_plain| {
+        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, is_plain| {
             Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), is_plain })
         });
+        catalogue.operations = operations::of(self);
         if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
             let count = catalogue.flags.len();
             let server = self.name();

@@ -6,43 +6,48 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use thiserror::Error;
 
 use super::McpServers;
-use crate::call::{CallContext, Caller};
-use crate::error::{CallError, ErrorCode};
-use crate::redaction::SentSecrets;
+use crate::call::{Arguments, CallContext, CallKind, Caller, Target};
+use crate::error::CallError;
+use crate::registry::unknown_target;
+use crate::sources::mcp::catalogue::source;
+use crate::sources::mcp::operations::{SUBSCRIBE, is_prompt, text};
 use crate::sources::mcp::server::Server;
 
-/// Why a server does not give what was asked for.
-#[derive(Debug, Error)]
-pub enum ServerFault {
-    /// No server has it, or the caller may not use the server that does.
-    #[error("there is no {0}")]
-    Unknown(String),
-    /// The server's own JSON-RPC error.
-    #[error("{message}")]
-    Refused { code: i32, message: String, data: Option<Value> },
-    /// The server could not be asked.
-    #[error(transparent)]
-    Failed(#[from] CallError),
+/// A request for something that servers have beside tools, to be run as a call.
+#[derive(Debug)]
+pub struct OperationRequest {
+    /// The method of the protocol.
+    pub method: &'static str,
+    pub target: Target,
+    /// Its parameters, with the name or URI that the gateway knows the target by.
+    pub arguments: Arguments,
 }
 
-impl ServerFault {
-    /// Without what the server repeated of the credentials it was sent.
-    pub(in crate::sources::mcp) fn redacted(self, secrets: &SentSecrets) -> Self {
-        match self {
-            Self::Unknown(what) => Self::Unknown(what),
-            Self::Refused { code, message, mut data } => {
-                data.iter_mut().for_each(|data| secrets.strike_value(data));
-                Self::Refused { code, message: secrets.strike(&message).into_owned(), data }
-            }
-            Self::Failed(error) => Self::Failed(error.redacted(secrets)),
-        }
+impl OperationRequest {
+    /// The call, with its arguments, of whoever made `call`.
+    pub fn into_call(self, call: CallContext) -> (CallContext, Arguments) {
+        let Self { method, target, arguments } = self;
+        (CallContext { tool: method.to_owned(), target: Some(Box::new(target)), ..call }, arguments)
     }
 }
 
 impl McpServers {
+    /// The call for a request of the protocol by its method; `None` where the method asks for none of these.
+    pub fn request(&self, caller: &Caller, method: &str, params: &Map<String, Value>) -> Option<OperationRequest> {
+        Some(match method {
+            "resources/read" => self.read_resource(caller, text(params, "uri")),
+            "resources/subscribe" => self.subscribe(caller, text(params, "uri")),
+            "prompts/get" => {
+                let arguments = params.get("arguments").and_then(Value::as_object).cloned().unwrap_or_default();
+                self.get_prompt(caller, text(params, "name"), arguments)
+            }
+            "completion/complete" => self.complete(caller, params.clone()),
+            _ => return None,
+        })
+    }
+
     /// `Resource` objects of the servers that `caller` may use, as last listed, in a fixed order.
     pub fn resources(&self, caller: &Caller) -> Vec<Value> {
         self.each_for(caller, |server| server.catalogue.load().resources.clone())
@@ -73,122 +78,92 @@ impl McpServers {
         (!said.is_empty()).then(|| said.join("\n\n"))
     }
 
-    /// `ReadResourceResult` of a resource of a server that the caller may use.
-    ///
-    /// # Errors
-    /// [`ServerFault`].
-    pub async fn read_resource(&self, call: &CallContext, uri: &str) -> Result<Value, ServerFault> {
-        let (server, own) = self.of_resource(&call.caller, uri)?;
-        let params = Map::from_iter([("uri".to_owned(), Value::String(own))]);
-        let mut result = server.ask(call, "resources/read", params).await?;
-        for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(Value::String(uri)) = content.get_mut("uri") {
-                *uri = server.names().uri(uri);
-            }
-        }
-        Ok(result)
+    /// The call that reads a resource, for its `ReadResourceResult`.
+    pub fn read_resource(&self, caller: &Caller, uri: &str) -> OperationRequest {
+        let target = self.resource(CallKind::Resource, caller, uri);
+        let arguments = Map::from_iter([("uri".to_owned(), target.name.clone().into())]);
+        OperationRequest { method: "resources/read", target, arguments }
     }
 
-    /// Asks to be told ([`Change::Resource`](crate::sources::mcp::Change::Resource)) when the resource changes. Each subscription asks for one
+    /// The call after which clients are told ([`Change::Resource`](crate::sources::mcp::Change::Resource)) when the
+    /// resource changes: who may not read it may not know of that either. Each subscription asks for one
     /// [`unsubscribe`](Self::unsubscribe).
-    ///
-    /// # Errors
-    /// [`ServerFault`].
-    pub async fn subscribe(&self, call: &CallContext, uri: &str) -> Result<(), ServerFault> {
-        let (server, own) = self.of_resource(&call.caller, uri)?;
-        server.subscribe(call, &own).await
+    pub fn subscribe(&self, caller: &Caller, uri: &str) -> OperationRequest {
+        let mut request = OperationRequest { method: "resources/subscribe", ..self.read_resource(caller, uri) };
+        request.arguments.insert(SUBSCRIBE.to_owned(), true.into());
+        request
     }
 
     /// Ends one subscription.
     ///
     /// # Errors
-    /// [`ServerFault`].
-    pub async fn unsubscribe(&self, call: &CallContext, uri: &str) -> Result<(), ServerFault> {
-        let (server, own) = self.of_resource(&call.caller, uri)?;
+    /// `unknown_tool` where there is no such resource any more, the server's own error, or why it cannot be asked.
+    pub async fn unsubscribe(&self, call: &CallContext, uri: &str) -> Result<(), CallError> {
+        let found = self.of_resource(&call.caller, uri);
+        let (server, own) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         server.unsubscribe(call, &own).await
     }
 
-    /// `GetPromptResult` of a listed prompt.
-    ///
-    /// # Errors
-    /// [`ServerFault`].
-    pub async fn get_prompt(
-        &self,
-        call: &CallContext,
-        name: &str,
-        arguments: &Map<String, Value>,
-    ) -> Result<Value, ServerFault> {
-        let (server, own) = self.of_prompt(&call.caller, name)?;
-        let mut params = Map::from_iter([("name".to_owned(), Value::String(own))]);
+    /// The call that gets a listed prompt, for its `GetPromptResult`.
+    pub fn get_prompt(&self, caller: &Caller, name: &str, arguments: Arguments) -> OperationRequest {
+        let mut params = Map::from_iter([("name".to_owned(), name.into())]);
         if !arguments.is_empty() {
-            params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
+            params.insert("arguments".to_owned(), Value::Object(arguments));
         }
-        let mut result = server.ask(call, "prompts/get", params).await?;
-        for message in result.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
-            if let Some(content) = message.get_mut("content") {
-                server.names().adopt(content);
-            }
+        OperationRequest {
+            method: "prompts/get",
+            target: self.prompt(CallKind::Prompt, caller, name),
+            arguments: params,
         }
-        Ok(result)
     }
 
-    /// `CompleteResult` for the `params` of `completion/complete`: `ref`, `argument`, `context`.
-    ///
-    /// # Errors
-    /// [`ServerFault`].
-    pub async fn complete(&self, call: &CallContext, params: &Map<String, Value>) -> Result<Value, ServerFault> {
-        let reference = params.get("ref").unwrap_or(&Value::Null);
-        let field = |name: &str| reference.get(name).and_then(Value::as_str).unwrap_or_default();
-        let mut params = params.clone();
-        params.shift_remove("_meta");
-        let (server, member, own) = if field("type") == "ref/prompt" {
-            let (server, own) = self.of_prompt(&call.caller, field("name"))?;
-            (server, "name", own)
+    /// The call for the `CompleteResult` of the `params` of `completion/complete`: `ref`, `argument`, `context`.
+    pub fn complete(&self, caller: &Caller, mut params: Map<String, Value>) -> OperationRequest {
+        let mut nothing = Map::new();
+        let reference = params.get_mut("ref").and_then(Value::as_object_mut).unwrap_or(&mut nothing);
+        let target = if is_prompt(reference) {
+            self.prompt(CallKind::Completion, caller, text(reference, "name"))
         } else {
-            let (server, own) = self.of_resource(&call.caller, field("uri"))?;
-            (server, "uri", own)
+            let target = self.resource(CallKind::Completion, caller, text(reference, "uri"));
+            reference.insert("uri".to_owned(), target.name.clone().into());
+            target
         };
-        if let Some(reference) = params.get_mut("ref") {
-            reference[member] = own.into();
-        }
-        server.ask(call, "completion/complete", params).await
+        OperationRequest { method: "completion/complete", target, arguments: params }
     }
 
     fn each_for<T>(&self, caller: &Caller, of: impl Fn(&Server) -> Vec<T>) -> Vec<T> {
         self.running.load().values().filter(|server| server.may_use(caller)).flat_map(|server| of(server)).collect()
     }
 
+    /// A resource by the URI that lists have it by, however the caller writes the scheme.
+    fn resource(&self, kind: CallKind, caller: &Caller, uri: &str) -> Target {
+        match self.of_resource(caller, uri) {
+            Some((server, own)) => Target { kind, source: Some(source(server.name())), name: server.names().uri(&own) },
+            None => Target { kind, source: None, name: uri.to_owned() },
+        }
+    }
+
+    fn prompt(&self, kind: CallKind, caller: &Caller, name: &str) -> Target {
+        let running = self.running.load();
+        let mut usable = running.values().filter(|server| server.may_use(caller));
+        let server = usable.find(|server| server.catalogue.load().prompt_names.contains_key(name));
+        Target { kind, source: server.map(|server| source(server.name())), name: name.to_owned() }
+    }
+
     /// The server that a URI belongs to, and its own URI. Of several without a prefix the one that lists it.
-    fn of_resource(&self, caller: &Caller, uri: &str) -> Result<(Arc<Server>, String), ServerFault> {
+    fn of_resource(&self, caller: &Caller, uri: &str) -> Option<(Arc<Server>, String)> {
         let running = self.running.load();
         let mut candidates = running.values().filter(|server| server.may_use(caller)).filter_map(|server| {
             let own = server.names().own_uri(uri)?;
             Some((Arc::clone(server), own.to_owned(), server.lists(uri), server.names().is_prefixed()))
         });
         let mut best = None;
-        let unknown = || ServerFault::Unknown(format!("resource {uri:?}"));
         for (server, own, lists, prefixed) in &mut candidates {
             let rank = (prefixed, lists);
             if best.as_ref().is_none_or(|(_, _, before)| rank > *before) {
                 best = Some((server, own, rank));
             }
         }
-        let (server, own, _) = best.ok_or_else(unknown)?;
-        Ok((server, own))
-    }
-
-    fn of_prompt(&self, caller: &Caller, name: &str) -> Result<(Arc<Server>, String), ServerFault> {
-        let running = self.running.load();
-        let found = running.values().filter(|server| server.may_use(caller)).find_map(|server| {
-            let own = server.catalogue.load().prompt_names.get(name).cloned()?;
-            Some((Arc::clone(server), own))
-        });
-        let (server, own) = found.ok_or_else(|| ServerFault::Unknown(format!("prompt {name:?}")))?;
-        if let Some(objection) = server.objection() {
-            let what = format!("what the MCP server {} says beside its tools", server.name());
-            let message = format!("{what} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
-            return Err(CallError::new(ErrorCode::ToolChanged, message).into());
-        }
-        Ok((server, own))
+        best.map(|(server, own, _)| (server, own))
     }
 }
