@@ -1,7 +1,5 @@
 //! `sekisho explain`: which stage would stop a call, and why.
 
-use std::sync::Arc;
-
 use clap::Args;
 
 use super::call::{Identity, parse_arguments};
@@ -11,8 +9,9 @@ use crate::pipeline::Verdict;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainCommand {
+    /// A tool, or a method of MCP: `resources/read`, `prompts/get`, `completion/complete`.
     name: String,
-    /// The arguments as a JSON object; `-` reads them from standard input.
+    /// The arguments, or the method's parameters, as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
     arguments: String,
     #[command(flatten)]
@@ -35,7 +34,12 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
     };
     with_config(common, |config| {
         super::serve::with_gateway(config, async |gateway| {
-            let call = CallContext::new(command.name, Arc::clone(&command.identity.caller()), Via::Rest);
+            let caller = command.identity.caller();
+            let request = gateway.mcp_servers().request(&caller, &command.name, &arguments);
+            let (call, arguments) = match request {
+                Some(request) => request.into_call(CallContext::new("", caller, Via::Mcp)),
+                None => (CallContext::new(command.name, caller, Via::Rest), arguments),
+            };
             show(common, &gateway.pipeline.explain(&call, arguments))
         })
     })

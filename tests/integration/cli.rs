@@ -158,6 +158,37 @@ fn explain_tells_which_stage_would_stop_a_call() {
     assert_eq!(admin.status.code(), Some(0), "{}", text(&admin));
 }
 
+#[test]
+fn explain_tells_it_of_a_resource_a_prompt_and_a_completion() {
+    let directory = TempDir::new().unwrap();
+    let servers = crate::mcp_servers::yaml(&[("m", crate::moody::server("fine", ""))]);
+    std::fs::write(directory.path().join("sekisho.yaml"), format!("policy: {{directory: policies}}\n{servers}"))
+        .unwrap();
+    std::fs::create_dir(directory.path().join("policies")).unwrap();
+    let rego = "package tools\ndeny[\"no secrets\"] { input.kind != \"tool\"; contains(input.target, \"secret\") }\n";
+    std::fs::write(directory.path().join("policies/tools.rego"), rego).unwrap();
+    let complete =
+        r#"{"ref": {"type": "ref/resource", "uri": "m+demo://secret"}, "argument": {"name": "n", "value": ""}}"#;
+    for (method, params, expected) in [
+        ("resources/read", r#"{"uri": "m+demo://one"}"#, None),
+        ("resources/read", r#"{"uri": "m+demo://secret"}"#, Some("policy")),
+        ("resources/read", r#"{"uri": "demo://one"}"#, Some("find")),
+        ("prompts/get", r#"{"name": "m__greet"}"#, None),
+        ("prompts/get", r#"{"name": "greet"}"#, Some("find")),
+        ("completion/complete", complete, Some("policy")),
+    ] {
+        let explained = run(&directory, &["--config", "sekisho.yaml", "--json", "explain", method, params]);
+        let verdicts: Value =
+            serde_json::from_slice(&explained.stdout).unwrap_or_else(|_| panic!("{}", text(&explained)));
+        let stopped = verdicts.as_array().unwrap().iter().find(|verdict| verdict["passes"] == false);
+        assert_eq!(
+            stopped.map(|verdict| verdict["stage"].as_str().unwrap()),
+            expected,
+            "{method} {params}: {verdicts}"
+        );
+    }
+}
+
 /// A gateway of the real program, stopped when dropped.
 pub(crate) struct Serving {
     child: Child,
