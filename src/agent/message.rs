@@ -108,7 +108,8 @@ impl RequestedCall {
 
     /// The arguments as providers take them back: an object, empty where the model wrote none.
     pub(super) fn parsed_arguments(&self) -> Value {
-        let parsed = json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
+        let parsed =
+            json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
         parsed.unwrap_or_else(|| Value::Object(Map::new()))
     }
 }

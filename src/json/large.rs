@@ -113,9 +113,13 @@ struct Scan<'t> {
 
 /// A list or object that has begun and not ended.
 enum Open {
-    List { index: usize },
+    List {
+        index: usize,
+    },
     /// `key` is where the member's name stands; `None` before it.
-    Object { key: Option<Range<usize>> },
+    Object {
+        key: Option<Range<usize>>,
+    },
 }
 
 impl Scan<'_> {
@@ -199,7 +203,10 @@ mod tests {
             (r#"{"n": 18446744073709551616}"#, &["/n"]),
             (r#"{"n": 18446744073709551615, "m": -9223372036854775808}"#, &[]),
             (r#"{"n": -9223372036854775809}"#, &["/n"]),
-            (r#"[1, [99999999999999999999, {"a/b~\"c\"": [0, 36893488147419103233]}]]"#, &["/1/0", "/1/1/a~1b~0\"c\"/1"]),
+            (
+                r#"[1, [99999999999999999999, {"a/b~\"c\"": [0, 36893488147419103233]}]]"#,
+                &["/1/0", "/1/1/a~1b~0\"c\"/1"],
+            ),
             (r#"{"s": "99999999999999999999", "t": "\"99999999999999999999"}"#, &[]),
             (r#"{"f": 1e20, "g": 99999999999999999999.0, "h": 99999999999999999999e1}"#, &[]),
             (r#"{"99999999999999999999": 1, "x": {}, "y": 99999999999999999999}"#, &["/y"]),
@@ -217,7 +224,10 @@ mod tests {
         let named: Vec<Value> = ["/n", "/m/1", "/s", "/none"].map(Value::from).to_vec();
         let mut value: Value = serde_json::from_slice(&text).unwrap();
         value["s"] = "no digits".into();
-        assert_eq!(with_numbers(value, &named), json!({"n": 1e20, "m": [1, 18_446_744_073_709_551_616.0], "s": "no digits"}));
+        assert_eq!(
+            with_numbers(value, &named),
+            json!({"n": 1e20, "m": [1, 18_446_744_073_709_551_616.0], "s": "no digits"})
+        );
         assert_eq!(exact(b"[99999999999999999999]", |path| path != "/0").paths, Vec::<String>::new());
     }
 

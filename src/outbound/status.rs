@@ -108,7 +108,8 @@ mod tests {
     fn what_is_repeated_of_a_credential_is_struck_out_also_where_the_message_is_cut() {
         let mut key = HeaderValue::from_static("Bearer S3CRET-token");
         key.set_sensitive(true);
-        let mut sent = SentCredentials { secrets: Some(vec!["k3y in the query".to_owned()].into()), ..Default::default() };
+        let mut sent =
+            SentCredentials { secrets: Some(vec!["k3y in the query".to_owned()].into()), ..Default::default() };
         sent.headers.insert(header::AUTHORIZATION, key);
         let padding = "x".repeat(MAX_MESSAGE - 5);
         for (body, says) in [

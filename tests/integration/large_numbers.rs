@@ -18,7 +18,12 @@ async fn a_large_integer_is_refused_with_its_place_and_what_to_do() {
     let app = TestApp::start().await;
     for (path, body, refused, place) in [
         ("/tools/echo/execute", format!(r#"{{"arguments": {{"n": {LARGE}}}}}"#), "invalid_arguments", "/n"),
-        ("/tools/echo/execute", r#"{"arguments": {"a": [{"b": -9223372036854775809}]}}"#.into(), "invalid_arguments", "/a/0/b"),
+        (
+            "/tools/echo/execute",
+            r#"{"arguments": {"a": [{"b": -9223372036854775809}]}}"#.into(),
+            "invalid_arguments",
+            "/a/0/b",
+        ),
         ("/tools/echo/execute", format!(r#"{{"arguments": {{}}, "x": {LARGE}}}"#), "invalid_request", "/x"),
     ] {
         let (status, reply) = post(&app, path, body).await;
@@ -75,12 +80,14 @@ async fn web_fetch_reaches_neither_other_sources_networks_nor_the_gateway() {
     let metrics = json!({"url": format!("{}/metrics", app.url)});
     let (_, reply) = app.call("web_fetch", metrics.clone()).await;
     let error = reply["error"].as_str().unwrap();
-    assert!(error.contains("127.0.0.1 is not a public address") && error.contains("tools.web_fetch.allow_networks"), "{reply}");
+    assert!(
+        error.contains("127.0.0.1 is not a public address") && error.contains("tools.web_fetch.allow_networks"),
+        "{reply}"
+    );
     let port = app.url.rsplit(':').next().unwrap();
-    for (more, says) in [
-        (String::new(), "tools.web_fetch.allow_ports"),
-        (format!(", allow_ports: [{port}]"), "is this gateway itself"),
-    ] {
+    for (more, says) in
+        [(String::new(), "tools.web_fetch.allow_ports"), (format!(", allow_ports: [{port}]"), "is this gateway itself")]
+    {
         let yaml = format!("tools: {{web_fetch: {{allow_networks: [127.0.0.0/8]{more}}}}}");
         app.gateway.reload(config(&app.directory, &yaml)).await;
         let (_, reply) = app.call("web_fetch", metrics.clone()).await;

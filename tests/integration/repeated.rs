@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code};
 
-const SECRETS: [&str; 6] = ["k3y-in-query", "k3y-in-header", "t0ken-of-bearer", "p4ssword", "t0ken-of-caller", "s3cret-of-client"];
+const SECRETS: [&str; 6] =
+    ["k3y-in-query", "k3y-in-header", "t0ken-of-bearer", "p4ssword", "t0ken-of-caller", "s3cret-of-client"];
 
 /// Refuses everything, and says what it was sent.
 async fn refuse(uri: Uri, headers: HeaderMap, body: Bytes) -> Response {

@@ -54,7 +54,9 @@ fn unacceptable(body: &[u8], problem: &InvalidJson) -> Refusal {
     }
     // Everything else of it can be read, the id of a request among it.
     let id = match json::parse_answer(body) {
-        Ok((Value::Object(mut fields), large)) if fields.contains_key("method") && !large.iter().any(|at| at == "/id") => {
+        Ok((Value::Object(mut fields), large))
+            if fields.contains_key("method") && !large.iter().any(|at| at == "/id") =>
+        {
             fields.remove("id").filter(is_id)
         }
         _ => None,

@@ -179,7 +179,8 @@ impl Connector {
         let listing =
             tokio::time::timeout(within, Listing::of(session, most_tools, |name| wants(&self.settings, name))).await;
         let seconds = within.as_secs();
-        let listing = listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
+        let listing =
+            listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
         listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
     }
 

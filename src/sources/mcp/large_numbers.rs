@@ -14,7 +14,8 @@ const STRUCTURED: &str = "/result/structuredContent";
 
 /// The message with such integers as strings. Nearly every message is as it came.
 pub(super) fn exact(message: &[u8]) -> Cow<'_, [u8]> {
-    let below = |path: &str| path.strip_prefix(STRUCTURED).is_some_and(|below| below.is_empty() || below.starts_with('/'));
+    let below =
+        |path: &str| path.strip_prefix(STRUCTURED).is_some_and(|below| below.is_empty() || below.starts_with('/'));
     let Exact { text, paths } = json::exact(message, below);
     if paths.is_empty() {
         return text;

@@ -65,6 +65,10 @@ impl Executor for ResourceReader {
         Box::pin(self.read(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.0.upstream.clone())
     }
@@ -96,6 +100,10 @@ impl Executor for PromptGetter {
         Box::pin(self.get(attempt, arguments))
     }
 
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         Some(self.0.upstream.clone())
     }
@@ -120,6 +128,10 @@ impl PromptGetter {
 impl Executor for Completer {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
         Box::pin(self.complete(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {

@@ -105,13 +105,7 @@ impl SignIn {
     }
 
     /// Whether a server with these settings may go on with it: a reload asks nobody to sign in again.
-    pub(super) fn serves(
-        &self,
-        url: &Url,
-        settings: &McpSignIn,
-        outbound: &Outbound,
-        allowed: &DomainList,
-    ) -> bool {
+    pub(super) fn serves(&self, url: &Url, settings: &McpSignIn, outbound: &Outbound, allowed: &DomainList) -> bool {
         self.url == *url && self.settings == *settings && self.client.reaches_as(outbound, allowed)
     }
 

@@ -127,18 +127,19 @@ impl Loader {
         });
         let whole = loader.whole(text, overlays).await?;
         let (name, stand_in) = (name.to_owned(), stand_in.cloned());
-        loader.aside(move || {
-            let files = whole.files();
-            let mut api = whole.read()?;
-            if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
-                let reason = "it names no server; its tools can be called once `base_url` is set";
-                api.report.approximated("the document", reason);
-                api.servers.push(Server { url, description: String::new() });
-            }
-            let (tools, report) = definitions(&name, &api, &settings, &access)?;
-            Ok(Collection { settings, tools, report, files })
-        })
-        .await
+        loader
+            .aside(move || {
+                let files = whole.files();
+                let mut api = whole.read()?;
+                if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
+                    let reason = "it names no server; its tools can be called once `base_url` is set";
+                    api.report.approximated("the document", reason);
+                    api.servers.push(Server { url, description: String::new() });
+                }
+                let (tools, report) = definitions(&name, &api, &settings, &access)?;
+                Ok(Collection { settings, tools, report, files })
+            })
+            .await
     }
 
     /// One that reaches what is named for this collection. One that was registered has no key of its own.
