@@ -23,6 +23,9 @@ async fn refuse(uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
 async fn speak(State(way): State<&'static str>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
     let told = format!("denied for {}", headers["x-api-key"].to_str().unwrap());
+    if way == "status" {
+        return (StatusCode::INTERNAL_SERVER_ERROR, told).into_response();
+    }
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" if way == "handshake" => {
             let error = json!({"code": -32000, "message": told});
@@ -104,10 +107,7 @@ async fn an_api_that_repeats_its_credentials_hands_none_of_them_on() {
 #[tokio::test]
 async fn an_mcp_server_that_repeats_its_credentials_hands_none_of_them_on() {
     for way in ["error", "failure", "handshake", "status"] {
-        let routes = match way {
-            "status" => Router::new().fallback(any(refuse)),
-            way => Router::new().route("/mcp", post(speak)).with_state(way),
-        };
+        let routes = Router::new().route("/mcp", post(speak)).with_state(way);
         let url = serve(routes).await;
         let app = TestApp::with(&format!(
             "outbound: {{allow_networks: [127.0.0.0/8], mcp_allowed_domains: [127.0.0.1]}}\n\
