@@ -95,8 +95,8 @@ async fn an_api_that_repeats_its_credentials_hands_none_of_them_on() {
     let app = TestApp::with(&yaml).await;
     for name in ["query", "bearer", "basic", "oauth"] {
         let context = json!({"tool_parameters": {"tokens": {"mine": "t0ken-of-caller"}}});
-        let body = json!({"arguments": {}, "session_context": context});
-        let (_, reply) = answer(app.post(&format!("/tools/{name}__get/execute")).json(&body)).await;
+        let body = json!({"tool_name": format!("{name}__get"), "parameters": {}, "session_context": context});
+        let (_, reply) = answer(app.post("/tools/execute").json(&body)).await;
         assert_eq!(reply["success"], false, "{reply}");
         let told = reply["error"].to_string() + &reply["error_info"].to_string();
         assert!(told.contains("denied for"), "{name}: {told}");
