@@ -1,5 +1,6 @@
 //! The words everybody uses: who calls, what is asked, until when, and what a tool gives back.
 
+mod open_time;
 mod sending;
 
 use std::borrow::Cow;
@@ -13,7 +14,8 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::peer::ClientPeer;
+pub use self::open_time::{OpenGuard, OpenTime};
+use crate::peer::{ClientPeer, ClientSession};
 use crate::session::Session;
 
 pub use self::sending::{Sending, SendingState, SentFlag};
@@ -23,7 +25,7 @@ pub type Arguments = Map<String, Value>;
 
 /// One call of one tool, on its way through the checkpoint. Everything but the arguments,
 /// which change hands (and types) from stage to stage.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct CallContext {
     pub id: CallId,
     /// The name as the caller wrote it; it may name no tool at all. With a `target` the method that was asked for.
@@ -54,6 +56,10 @@ pub struct CallContext {
     pub peer: Option<Arc<dyn ClientPeer>>,
     /// Whether its price is still to be given back when it ends.
     pub sending: Sending,
+    /// The MCP session it came in by, where the client's revision has sessions.
+    pub client_session: Option<Arc<dyn ClientSession>>,
+    /// How long it has waited for a session of an MCP server to begin: not counted as the tool's own time.
+    pub starting: OpenTime,
 }
 
 impl CallContext {
@@ -78,13 +84,30 @@ impl CallContext {
             idempotency_key: None,
             peer: None,
             sending: Sending::default(),
+            client_session: None,
+            starting: OpenTime::default(),
         }
     }
 
     /// A further call of the same caller for the same thing, which arrives now.
     #[must_use]
     pub fn repeated(&self) -> Self {
-        Self { id: CallId::new(), received: Instant::now(), ..self.clone() }
+        Self {
+            target: self.target.clone(),
+            depth: self.depth,
+            dry_run: self.dry_run,
+            must_end_by: self.must_end_by,
+            scopes: self.scopes.clone(),
+            session: self.session.clone(),
+            claimed_user: self.claimed_user.clone(),
+            prompt_params: self.prompt_params.clone(),
+            tool_parameters: self.tool_parameters.clone(),
+            trace: self.trace.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            peer: self.peer.clone(),
+            client_session: self.client_session.clone(),
+            ..Self::new(self.tool.clone(), Arc::clone(&self.caller), self.via)
+        }
     }
 
     /// When the call must have ended, given how long its tool may take, counted from its arrival.
@@ -93,8 +116,14 @@ impl CallContext {
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
     }
 
+    /// Whether the MCP session that it came in by has ended.
+    pub fn client_has_gone(&self) -> bool {
+        self.client_session.as_ref().is_some_and(|session| session.ended().is_cancelled())
+    }
+
     /// Waits for `work` until the deadline; `None` when it is not done by then. While the client is thinking about a
-    /// question, the tool's time stands still: a question may stay open for longer than the tool may take.
+    /// question, or a session of the tool's server begins, the tool's time stands still: both have bounds of their own,
+    /// and may take longer than the tool may.
     pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let mut end = deadline.0;
@@ -107,9 +136,10 @@ impl CallContext {
     }
 
     fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
-        /// A question that is still open is looked at again after this long at least.
+        /// What is still open is looked at again after this long at least.
         const LOOK_AGAIN: Duration = Duration::from_millis(100);
-        let later = deadline.0 + self.peer.as_ref()?.time_asking();
+        let asking = self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
+        let later = deadline.0 + asking + self.starting.total();
         (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
     }
 }
@@ -456,5 +486,19 @@ mod tests {
         assert_eq!(began.elapsed(), seconds(140), "its own thirty seconds, and those of the client");
         let answered = call.within(call.deadline(seconds(30)), std::future::ready(7)).await;
         assert_eq!(answered, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tools_time_stands_still_while_a_session_begins() {
+        let seconds = Duration::from_secs;
+        let call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Rest);
+        let work = async {
+            let starting = call.starting.open();
+            tokio::time::sleep(seconds(40)).await;
+            drop(starting);
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(call.within(call.deadline(seconds(30)), work).await, None);
+        assert_eq!(call.received.elapsed(), seconds(70), "its own thirty seconds, and those of the start");
     }
 }

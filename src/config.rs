@@ -51,7 +51,7 @@ pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
 pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
-pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpSignIn, McpTransport};
+pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare, McpSignIn, McpTransport};
 pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig, PaginationSettings};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;

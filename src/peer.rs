@@ -11,6 +11,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
+use tokio_util::sync::CancellationToken;
 
 /// How long a client may take to answer a question; a person may have to read it.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(120);
@@ -38,6 +39,19 @@ pub trait ClientPeer: fmt::Debug + Send + Sync {
     /// Asks the client everything in `questions` at once and waits for all the answers, at most [`ANSWER_WITHIN`].
     /// The answers stand under the keys of their questions. Dropping the future withdraws the questions.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>>;
+}
+
+/// A session of a client, which the sessions behind it belong to: they begin with its first call, and end with it.
+/// As a [`ClientPeer`] it takes what belongs to none of its calls.
+pub trait ClientSession: ClientPeer {
+    /// Differs for every session of this process.
+    fn id(&self) -> u64;
+
+    /// Whether the client speaks a revision that begins with a handshake. Only then it takes requests.
+    fn is_initialized(&self) -> bool;
+
+    /// Cancelled when the session ends.
+    fn ended(&self) -> &CancellationToken;
 }
 
 /// Questions under keys that whoever asks has chosen.

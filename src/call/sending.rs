@@ -47,13 +47,6 @@ impl Sending {
     }
 }
 
-/// A copy of a call's context is another call, of which nothing was sent yet.
-impl Clone for Sending {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
 impl SentFlag {
     pub fn set(&self) {
         self.0.store(true, Ordering::Release);

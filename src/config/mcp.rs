@@ -99,7 +99,7 @@ pub struct McpServerSettings {
     pub transport: McpTransport,
     /// Sent with every request.
     pub headers: BTreeMap<String, Secret>,
-    /// Like `headers`, with `${name}` filled in from the caller's own tokens (C12). Callers then share no session.
+    /// Like `headers`, with `${name}` filled in from the caller's own tokens (C12).
     pub headers_template: BTreeMap<String, String>,
     /// Sent as `Authorization: Bearer`.
     pub token: Option<Secret>,
@@ -138,6 +138,30 @@ pub struct McpServerSettings {
     pub connect_timeout_seconds: u32,
     /// Largest message of the server, in bytes.
     pub max_message_bytes: usize,
+    /// Whose calls go over one session with the server, which may remember what one of them said.
+    pub share: McpShare,
+    /// Sessions of callers with the server at once, of one caller half as many; 64 of a program, each a process of its
+    /// own, and 1 000 over HTTP when left out. For a further one an idle session ends.
+    pub max_sessions: Option<usize>,
+    /// A session without a call for this long ends, in seconds.
+    pub session_idle_seconds: u32,
+}
+
+/// Sessions of callers with a server when the configuration does not say.
+const MAX_PROGRAMS: usize = 64;
+const MAX_HTTP_SESSIONS: usize = 1_000;
+
+/// Whose calls go over one session with a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum McpShare {
+    /// Those of one client session of one caller; where a call has none, those of the caller and its `session_id`.
+    #[default]
+    Never,
+    /// Those of a tenant's callers.
+    Tenant,
+    /// Everybody's.
+    All,
 }
 
 impl Default for McpServerSettings {
@@ -171,6 +195,9 @@ impl Default for McpServerSettings {
             timeout_seconds: 30,
             connect_timeout_seconds: 30,
             max_message_bytes: 4 << 20,
+            share: McpShare::Never,
+            max_sessions: None,
+            session_idle_seconds: 1_800,
         }
     }
 }
@@ -282,6 +309,11 @@ impl McpConfig {
 }
 
 impl McpServerSettings {
+    /// Sessions of callers at once.
+    pub fn max_sessions(&self) -> usize {
+        self.max_sessions.unwrap_or(if self.command.is_some() { MAX_PROGRAMS } else { MAX_HTTP_SESSIONS })
+    }
+
     fn check(&self, setting: &str, findings: &mut Findings) {
         let at = |key: &str| format!("{setting}.{key}");
         match (&self.command, &self.url) {
@@ -317,6 +349,14 @@ impl McpServerSettings {
         findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
         findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
         findings.above_zero(&at("max_message_bytes"), self.max_message_bytes);
+        if let Some(max) = self.max_sessions {
+            findings.above_zero(&at("max_sessions"), max);
+        }
+        findings.duration(&at("session_idle_seconds"), self.session_idle_seconds.into());
+        if self.share != McpShare::Never && !self.headers_template.is_empty() {
+            let advice = "remove one of the two: with `headers_template` each caller has credentials of its own";
+            findings.add(at("share"), "callers with credentials of their own share no session", advice);
+        }
     }
 }
 

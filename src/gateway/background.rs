@@ -24,11 +24,6 @@ impl Gateway {
         });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {
-            let closing = gateway.closing.clone();
-            closing.run_until_cancelled(gateway.mcp_servers.keep_house()).await;
-        });
-        let gateway = Arc::clone(self);
-        self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
             while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
                 gateway.forget_what_is_idle().await;

@@ -20,6 +20,7 @@ mod protected_resource;
 mod replay;
 mod result;
 mod search;
+mod session_client;
 mod sessions;
 mod stdio;
 mod visitor;

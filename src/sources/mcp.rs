@@ -12,6 +12,7 @@ mod catalogue;
 mod child;
 mod connect;
 mod direct;
+mod era;
 mod event_bound;
 mod executor;
 mod handler;
@@ -59,5 +60,11 @@ pub enum Change {
     /// What a resource holds, by the URI it is read with here.
     Resource {
         uri: String,
+        /// Whose session with the server told it: for those who subscribed over that one.
+        owner: ResourceOwner,
     },
 }
+
+/// Whose session with a server tells of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceOwner(Option<server::OwnerKey>);

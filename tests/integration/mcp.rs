@@ -7,7 +7,7 @@ mod operations;
 mod plain;
 mod replicas;
 mod revisions;
-mod stdio;
+pub(crate) mod stdio;
 mod streams;
 mod tools;
 mod upstream;

@@ -43,10 +43,16 @@ pub(crate) fn server_of(file: &Path) -> String {
 
 /// Programs with this mood that run now. Moods that are counted are each one test's own.
 pub(crate) fn running(mood: &str) -> usize {
+    processes(mood).len()
+}
+
+/// The ids of such programs.
+pub(crate) fn processes(mood: &str) -> Vec<String> {
     let wanted = format!("MOOD={mood}\0");
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let has_mood = |environment: Vec<u8>| environment.windows(wanted.len()).any(|found| found == wanted.as_bytes());
-    processes.filter(|process| fs::read(process.path().join("environ")).is_ok_and(has_mood)).count()
+    let with_mood = processes.filter(|process| fs::read(process.path().join("environ")).is_ok_and(has_mood));
+    with_mood.map(|process| process.file_name().into_string().unwrap()).collect()
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::client::{Asked, Hearing, News, fits};
 use super::waiting::{Binding, WaitingCalls};
 use crate::call::Caller;
-use crate::peer::{Answers, Question, QuestionMethod, Unanswered};
+use crate::peer::{Answers, LogMessage, Question, QuestionMethod, Questions, Unanswered};
 
 /// What a request comes to.
 #[derive(Debug)]
@@ -178,34 +178,39 @@ async fn tell(context: &RequestContext<RoleServer>, news: News) {
             told.message = progress.message;
             context.peer.notify_progress(told).await
         }
-        News::Log(message) => {
-            let Ok(level) = serde_json::from_value(json!(message.level)) else { return };
-            let mut told = LoggingMessageNotificationParam::new(level, message.data);
-            told.logger = message.logger;
-            context.peer.notify_logging_message(told).await
-        }
+        News::Log(message) => log(&context.peer, message).await,
     };
     if let Err(error) = told {
         tracing::debug!(%error, "a client was not told news of its call");
     }
 }
 
+/// Passes on a log message.
+pub(super) async fn log(peer: &Peer<RoleServer>, message: LogMessage) -> Result<(), ServiceError> {
+    let Ok(level) = serde_json::from_value(json!(message.level)) else { return Ok(()) };
+    let mut told = LoggingMessageNotificationParam::new(level, message.data);
+    told.logger = message.logger;
+    peer.notify_logging_message(told).await
+}
+
 /// Puts questions to a client that takes requests, one after the other.
 async fn ask(peer: &Peer<RoleServer>, asked: Asked) {
     let Asked { questions, mut answer } = asked;
-    let all = async {
-        let mut answers = Answers::new();
-        for (key, question) in questions {
-            answers.insert(key, ask_one(peer, question).await?);
-        }
-        Ok(answers)
-    };
     let answers = tokio::select! {
         // Nobody waits any more; the request to the client is dropped.
         () = answer.closed() => return,
-        answers = all => answers,
+        answers = ask_all(peer, questions) => answers,
     };
     _ = answer.send(answers);
+}
+
+/// The client's answers, under the keys of their questions.
+pub(super) async fn ask_all(peer: &Peer<RoleServer>, questions: Questions) -> Result<Answers, Unanswered> {
+    let mut answers = Answers::new();
+    for (key, question) in questions {
+        answers.insert(key, ask_one(peer, question).await?);
+    }
+    Ok(answers)
 }
 
 async fn ask_one(peer: &Peer<RoleServer>, question: Question) -> Result<Value, Unanswered> {

@@ -1,7 +1,7 @@
 //! The client behind a request, as a running call sees it: a [`ClientPeer`] that hands everything on to
 //! whoever serves the request at the moment.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::sessions::SessionState;
+use crate::call::OpenTime;
 use crate::peer::{
     ANSWER_WITHIN, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions, Unanswered,
 };
@@ -33,21 +35,12 @@ pub(super) struct Client {
     given: Mutex<Answers>,
     /// A capability that a question would have needed.
     missing: Mutex<Option<Value>>,
-    asking: Mutex<Asking>,
+    asking: OpenTime,
+    /// Its session, and for how long that had asked the client before the call.
+    session: Option<(Arc<SessionState>, Duration)>,
     news: mpsc::Sender<News>,
     asked: mpsc::Sender<Asked>,
 }
-
-/// How many questions are open, since when, and for how long there were any before.
-#[derive(Debug, Default)]
-struct Asking {
-    open: usize,
-    since: Option<Instant>,
-    before: Duration,
-}
-
-/// Counts a question as open until it is dropped.
-struct Open<'a>(&'a Client);
 
 /// What whoever serves the request hears of the call.
 #[derive(Debug)]
@@ -93,11 +86,17 @@ impl Client {
             log_level,
             given: Mutex::new(given),
             missing: Mutex::default(),
-            asking: Mutex::default(),
+            asking: OpenTime::default(),
+            session: None,
             news,
             asked,
         };
         (client, Hearing { news: Inbox::new(heard_news), asked: Inbox::new(heard_asked) })
+    }
+
+    /// A question that the session puts to the client may be this call's.
+    pub(super) fn in_session(self, session: &Arc<SessionState>) -> Self {
+        Self { session: Some((Arc::clone(session), session.time_asking())), ..self }
     }
 
     /// The capabilities (`ClientCapabilities`) for want of which something was not asked.
@@ -128,7 +127,7 @@ impl Client {
         let mut answers = self.given(&mut questions);
         if !questions.is_empty() {
             let (answer, answered) = oneshot::channel();
-            let _open = Open::new(self);
+            let _open = self.asking.open();
             self.asked.send(Asked { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
             answers.extend(answered.await.map_err(|_dropped| Unanswered::Gone)??);
         }
@@ -182,27 +181,6 @@ impl Hearing {
     }
 }
 
-impl<'a> Open<'a> {
-    fn new(client: &'a Client) -> Self {
-        let mut asking = client.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.open += 1;
-        asking.since.get_or_insert_with(Instant::now);
-        Self(client)
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        let mut asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.open -= 1;
-        if asking.open == 0
-            && let Some(since) = asking.since.take()
-        {
-            asking.before += since.elapsed();
-        }
-    }
-}
-
 impl ClientPeer for Client {
     fn capabilities(&self) -> &Value {
         &self.capabilities
@@ -217,8 +195,8 @@ impl ClientPeer for Client {
     }
 
     fn time_asking(&self) -> Duration {
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        asking.before + asking.since.map_or(Duration::ZERO, |since| since.elapsed())
+        let of_session = self.session.as_ref().map(|(session, before)| session.time_asking().saturating_sub(*before));
+        self.asking.total() + of_session.unwrap_or_default()
     }
 
     fn progress(&self, progress: Progress) {
@@ -245,7 +223,7 @@ impl ClientPeer for Client {
 
 /// Whether a client with such capabilities answers such a question. An elicitation is by form unless it says
 /// `url`, which is a capability of its own; so are tools in sampling.
-fn is_answered_by(capabilities: &Value, question: &Question) -> bool {
+pub(super) fn is_answered_by(capabilities: &Value, question: &Question) -> bool {
     let declares = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
     match question.method {
         QuestionMethod::Elicitation if question.params["mode"] == "url" => declares("/elicitation/url"),

@@ -23,7 +23,7 @@ use rmcp::model::{
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::DropGuard;
 
 use super::McpFace;
 use super::calling::{Outcome, Running, is_sessionless};
@@ -33,6 +33,7 @@ use super::visitor::Visitor;
 use super::waiting::{Binding, Resumed};
 use super::watching::Subscriptions;
 use crate::call::{Arguments, CallContext};
+use crate::peer::ClientSession;
 
 /// One client, for the time of a session or of a request.
 #[derive(Debug)]
@@ -43,8 +44,7 @@ pub(super) struct Face {
     subscriptions: Arc<Subscriptions>,
     /// How many tools the client's caller may not use, where whoever starts the gateway can change that.
     left_out: Option<String>,
-    /// Ends what watches for this client.
-    ended: CancellationToken,
+    /// Ends the session, and what goes on for its client.
     _end: DropGuard,
 }
 
@@ -59,9 +59,9 @@ struct Request {
 
 impl Face {
     pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>, session: Arc<SessionState>) -> Self {
-        let ended = CancellationToken::new();
-        let (subscriptions, _end) = (Arc::default(), ended.clone().drop_guard());
-        Self { shared, visitor, session, subscriptions, left_out: None, ended, _end }
+        let ended = session.ended().clone();
+        let (subscriptions, _end) = (Arc::default(), ended.drop_guard());
+        Self { shared, visitor, session, subscriptions, left_out: None, _end }
     }
 
     /// The same, with what its instructions say of tools that are left out.
@@ -83,11 +83,14 @@ impl Face {
     /// The client of a request, for what the request runs.
     fn client(&self, context: &RequestContext<RoleServer>, given: Option<InputResponses>) -> (Client, Hearing) {
         let capabilities = json!(context.client_capabilities().unwrap_or_default());
-        let level = match is_sessionless(context) {
+        let is_sessionless = is_sessionless(context);
+        let level = match is_sessionless {
             true => context.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok()),
             false => Some(self.session.log_level()),
         };
-        Client::new(capabilities, context.meta.get_progress_token().is_some(), level, given.unwrap_or_default())
+        let wants_progress = context.meta.get_progress_token().is_some();
+        let (client, hearing) = Client::new(capabilities, wants_progress, level, given.unwrap_or_default());
+        (if is_sessionless { client } else { client.in_session(&self.session) }, hearing)
     }
 
     /// Runs what `start` makes of a call, or goes on with what waits under the request's state.
@@ -244,10 +247,13 @@ impl ServerHandler for Face {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if let Some(client) = context.peer.peer_info() {
+            self.session.introduced(&client.capabilities);
+        }
         self.session.is_ready();
         let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.visitor.caller));
-        let (subscriptions, ended) = (Arc::clone(&self.subscriptions), self.ended.clone());
-        tokio::spawn(super::watching::tell_session(shared, caller, context.peer, subscriptions, ended));
+        let (subscriptions, session) = (Arc::clone(&self.subscriptions), Arc::clone(&self.session));
+        tokio::spawn(super::watching::tell_session(shared, caller, context.peer, subscriptions, session));
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {

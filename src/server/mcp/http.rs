@@ -155,9 +155,10 @@ fn visitor(
         }
     };
     let named = headers.get(&SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
+    let client_session = named.and_then(|id| sessions.state(id));
     let session = named.map(str::to_owned);
     let Origin { caller, scopes, trace, .. } = origin;
-    Ok(Visitor { scopes, session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })
+    Ok(Visitor { scopes, session, client_session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })
 }
 
 /// Who is not let in learns where to sign in.

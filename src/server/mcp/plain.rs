@@ -131,7 +131,11 @@ impl PlainCall {
                 (json!(self.meta.client_capabilities().unwrap_or_default()), level)
             }
         };
-        Client::new(capabilities, wants_progress, level, Default::default())
+        let (client, hearing) = Client::new(capabilities, wants_progress, level, Default::default());
+        match &self.session {
+            Some(session) => (client.in_session(session), hearing),
+            None => (client, hearing),
+        }
     }
 }
 

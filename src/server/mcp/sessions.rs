@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::cancelled::Cancelled;
 use super::replay::Events;
+use super::session_client::SessionClient;
 use crate::config::McpFaceConfig;
 use crate::peer::LogLevel;
 
@@ -53,7 +54,9 @@ struct Alone {
 #[derive(Debug)]
 pub(super) struct SessionState {
     /// `ClientCapabilities`, once it has introduced itself.
-    capabilities: OnceLock<Value>,
+    pub(super) capabilities: OnceLock<Value>,
+    /// What is put to the client beside its requests.
+    pub(super) client: SessionClient,
     pub(super) cancelled: Cancelled,
     /// It has said that it is ready.
     ready: AtomicBool,
@@ -69,6 +72,7 @@ impl SessionState {
     pub(super) fn new(idle: Duration) -> Self {
         Self {
             capabilities: OnceLock::new(),
+            client: SessionClient::default(),
             cancelled: Cancelled::default(),
             ready: AtomicBool::new(false),
             // The protocol leaves it to the server until the client says.

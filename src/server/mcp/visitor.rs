@@ -8,8 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::calling::Running;
 use super::client::Client;
+use super::sessions::SessionState;
 use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
 use crate::error::{CallError, ErrorCode};
+use crate::peer::ClientSession;
 
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
 const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
@@ -21,6 +23,8 @@ pub(super) struct Visitor {
     pub scopes: BudgetScopes,
     /// The MCP session, which is also the session of the calls in it.
     pub session: Option<String>,
+    /// The client's side of it.
+    pub client_session: Option<Arc<SessionState>>,
     pub trace: Option<TraceParent>,
     /// Show three tools that find and call all others, instead of all of them.
     pub search: bool,
@@ -40,6 +44,7 @@ impl Visitor {
             caller,
             scopes: BudgetScopes::default(),
             session: None,
+            client_session: None,
             trace: None,
             search: false,
             tokens: Tokens::default(),
@@ -61,6 +66,7 @@ impl Visitor {
             scopes: self.scopes.clone(),
             trace: self.trace.clone(),
             peer: Some(client),
+            client_session: self.client_session.clone().map(|session| session as Arc<dyn ClientSession>),
             tool_parameters: self.tokens.tool_parameters(),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
         }

@@ -9,22 +9,31 @@ use rmcp::service::{Peer, ServiceError, SubscriptionContext, SubscriptionSendErr
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use super::McpFace;
+use super::calling::log;
 use super::face::{error_data, run_operation};
+use super::sessions::SessionState;
 use crate::call::{CallContext, Caller};
 use crate::error::CallError;
 use crate::gateway::Gateway;
-use crate::sources::mcp::{Change, McpServers};
+use crate::peer::ClientSession;
+use crate::sources::mcp::{Change, McpServers, ResourceOwner};
 
 /// Resources that one client may watch.
 const MOST_SUBSCRIPTIONS: usize = 256;
 
-/// The resources a client is told about, with the calls that subscribed to them.
+/// The resources a client is told about.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
-    by_uri: Mutex<HashMap<String, CallContext>>,
+    by_uri: Mutex<HashMap<String, Subscribed>>,
+}
+
+/// One of them: who subscribed to it, and whose session with its server tells of it.
+#[derive(Debug)]
+struct Subscribed {
+    caller: Arc<Caller>,
+    owner: ResourceOwner,
 }
 
 impl Subscriptions {
@@ -41,46 +50,52 @@ impl Subscriptions {
                 return Err(ErrorData::invalid_request(message, None));
             }
         }
-        subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
-        let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), call);
+        let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
+        let subscribed = Subscribed { caller: call.caller, owner };
+        let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), subscribed);
         // Two requests at once: one subscription too many.
-        if let Some(call) = before {
-            unsubscribe(gateway.mcp_servers(), &call, &uri).await.map_err(|error| error_data(&error))?;
+        if let Some(before) = before {
+            before.unsubscribe(gateway.mcp_servers(), &uri).await.map_err(|error| error_data(&error))?;
         }
         Ok(())
     }
 
     pub(super) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
-        let call = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
-        match call {
-            Some(call) => unsubscribe(servers, &call, uri).await.map_err(|error| error_data(&error)),
+        let subscribed = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+        match subscribed {
+            Some(subscribed) => subscribed.unsubscribe(servers, uri).await.map_err(|error| error_data(&error)),
             None => Ok(()),
         }
     }
 
-    fn hold(&self, uri: &str) -> bool {
-        self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).contains_key(uri)
+    /// Whether the client subscribed to the resource, over the session that tells of it.
+    fn hold(&self, uri: &str, owner: &ResourceOwner) -> bool {
+        let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
+        by_uri.get(uri).is_some_and(|subscribed| subscribed.owner == *owner)
     }
 
     async fn end(&self, servers: &McpServers) {
         let all = std::mem::take(&mut *self.by_uri.lock().unwrap_or_else(PoisonError::into_inner));
-        for (uri, call) in all {
-            if let Err(error) = unsubscribe(servers, &call, &uri).await {
+        for (uri, subscribed) in all {
+            if let Err(error) = subscribed.unsubscribe(servers, &uri).await {
                 tracing::debug!(%error, uri, "a subscription of a client that has gone stays with its server");
             }
         }
     }
 }
 
-/// Has a resource's server tell of its changes: for limits and policies a read of the resource.
-async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<(), CallError> {
-    let request = gateway.mcp_servers().subscribe(&call.caller, uri);
-    run_operation(gateway, call.repeated(), request).await.map(drop)
+impl Subscribed {
+    async fn unsubscribe(&self, servers: &McpServers, uri: &str) -> Result<(), CallError> {
+        servers.unsubscribe(&self.caller, uri, &self.owner).await
+    }
 }
 
-/// `call` is the one that subscribed, however long ago.
-async fn unsubscribe(servers: &McpServers, call: &CallContext, uri: &str) -> Result<(), CallError> {
-    servers.unsubscribe(&call.repeated(), uri).await
+/// Has a resource's server tell of its changes, over the session whose owner it gives: for limits and policies a read of
+/// the resource.
+async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
+    let servers = gateway.mcp_servers();
+    run_operation(gateway, call.repeated(), servers.subscribe(&call.caller, uri)).await?;
+    servers.subscriber(&call.repeated(), uri).await
 }
 
 /// What changes a client's lists: the registry and the policies for tools, whatever changed them, and the MCP servers.
@@ -152,17 +167,25 @@ pub(super) async fn tell_session(
     caller: Arc<Caller>,
     peer: Peer<RoleServer>,
     subscriptions: Arc<Subscriptions>,
-    ended: CancellationToken,
+    session: Arc<SessionState>,
 ) {
+    let Some(mut logs) = session.client.connect(&peer) else { return };
     let telling = async {
         let mut watch = Watch::new(&shared, &caller).await;
-        while let Some(change) = watch.next().await {
-            if tell(&peer, change, &subscriptions).await.is_err() {
+        loop {
+            let told = tokio::select! {
+                change = watch.next() => match change {
+                    Some(change) => tell(&peer, change, &subscriptions).await,
+                    None => return,
+                },
+                Some(message) = logs.recv() => log(&peer, message).await,
+            };
+            if told.is_err() {
                 return;
             }
         }
     };
-    ended.run_until_cancelled(telling).await;
+    session.ended().run_until_cancelled(telling).await;
     subscriptions.end(shared.gateway.mcp_servers()).await;
 }
 
@@ -171,7 +194,7 @@ async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscript
         Change::Tools => peer.notify_tool_list_changed().await,
         Change::Resources => peer.notify_resource_list_changed().await,
         Change::Prompts => peer.notify_prompt_list_changed().await,
-        Change::Resource { uri } if subscriptions.hold(&uri) => {
+        Change::Resource { uri, owner } if subscriptions.hold(&uri, &owner) => {
             peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await
         }
         Change::Resource { .. } => Ok(()),
@@ -187,11 +210,11 @@ pub(super) async fn tell_listener(
     let (servers, draining) = (shared.gateway.mcp_servers(), &shared.draining);
     let sink = subscription.sink().clone();
     let uris: BTreeSet<_> = sink.accepted().resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
-    let mut subscribed = BTreeSet::new();
+    let mut subscribed = Vec::new();
     for uri in uris.into_iter().take(MOST_SUBSCRIPTIONS) {
         // What cannot be watched now is not a reason to tell nothing of the rest.
         match subscribe(&shared.gateway, &call, &uri).await {
-            Ok(()) => _ = subscribed.insert(uri),
+            Ok(owner) => subscribed.push((uri, owner)),
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
         }
     }
@@ -207,17 +230,21 @@ pub(super) async fn tell_listener(
             Some(Change::Tools) => sink.notify_tool_list_changed().await,
             Some(Change::Resources) => sink.notify_resource_list_changed().await,
             Some(Change::Prompts) => sink.notify_prompt_list_changed().await,
-            // Others may watch what this client may not read.
-            Some(Change::Resource { uri }) if !subscribed.contains(&uri) => Ok(()),
-            Some(Change::Resource { uri }) => sink.notify_resource_updated(uri).await,
+            Some(Change::Resource { uri, owner }) => {
+                let change = (uri, owner);
+                match subscribed.contains(&change) {
+                    true => sink.notify_resource_updated(change.0).await,
+                    false => Ok(()),
+                }
+            }
         };
         match told {
             Ok(()) | Err(SubscriptionSendError::NotificationNotAccepted(_)) => {}
             Err(_) => break,
         }
     }
-    for uri in subscribed {
-        _ = unsubscribe(servers, &call, &uri).await;
+    for (uri, owner) in subscribed {
+        _ = servers.unsubscribe(&call.caller, &uri, &owner).await;
     }
     Ok(())
 }

@@ -3,13 +3,11 @@
 use std::error::Error;
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::HeaderMap;
 use rmcp::RoleClient;
-use rmcp::model::ProtocolVersion;
 use rmcp::service::{ClientInitializeError, ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
 use rmcp::transport::Transport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
@@ -23,11 +21,13 @@ use super::access::{HttpAccess, Tokens};
 use super::catalogue::wants;
 use super::child;
 use super::direct::Direct;
+use super::era::Era;
 use super::handler::{Handler, News};
 use super::http::HttpClient;
 use super::listing::Listing;
 use super::pipes::{Ending, Pipes};
 use super::probe::Probe;
+use super::server::Owner;
 use super::session::{InFlight, Session};
 use super::sign_in::SignIn;
 use super::sse::EventStream;
@@ -71,78 +71,30 @@ pub(super) struct Connector {
     pub(super) news: Arc<News>,
     /// Over all servers: starting fifty programs at once helps none of them.
     pub(super) connecting: Arc<Semaphore>,
+    /// Of this server, for its callers: those of one server hold up no other.
+    pub(super) beginning: Semaphore,
     pub(super) era: Era,
     pub(super) speaks_sse: OnceLock<()>,
 }
 
-/// How long a program may pass over the newer handshake before the older one is tried. One that has failed gets
-/// twice the time, up to eight times: it may only start slowly.
-const DISCOVER_WITHIN: Duration = Duration::from_secs(2);
-
-/// Which handshake a server understands. Asking costs time where a legacy server is silent, so it is asked once.
-#[derive(Debug, Default)]
-pub(super) struct Era {
-    known: AtomicU8,
-    failures: AtomicU8,
-}
-
-impl Era {
-    const LEGACY: u8 = 1;
-    const MODERN: u8 = 2;
-
-    fn modes(&self) -> Vec<ClientLifecycleMode> {
-        let discover = || vec![ProtocolVersion::LATEST];
-        match self.known.load(Ordering::Relaxed) {
-            Self::LEGACY => vec![ClientLifecycleMode::Initialize],
-            Self::MODERN => vec![ClientLifecycleMode::Discover { preferred_versions: discover() }],
-            _ => vec![
-                ClientLifecycleMode::Auto {
-                    preferred_versions: discover(),
-                    legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-                },
-                // Some servers hang up on a question they do not know.
-                ClientLifecycleMode::Initialize,
-            ],
-        }
-    }
-
-    fn remember(&self, modern: bool) {
-        self.known.store(if modern { Self::MODERN } else { Self::LEGACY }, Ordering::Relaxed);
-        self.failures.store(0, Ordering::Relaxed);
-    }
-
-    /// The server may have been replaced by one of another revision.
-    fn forget(&self) {
-        self.known.store(0, Ordering::Relaxed);
-        let failures = self.failures.load(Ordering::Relaxed);
-        self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
-    }
-
-    /// How long an answer to the newer handshake is waited for; `None` where it is known to come.
-    fn patience(&self) -> Option<Duration> {
-        let doubled = 1 << self.failures.load(Ordering::Relaxed).min(3);
-        (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_WITHIN * doubled)
-    }
-}
-
 impl Connector {
-    /// Connects, and shakes hands. `more` are headers of one caller.
+    /// Connects, and shakes hands, on behalf of the owner.
     ///
     /// # Errors
     /// Why not, in words for an operator.
-    pub(super) async fn connect(&self, more: &HeaderMap) -> Result<Session, String> {
+    pub(super) async fn connect(&self, owner: &Owner) -> Result<Session, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
-        if let Some(sign_in) = self.sign_in() {
+        if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
             sign_in.connects();
         }
-        match tokio::time::timeout(within, self.try_each(more)).await {
-            Ok(Ok(session)) => Ok(Session { sent: more.clone(), ..session }),
+        match tokio::time::timeout(within, self.try_each(owner)).await {
+            Ok(Ok(session)) => Ok(session),
             Ok(Err(reason)) => {
-                self.era.forget();
-                Err(self.secrets(more).strike(&reason).into_owned())
+                self.era.forget(owner);
+                Err(self.secrets(&owner.headers).strike(&reason).into_owned())
             }
             Err(_) => {
-                self.era.forget();
+                self.era.forget(owner);
                 Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
             }
         }
@@ -184,13 +136,17 @@ impl Connector {
         listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
     }
 
-    async fn try_each(&self, more: &HeaderMap) -> Result<Session, String> {
-        let _place = self.connecting.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
+    async fn try_each(&self, owner: &Owner) -> Result<Session, String> {
+        let places = if owner.key.is_none() { &*self.connecting } else { &self.beginning };
+        let _place = places.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
         let mut reason = String::new();
-        for mode in self.era.modes() {
-            match self.try_as(mode, more).await {
+        let modes = self.era.modes(owner);
+        let mut left = modes.len();
+        for mode in modes {
+            left -= 1;
+            match self.try_in_time(mode, owner, left > 0).await {
                 Ok(session) => {
-                    self.era.remember(session.is_modern());
+                    self.era.remember(owner, session.is_modern());
                     return Ok(session);
                 }
                 Err(Attempt::Final(why)) => return Err(why),
@@ -204,35 +160,54 @@ impl Connector {
         Err(reason)
     }
 
-    async fn try_as(&self, mode: ClientLifecycleMode, more: &HeaderMap) -> Result<Session, Attempt> {
+    /// A server that is silent to a caller's older handshake has half of the time left for the newer one.
+    async fn try_in_time(&self, mode: ClientLifecycleMode, owner: &Owner, more: bool) -> Result<Session, Attempt> {
+        let attempt = self.try_as(mode, owner);
+        if owner.key.is_none() || !more {
+            return attempt.await;
+        }
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into()) / 2;
+        let silent = || Attempt::Failed("it is silent to the older handshake".to_owned());
+        tokio::time::timeout(within, attempt).await.unwrap_or_else(|_| Err(silent()))
+    }
+
+    async fn try_as(&self, mode: ClientLifecycleMode, owner: &Owner) -> Result<Session, Attempt> {
         match &self.reach {
             Reach::Program(program) => {
                 let ending = Ending::default();
                 let started = child::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
                 let probe = Probe::new(self.era.patience());
                 let pipes = Pipes::new(started, self.settings.max_message_bytes, probe, ending.clone());
-                self.shake_hands(pipes, mode, ending, None).await
+                self.shake_hands(pipes, mode, owner, ending, None).await
             }
             Reach::Http(access) => {
-                let access = if more.is_empty() { Arc::clone(access) } else { Arc::new(with_headers(access, more)) };
-                self.connect_http(access, mode).await
+                let access = match owner.headers.is_empty() {
+                    true => Arc::clone(access),
+                    false => Arc::new(with_headers(access, &owner.headers)),
+                };
+                self.connect_http(access, mode, owner).await
             }
         }
     }
 
-    async fn connect_http(&self, access: Arc<HttpAccess>, mode: ClientLifecycleMode) -> Result<Session, Attempt> {
+    async fn connect_http(
+        &self,
+        access: Arc<HttpAccess>,
+        mode: ClientLifecycleMode,
+        owner: &Owner,
+    ) -> Result<Session, Attempt> {
         let transport = self.settings.transport;
         if transport == McpTransport::Sse || self.speaks_sse.get().is_some() {
-            return self.connect_sse(access).await;
+            return self.connect_sse(access, owner).await;
         }
         let client = HttpClient::new(Arc::clone(&access));
-        let streamable =
-            self.shake_hands(streamable(client.clone()), mode.clone(), Ending::default(), Some(client)).await;
+        let transport_of = streamable(client.clone());
+        let streamable = self.shake_hands(transport_of, mode.clone(), owner, Ending::default(), Some(client)).await;
         let is_last = mode == ClientLifecycleMode::Initialize;
         match streamable {
             Err(Attempt::Failed(why)) if transport == McpTransport::Auto && is_last => {
                 // The specification's way to tell: a server of 2024-11-05 refuses the POST.
-                let session = self.connect_sse(access).await.map_err(|_| Attempt::Failed(why))?;
+                let session = self.connect_sse(access, owner).await.map_err(|_| Attempt::Failed(why))?;
                 let _ = self.speaks_sse.set(());
                 Ok(session)
             }
@@ -240,11 +215,11 @@ impl Connector {
         }
     }
 
-    async fn connect_sse(&self, access: Arc<HttpAccess>) -> Result<Session, Attempt> {
+    async fn connect_sse(&self, access: Arc<HttpAccess>, owner: &Owner) -> Result<Session, Attempt> {
         let ending = Ending::default();
         let stream = EventStream::open(access, ending.clone()).await;
         let stream = stream.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
-        self.shake_hands(stream, ClientLifecycleMode::Initialize, ending, None).await
+        self.shake_hands(stream, ClientLifecycleMode::Initialize, owner, ending, None).await
     }
 
     /// `client` is what the transport asks over streamable HTTP.
@@ -252,6 +227,7 @@ impl Connector {
         &self,
         transport: T,
         mode: ClientLifecycleMode,
+        owner: &Owner,
         ending: Ending,
         client: Option<HttpClient>,
     ) -> Result<Session, Attempt>
@@ -259,11 +235,11 @@ impl Connector {
         T: Transport<RoleClient> + 'static,
     {
         let in_flight = Arc::new(InFlight::default());
-        let handler = Handler::new(Arc::clone(&in_flight), Arc::clone(&self.news));
+        let handler = Handler::new(Arc::clone(&in_flight), Arc::clone(&self.news), owner);
         let close = CancellationToken::new();
         // Also when this is dropped half-way: nothing that was started stays.
         let guard = close.clone().drop_guard();
-        let serving = serve_client_with_lifecycle_and_ct(handler.clone(), transport, mode, close);
+        let serving = serve_client_with_lifecycle_and_ct(handler.clone(), transport, mode, close.clone());
         let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
         let peer = running.peer().clone();
         let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
@@ -276,7 +252,9 @@ impl Connector {
                 ended.cancel();
             }
         });
-        Ok(Session { peer, info, in_flight, direct, ended, ending, sent: HeaderMap::new(), _close: guard })
+        let (sent, doubted) = (owner.headers.clone(), Arc::default());
+        let owner = owner.key.clone();
+        Ok(Session { peer, info, in_flight, direct, ended, ending, sent, owner, doubted, close, _close: guard })
     }
 }
 

@@ -239,7 +239,10 @@ struct Sent<'a> {
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
         let id = RequestId::Number(self.id);
-        self.direct.handler.in_flight.forget(&id);
+        match self.answered {
+            true => self.direct.handler.in_flight.forget(&id),
+            false => self.direct.handler.in_flight.give_up(&id),
+        }
         if self.answered || !self.direct.info.protocol_version.has_initialize() {
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::output;
 use super::server::Server;
 use crate::call::{Arguments, ToolOutput, Upstream};
-use crate::error::CallError;
+use crate::error::{CallError, ErrorCode};
 use crate::sources::{Attempt, Execution, Executor};
 
 #[derive(Debug)]
@@ -37,12 +37,16 @@ impl Executor for ServerTool {
 
 impl ServerTool {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
-        let session = self.server.session(attempt.call, attempt.deadline).await?;
+        let session = self.server.session(attempt.call).await?;
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
-        let patience = self.server.watch_patience();
+        let patience = session.watch_patience();
         let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
         patience.answered();
-        let answer = answer.map_err(|failure| output::failed(self.server.name(), failure));
+        let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {
+            // With it its session with the server: that is not the server's fault.
+            true => CallError::new(ErrorCode::UnknownSession, "the MCP session of this call has ended"),
+            false => output::failed(self.server.name(), failure),
+        });
         let output = answer.and_then(|result| output::output(result, self.server.names()));
         output.map_err(|error| error.redacted(&self.server.connector.secrets(&session.sent)))
     }

@@ -11,10 +11,11 @@ use rmcp::service::{InboundStreamOrigin, NotificationContext, RequestContext, Se
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore, broadcast};
 
-use super::Change;
 use super::names::Names;
+use super::server::{Owner, OwnerKey};
 use super::session::InFlight;
-use crate::peer::{ClientPeer, LogMessage, Progress, Question, Questions, Unanswered};
+use super::{Change, ResourceOwner};
+use crate::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
 
 /// Questions of one server that may wait for their answers at once.
 const MOST_QUESTIONS: usize = 32;
@@ -28,6 +29,10 @@ const KEY_META: &str = "sekisho/key";
 pub(super) struct Handler {
     pub(super) in_flight: Arc<InFlight>,
     pub(super) news: Arc<News>,
+    /// Whose the connection is.
+    owner: Option<OwnerKey>,
+    client: Option<Arc<dyn ClientSession>>,
+    is_one_caller: bool,
     questions: Arc<Semaphore>,
 }
 
@@ -40,15 +45,34 @@ pub(super) struct News {
 }
 
 impl Handler {
-    pub(super) fn new(in_flight: Arc<InFlight>, news: Arc<News>) -> Self {
-        Self { in_flight, news, questions: Arc::new(Semaphore::new(MOST_QUESTIONS)) }
+    pub(super) fn new(in_flight: Arc<InFlight>, news: Arc<News>, owner: &Owner) -> Self {
+        Self {
+            in_flight,
+            news,
+            owner: owner.key.clone(),
+            client: owner.client.clone(),
+            is_one_caller: owner.is_one_caller(),
+            questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
+        }
     }
 
     fn peer_of(&self, context: &RequestContext<RoleClient>) -> Option<Arc<dyn ClientPeer>> {
         match context.extensions.get::<InboundStreamOrigin>() {
             Some(InboundStreamOrigin::OutboundRequest(id)) => self.in_flight.by_id(id),
-            _ => self.in_flight.only(),
+            _ => self.unnamed(),
         }
+    }
+
+    /// The client that is meant where no call is named: that of the session which the connection belongs to, and of
+    /// its calls the only one. A connection without such a session may serve several clients of its caller: there it is
+    /// the client of the only call, unless one was given up that the server may still work on. Over a connection of
+    /// several callers nobody is meant.
+    fn unnamed(&self) -> Option<Arc<dyn ClientPeer>> {
+        let client = self.client.as_ref().filter(|client| client.is_initialized());
+        if client.is_none() && (!self.is_one_caller || self.in_flight.has_given_up()) {
+            return None;
+        }
+        self.in_flight.single().or_else(|| Some(Arc::clone(client?) as Arc<dyn ClientPeer>))
     }
 
     /// Has the call's client answer what its server asks, under the key that `meta` names. Dropping the future
@@ -101,7 +125,7 @@ impl Handler {
                     peer.log(message);
                 }
             }
-            other => self.news.hear(&other),
+            other => self.news.hear(&other, self.owner.as_ref()),
         }
     }
 
@@ -113,7 +137,7 @@ impl Handler {
                 drop(self.in_flight.sending.write().await);
                 self.in_flight.by_token(&progress.params.progress_token)
             }
-            ServerNotification::LoggingMessageNotification(_) => self.in_flight.only(),
+            ServerNotification::LoggingMessageNotification(_) => self.unnamed(),
             _ => None,
         }
     }
@@ -125,15 +149,16 @@ fn refused(code: ErrorCode, why: &str) -> ErrorData {
 
 impl News {
     /// Changed lists are noted, not read: a server that floods us with such news is listed no more often than
-    /// any other.
-    pub(super) fn hear(&self, notification: &ServerNotification) {
+    /// any other. `owner` is whose connection tells it.
+    pub(super) fn hear(&self, notification: &ServerNotification, owner: Option<&OwnerKey>) {
         match notification {
             ServerNotification::ToolListChangedNotification(_)
             | ServerNotification::ResourceListChangedNotification(_)
             | ServerNotification::PromptListChangedNotification(_) => self.lists_changed.notify_one(),
             ServerNotification::ResourceUpdatedNotification(update) => {
                 // Nobody may be listening.
-                let _ = self.changes.send(Change::Resource { uri: self.names.uri(&update.params.uri) });
+                let owner = ResourceOwner(owner.cloned());
+                let _ = self.changes.send(Change::Resource { uri: self.names.uri(&update.params.uri), owner });
             }
             _ => {}
         }

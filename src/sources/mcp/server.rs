@@ -5,6 +5,8 @@
 
 mod callers;
 mod keeping;
+mod own_sessions;
+mod owner;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,13 +14,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use http::HeaderMap;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::callers::{Callers, MOST_CALLERS};
+use self::callers::Callers;
+pub(super) use self::owner::{Owner, OwnerKey};
 use super::Change;
 use super::catalogue::{Catalogue, TOO_MANY, source};
 use super::connect::Connector;
@@ -53,7 +55,7 @@ pub(super) struct Surroundings {
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
 }
 
-/// How it is with the connection that all callers share.
+/// How it is with the gateway's own session, over which the lists are read.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     Connecting,
@@ -78,8 +80,6 @@ pub(super) struct Server {
     settled: watch::Sender<bool>,
     callers: Callers,
     pub(super) subscriptions: Subscriptions,
-    /// A call had no answer in time.
-    doubted: Notify,
     /// Another server has its name now, and speaks for it.
     succeeded: AtomicBool,
     pub(super) stop: CancellationToken,
@@ -99,6 +99,9 @@ impl Server {
         surroundings: Arc<Surroundings>,
         before: Arc<Listing>,
     ) -> Arc<Self> {
+        let settings = &connector.settings;
+        let idle = Duration::from_secs(settings.session_idle_seconds.into());
+        let callers = Callers::new(settings.max_sessions(), idle);
         let server = Arc::new(Self {
             upstream: super::upstream(&connector.name),
             connector,
@@ -110,9 +113,8 @@ impl Server {
             listing: ArcSwap::new(before),
             state: watch::Sender::new(State::Connecting),
             settled: watch::Sender::new(false),
-            callers: Callers::default(),
+            callers,
             subscriptions: Subscriptions::default(),
-            doubted: Notify::new(),
             succeeded: AtomicBool::new(false),
             stop: CancellationToken::new(),
         });
@@ -179,35 +181,37 @@ impl Server {
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
     }
 
-    /// The connection for a call: the shared one, or the caller's own where the server is told who calls.
+    /// The session for a call: its client's own, or one that callers share.
+    ///
+    /// While a session begins, the call's own time stands still; `connect_timeout_seconds` bounds the wait.
     ///
     /// # Errors
     /// `circuit_open` when the server is down, `warming_up` when it is not there in time. Neither is an outcome for
-    /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when the
-    /// caller's own connection cannot be made.
-    pub(super) async fn session(&self, call: &CallContext, deadline: Deadline) -> Result<Arc<Session>, CallError> {
-        // In a box, since most servers are not told who calls.
-        let session = async {
-            if self.templates.is_empty() { self.shared().await } else { Box::pin(self.of_caller(call)).await }
-        };
-        tokio::time::timeout_at(deadline.0, session).await.unwrap_or_else(|_| {
+    /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when an
+    /// own session cannot be made, `overloaded` when there are too many of them.
+    pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
+        let owner = Owner::of(call, self.settings().share, self.own_headers(call)?);
+        if let Some(session) = self.known(&owner) {
+            return Ok(session);
+        }
+        let _starting = call.starting.open();
+        let within = Duration::from_secs(self.settings().connect_timeout_seconds.into());
+        tokio::time::timeout(within, self.begin(owner)).await.unwrap_or_else(|_| {
             let problem = format!("the MCP server {} is not connected yet", self.name());
             Err(CallError::new(ErrorCode::WarmingUp, problem).retry_after(FIRST_WAIT))
         })
     }
 
-    /// A guard for the wait for an answer; dropped without one, the server is doubted.
-    pub(super) fn watch_patience(&self) -> Patience<'_> {
-        Patience(Some(&self.doubted))
+    /// The gateway's own session, where it is connected.
+    pub(super) fn main(&self) -> Option<Arc<Session>> {
+        match &*self.state.borrow() {
+            State::Connected(session) if !session.ended.is_cancelled() => Some(Arc::clone(session)),
+            _ => None,
+        }
     }
 
-    async fn shared(&self) -> Result<Arc<Session>, CallError> {
-        // Mostly there is nothing to wait for.
-        if let State::Connected(session) = &*self.state.borrow()
-            && !session.ended.is_cancelled()
-        {
-            return Ok(Arc::clone(session));
-        }
+    /// As [`Server::main`]; waits until it is connected.
+    async fn connected(&self) -> Result<Arc<Session>, CallError> {
         let mut state = self.state.subscribe();
         loop {
             match &*state.borrow_and_update() {
@@ -221,43 +225,10 @@ impl Server {
         }
     }
 
-    async fn of_caller(&self, call: &CallContext) -> Result<Arc<Session>, CallError> {
-        let tokens = call.tool_parameters.get("tokens").and_then(Value::as_object);
-        let mut headers = HeaderMap::new();
-        for template in &self.templates {
-            headers.insert(template.header.clone(), template.fill(tokens)?);
-        }
-        let place = self.callers.place(&call.caller, &headers).ok_or_else(|| {
-            let problem = format!("the MCP server {} has {MOST_CALLERS} callers already", self.name());
-            CallError::new(ErrorCode::Overloaded, problem)
-        })?;
-        let session = place
-            .get_or_try_init(async || {
-                let session = self.connector.connect(&headers).await;
-                session.map(Arc::new).map_err(|reason| self.unreachable(&reason))
-            })
-            .await?;
-        Ok(Arc::clone(session))
-    }
-
-    pub(super) fn forget_idle_callers(&self) {
-        self.callers.forget_idle();
-    }
-
-    fn unreachable(&self, reason: &str) -> CallError {
-        let problem = format!("the MCP server {} cannot be used now: {reason}", self.name());
-        CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
-    }
-
     fn left_alone(&self, reason: &str, until: Instant) -> CallError {
         let wait = until.saturating_duration_since(Instant::now()).max(FIRST_WAIT);
         let problem = format!("the MCP server {} is down and left alone for now: {reason}", self.name());
         CallError::new(ErrorCode::CircuitOpen, problem).retry_after(wait)
-    }
-
-    /// When a request on behalf of a call must have ended.
-    pub(super) fn deadline_of(&self, call: &CallContext) -> Deadline {
-        call.deadline(Duration::from_secs(self.settings().timeout_seconds.into()))
     }
 
     /// Asks for a resource, prompt or completion on behalf of a call.
@@ -265,37 +236,32 @@ impl Server {
     /// # Errors
     /// As the server's own ([`output::refused`]), or why it cannot be asked.
     pub(super) async fn ask(
-        &self,
+        self: &Arc<Self>,
         call: &CallContext,
         deadline: Deadline,
         method: &str,
         params: Map<String, Value>,
     ) -> Result<Value, CallError> {
-        let session = self.session(call, deadline).await?;
+        let session = self.session(call).await?;
+        self.ask_over(&session, call, deadline, method, params).await
+    }
+
+    /// As [`Server::ask`], over a session of the call's.
+    pub(super) async fn ask_over(
+        &self,
+        session: &Session,
+        call: &CallContext,
+        deadline: Deadline,
+        method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Value, CallError> {
         let answer = call.within(deadline, session.ask_for(call, method, params)).await;
         answer
             .ok_or_else(|| {
-                self.doubted.notify_one();
+                session.doubted.notify_one();
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
             })?
             .map_err(|failure| output::refused(self.name(), failure).redacted(&self.connector.secrets(&session.sent)))
-    }
-}
-
-/// See [`Server::watch_patience`].
-pub(super) struct Patience<'a>(Option<&'a Notify>);
-
-impl Patience<'_> {
-    pub(super) fn answered(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Patience<'_> {
-    fn drop(&mut self) {
-        if let Some(doubted) = self.0 {
-            doubted.notify_one();
-        }
     }
 }

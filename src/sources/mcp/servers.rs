@@ -6,11 +6,9 @@ mod signing_in;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::join_all;
-use http::HeaderMap;
 use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
@@ -19,7 +17,7 @@ use self::setup::Unusable;
 use super::Change;
 use super::catalogue::source;
 use super::registration::Registered;
-use super::server::{Server, Surroundings};
+use super::server::{Owner, Server, Surroundings};
 use crate::config::{Config, McpServerSettings};
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
@@ -29,9 +27,6 @@ use crate::sources::{Offer, Source, ToolDefinition, Unavailable};
 
 /// Changes that a listener may be behind before it is told only that it missed some.
 const CHANGES_KEPT: usize = 256;
-
-/// How often connections that nobody uses are looked for.
-const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 /// The servers, for as long as the gateway runs: a reload changes which they are.
 #[derive(Debug)]
@@ -180,7 +175,7 @@ impl McpServers {
         let alone = Arc::new(Semaphore::new(1));
         let (connector, _) = self.connector(name, settings, config, &alone).map_err(problem)?;
         let used = async {
-            let session = connector.connect(&HeaderMap::new()).await?;
+            let session = connector.connect(&Owner::default()).await?;
             connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
         };
         let wants_sign_in = || connector.sign_in().is_some_and(|sign_in| sign_in.asked_meanwhile().is_some());
@@ -210,15 +205,6 @@ impl McpServers {
     pub async fn settled(&self) {
         let running = self.running.load_full();
         join_all(running.values().map(|server| server.settle())).await;
-    }
-
-    /// Forgets connections of callers who come no more.
-    pub async fn keep_house(&self) {
-        let mut tick = tokio::time::interval(HOUSEKEEPING);
-        loop {
-            tick.tick().await;
-            self.running.load().values().for_each(|server| server.forget_idle_callers());
-        }
     }
 
     /// Ends all connections, and the programs behind them.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
@@ -9,10 +10,12 @@ use rmcp::RoleClient;
 use rmcp::model::{ClientRequest, CustomRequest, ProgressToken, RequestId, RequestMetaObject, ServerPeerInfo};
 use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, ServiceError};
 use serde_json::{Map, Value};
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::direct::Direct;
 use super::pipes::Ending;
+use super::server::OwnerKey;
 use crate::call::{Arguments, CallContext, Sending};
 use crate::error::{CallError, ErrorCode};
 use crate::peer::{ClientPeer, Question, Questions};
@@ -38,7 +41,30 @@ pub(super) struct Session {
     pub(super) ending: Ending,
     /// Headers of the caller it belongs to, credentials among them.
     pub(super) sent: HeaderMap,
+    /// Whose it is; `None` for the gateway's own.
+    pub(super) owner: Option<OwnerKey>,
+    /// A call had no answer in time.
+    pub(super) doubted: Arc<Notify>,
+    /// Ends it, whoever still uses it.
+    pub(super) close: CancellationToken,
     pub(super) _close: DropGuard,
+}
+
+/// See [`Session::watch_patience`].
+pub(super) struct Patience<'a>(Option<&'a Notify>);
+
+impl Patience<'_> {
+    pub(super) fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Patience<'_> {
+    fn drop(&mut self) {
+        if let Some(doubted) = self.0 {
+            doubted.notify_one();
+        }
+    }
 }
 
 impl fmt::Debug for Session {
@@ -51,6 +77,7 @@ impl fmt::Debug for Session {
 #[derive(Debug, Default)]
 pub(super) struct InFlight {
     calls: Mutex<HashMap<RequestId, Waiting>>,
+    given_up: AtomicBool,
     /// Held from sending to noting down: no progress is told of a call that is not noted yet.
     pub(super) sending: tokio::sync::RwLock<()>,
 }
@@ -72,12 +99,23 @@ impl InFlight {
         self.lock().get(id)?.peer.clone()
     }
 
-    /// The client behind the only call: with several at once it cannot be told whose a message is.
-    pub(super) fn only(&self) -> Option<Arc<dyn ClientPeer>> {
+    /// The client behind the one call there is. `None` where there are none or several.
+    pub(super) fn single(&self) -> Option<Arc<dyn ClientPeer>> {
         let calls = self.lock();
         let mut waiting = calls.values();
         let first = waiting.next()?;
         if waiting.next().is_some() { None } else { first.peer.clone() }
+    }
+
+    /// Whether a call was given up before it was answered: the server may go on with it.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Forgets a call that nobody waits for any more.
+    pub(super) fn give_up(&self, id: &RequestId) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.forget(id);
     }
 
     pub(super) fn note(&self, id: RequestId, token: ProgressToken, peer: Option<Arc<dyn ClientPeer>>) {
@@ -102,17 +140,21 @@ struct Sent<'a> {
 
 impl Drop for Sent<'_> {
     fn drop(&mut self) {
-        self.in_flight.forget(&self.id);
-        if let Some(handle) = self.handle.take() {
-            // Outside of a runtime there is nobody left to tell.
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(handle.cancel(Some(TAKEN_BACK.to_owned())));
-            }
+        let Some(handle) = self.handle.take() else { return self.in_flight.forget(&self.id) };
+        self.in_flight.give_up(&self.id);
+        // Outside of a runtime there is nobody left to tell.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(handle.cancel(Some(TAKEN_BACK.to_owned())));
         }
     }
 }
 
 impl Session {
+    /// A guard for the wait for an answer; dropped without one, the server is doubted.
+    pub(super) fn watch_patience(&self) -> Patience<'_> {
+        Patience(Some(&self.doubted))
+    }
+
     /// Whether the server speaks a revision without sessions (2026-07-28).
     pub(super) fn is_modern(&self) -> bool {
         !self.info.protocol_version.has_initialize()
@@ -175,8 +217,7 @@ impl Session {
                 None => {
                     // In a box, like all that few calls need: every call would have room for it.
                     let sent = self.send(method, params.clone(), self.meta(call), peer, &call.sending);
-                    let sent = Box::pin(sent).await;
-                    sent.map_err(Failure::Service)?
+                    Box::pin(sent).await?
                 }
             };
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
@@ -242,6 +283,12 @@ impl Session {
 pub(super) enum Failure {
     Service(ServiceError),
     Call(CallError),
+}
+
+impl From<ServiceError> for Failure {
+    fn from(error: ServiceError) -> Self {
+        Self::Service(error)
+    }
 }
 
 /// Has the call's client answer what the server wants to know.

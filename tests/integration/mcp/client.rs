@@ -187,10 +187,8 @@ impl McpClient {
         while let Some(message) = news.next().await {
             self.check_message(&message);
             let is_end = message.get("result").is_some() || message.get("error").is_some();
-            if let (Some(id), Some(_)) = (message.get("id"), message.get("method")) {
-                let answered = json!({"jsonrpc": "2.0", "id": id, "result": answer(&message)});
-                let accepted = self.request("", None, &[]).json(&answered).send().await.unwrap();
-                assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+            if message.get("id").is_some() && message.get("method").is_some() {
+                self.answer(&message, answer(&message)).await;
             }
             seen.push(message);
             if is_end {
@@ -198,6 +196,19 @@ impl McpClient {
             }
         }
         seen
+    }
+
+    /// Answers a question that came on a stream.
+    pub(crate) async fn answer(&self, question: &Value, result: Value) {
+        let answered = json!({"jsonrpc": "2.0", "id": question["id"], "result": result});
+        let accepted = self.request("", None, &[]).json(&answered).send().await.unwrap();
+        assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+    }
+
+    /// Ends the session.
+    pub(crate) async fn end(&self) {
+        let ended = self.headed(self.http.delete(&self.url), &[]).send().await.unwrap();
+        assert_eq!(ended.status(), StatusCode::NO_CONTENT);
     }
 
     /// Opens the stream on which the server tells what changes.
@@ -282,7 +293,7 @@ impl News {
         }
     }
 
-    async fn next(&mut self) -> Option<Value> {
+    pub(crate) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.buffer.split_once("\n\n") {
                 let message = data(event);

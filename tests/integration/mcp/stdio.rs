@@ -12,7 +12,7 @@ use super::{NEWER, OLDER};
 use crate::mcp_servers::yaml;
 use crate::moody;
 
-struct Server {
+pub(crate) struct Server {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
@@ -20,7 +20,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(yaml: &str) -> Self {
+    pub(crate) fn start(yaml: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let config = directory.path().join("sekisho.yaml");
         std::fs::write(&config, yaml).unwrap();
@@ -41,7 +41,29 @@ impl Server {
         Self { child, input, output, directory }
     }
 
-    fn say(&mut self, message: &Value) {
+    /// What a client of the revision does first.
+    pub(crate) fn begin(&mut self, revision: &str) {
+        if revision == OLDER {
+            let begun = self.ask(revision, 1, "initialize", super::client::initialize(revision));
+            assert_eq!(begun["protocolVersion"], revision);
+            self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        }
+    }
+
+    /// Closes the input, and waits for the end.
+    pub(crate) fn end(&mut self) -> std::process::ExitStatus {
+        drop(self.input.take());
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return status,
+                None if Instant::now() > until => panic!("it goes on without a client"),
+                None => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    pub(crate) fn say(&mut self, message: &Value) {
         writeln!(self.input.as_mut().unwrap(), "{message}").unwrap();
     }
 
@@ -53,7 +75,7 @@ impl Server {
         message
     }
 
-    fn ask(&mut self, revision: &str, id: u64, method: &str, mut params: Value) -> Value {
+    pub(crate) fn ask(&mut self, revision: &str, id: u64, method: &str, mut params: Value) -> Value {
         if revision == NEWER {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": NEWER,
@@ -84,11 +106,7 @@ impl Drop for Server {
 fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_input() {
     for revision in [OLDER, NEWER] {
         let mut server = Server::start("");
-        if revision == OLDER {
-            let begun = server.ask(revision, 1, "initialize", super::client::initialize(revision));
-            assert_eq!(begun["protocolVersion"], revision);
-            server.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        }
+        server.begin(revision);
         let listed = server.ask(revision, 2, "tools/list", json!({}));
         check(revision, "ListToolsResult", &listed);
         assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "calculator"));
@@ -98,15 +116,7 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
         assert_eq!(called["content"][0]["text"], "42");
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
         assert!(status.contains("THP_enabled:\t0\n"), "its heap stays small: {status}");
-        drop(server.input.take());
-        let until = Instant::now() + Duration::from_secs(10);
-        let ended = loop {
-            match server.child.try_wait().unwrap() {
-                Some(status) => break status,
-                None if Instant::now() > until => panic!("{revision}: it goes on without a client"),
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        };
+        let ended = server.end();
         assert!(ended.success(), "{revision}: {ended}");
     }
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::HeaderMap;
+use futures_util::future::join_all;
 use rand::Rng;
 use rmcp::model::SubscriptionFilter;
 use serde_json::Map;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::{FIRST_WAIT, REMOVED, Server, State, Surroundings};
+use super::{FIRST_WAIT, Owner, REMOVED, Server, State, Surroundings};
 use crate::error::Detail;
 use crate::sources::mcp::Change;
 use crate::sources::mcp::catalogue::{Catalogue, Terms, source};
@@ -69,7 +70,7 @@ impl Server {
 
     /// Gives why the connection ended or could not be made.
     async fn connect_and_tend(self: &Arc<Self>) -> String {
-        let session = match self.connector.connect(&HeaderMap::new()).await {
+        let session = match self.connector.connect(&Owner::default()).await {
             Ok(session) => Arc::new(session),
             Err(reason) => return reason,
         };
@@ -93,8 +94,8 @@ impl Server {
                         tracing::warn!(server = self.name(), reason, "an MCP server's lists could not be read again");
                     }
                 }
-                () = self.doubted.notified() => {
-                    if let Err(reason) = self.sign_of_life(&session).await {
+                () = session.doubted.notified() => {
+                    if let Err(reason) = sign_of_life(&session).await {
                         return reason;
                     }
                 }
@@ -114,7 +115,7 @@ impl Server {
         let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
         while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
             while let Ok(Some(notification)) = subscription.next().await {
-                self.connector.news.hear(&notification);
+                self.connector.news.hear(&notification, None);
             }
             tokio::time::sleep(LISTEN_AGAIN).await;
             self.connector.news.lists_changed.notify_one();
@@ -167,13 +168,6 @@ impl Server {
         self.surroundings.tools_changed.notify_one();
     }
 
-    async fn sign_of_life(&self, session: &Session) -> Result<(), String> {
-        // The newer revision has no ping.
-        let method = if session.is_modern() { "tools/list" } else { "ping" };
-        let answer = tokio::time::timeout(SIGN_OF_LIFE_WITHIN, session.ask(method, Map::new())).await;
-        answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
-    }
-
     fn came_up(&self, session: &Session) {
         let version = session.info.protocol_version.as_str();
         tracing::info!(server = self.name(), version, "an MCP server is connected");
@@ -224,7 +218,7 @@ impl Server {
 
     async fn leave(&self) {
         let before = self.state.send_replace(State::Down(REMOVED.into(), Instant::now()));
-        self.callers.forget_all();
+        let mut ending = self.callers.forget_all();
         // Its tools hold on to it.
         self.catalogue.store(Arc::default());
         self.tell(|told, source| {
@@ -233,16 +227,24 @@ impl Server {
         });
         self.settled.send_replace(true);
         if let State::Connected(session) = before {
-            let ended = session.ended.clone();
-            drop(session);
-            // Calls still under way may keep it a little longer.
-            let _ = tokio::time::timeout(GOODBYE_WITHIN, ended.cancelled()).await;
+            ending.push(session.ended.clone());
         }
+        // Calls still under way may keep one a little longer.
+        let ended = join_all(ending.iter().map(CancellationToken::cancelled));
+        let _ = tokio::time::timeout(GOODBYE_WITHIN, ended).await;
     }
 }
 
+/// Whether the server still answers.
+pub(super) async fn sign_of_life(session: &Session) -> Result<(), String> {
+    // The newer revision has no ping.
+    let method = if session.is_modern() { "tools/list" } else { "ping" };
+    let answer = tokio::time::timeout(SIGN_OF_LIFE_WITHIN, session.ask(method, Map::new())).await;
+    answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
+}
+
 /// Doubled from failure to failure, with jitter, so that servers that fell together are not tried together.
-fn wait_after(failures: u32) -> Duration {
+pub(super) fn wait_after(failures: u32) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(10)));
     doubled.min(LONGEST_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))
 }

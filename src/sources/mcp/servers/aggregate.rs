@@ -11,6 +11,7 @@ use super::McpServers;
 use crate::call::{Arguments, CallContext, CallKind, Caller, Target};
 use crate::error::CallError;
 use crate::registry::unknown_target;
+use crate::sources::mcp::ResourceOwner;
 use crate::sources::mcp::catalogue::source;
 use crate::sources::mcp::operations::{SUBSCRIBE, is_prompt, text};
 use crate::sources::mcp::server::Server;
@@ -94,14 +95,23 @@ impl McpServers {
         request
     }
 
+    /// Whose session tells of the resource that the call has subscribed to.
+    ///
+    /// # Errors
+    /// `unknown_tool` where there is no such resource any more, or why its server cannot be reached.
+    pub async fn subscriber(&self, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
+        let found = self.of_resource(&call.caller, uri);
+        let (server, _) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
+        server.resource_owner(call).await
+    }
+
     /// Ends one subscription.
     ///
     /// # Errors
     /// `unknown_tool` where there is no such resource any more, the server's own error, or why it cannot be asked.
-    pub async fn unsubscribe(&self, call: &CallContext, uri: &str) -> Result<(), CallError> {
-        let found = self.of_resource(&call.caller, uri);
-        let (server, own) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
-        server.unsubscribe(call, &own).await
+    pub async fn unsubscribe(&self, caller: &Caller, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
+        let (server, own) = self.of_resource(caller, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
+        server.unsubscribe(&own, owner).await
     }
 
     /// The call that gets a listed prompt, for its `GetPromptResult`.

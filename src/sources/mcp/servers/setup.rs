@@ -143,6 +143,7 @@ impl McpServers {
             reach,
             news: Arc::new(news),
             connecting: Arc::clone(connecting),
+            beginning: Semaphore::new(config.mcp.max_connecting),
             era: Default::default(),
             speaks_sse: Default::default(),
             settings,

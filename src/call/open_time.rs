@@ -1,0 +1,76 @@
+//! For how long something was open.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// For how long one or several things of a kind were open. Several at once count once.
+#[derive(Debug, Default)]
+pub struct OpenTime(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    open: usize,
+    since: Option<Instant>,
+    before: Duration,
+}
+
+/// Something that is open until this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct OpenGuard<'a>(&'a OpenTime);
+
+impl OpenTime {
+    pub fn open(&self) -> OpenGuard<'_> {
+        let mut state = self.state();
+        state.open += 1;
+        state.since.get_or_insert_with(Instant::now);
+        OpenGuard(self)
+    }
+
+    /// Up to now.
+    pub fn total(&self) -> Duration {
+        let state = self.state();
+        state.before + state.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenGuard<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.open -= 1;
+        if state.open == 0
+            && let Some(since) = state.since.take()
+        {
+            state.before += since.elapsed();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_open_at_the_same_time_counts_once() {
+        let (second, time) = (Duration::from_secs(1), OpenTime::default());
+        let first = time.open();
+        tokio::time::advance(second).await;
+        let other = time.open();
+        tokio::time::advance(second).await;
+        drop(first);
+        tokio::time::advance(second).await;
+        assert_eq!(time.total(), 3 * second);
+        drop(other);
+        tokio::time::advance(second).await;
+        assert_eq!(time.total(), 3 * second);
+        let _again = time.open();
+        tokio::time::advance(second).await;
+        assert_eq!(time.total(), 4 * second);
+    }
+}

@@ -1,0 +1,153 @@
+//! Whose a session with a server is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use sha2::{Digest, Sha256};
+
+use crate::call::{CallContext, Via};
+use crate::config::McpShare;
+use crate::peer::ClientSession;
+
+/// On whose behalf a session is made.
+#[derive(Debug, Default)]
+pub(in crate::sources::mcp) struct Owner {
+    /// `None` for the gateway's own, over which the server's lists are read.
+    pub(in crate::sources::mcp) key: Option<OwnerKey>,
+    /// The caller's own, sent with every request.
+    pub(in crate::sources::mcp) headers: HeaderMap,
+    /// The client's session that it belongs to, and ends with.
+    pub(in crate::sources::mcp) client: Option<Arc<dyn ClientSession>>,
+}
+
+/// What tells owners apart.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(in crate::sources::mcp) struct OwnerKey {
+    /// Key of the caller; the tenant where its callers share a session.
+    pub(super) scope: Arc<str>,
+    part: Part,
+    /// SHA-256 of the caller's own headers, where there are any.
+    headers: Option<[u8; 32]>,
+}
+
+/// Which of a caller's clients it is, as far as that is known.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Part {
+    /// An MCP client's session.
+    McpSession(u64),
+    /// All MCP clients whose revision has no sessions.
+    SessionlessMcp,
+    /// A session that calls name by its id, over REST or by an agent.
+    Session(Arc<str>),
+    /// Calls that name none.
+    Caller,
+    /// The tenant's callers together.
+    Tenant,
+}
+
+impl Owner {
+    /// Whose the session of a call is. `headers` are those with the caller's own tokens.
+    pub(super) fn of(call: &CallContext, share: McpShare, headers: HeaderMap) -> Self {
+        let digest = (!headers.is_empty()).then(|| digest(&headers));
+        if share == McpShare::Tenant {
+            let key = OwnerKey { scope: Arc::clone(&call.caller.tenant), part: Part::Tenant, headers: digest };
+            return Self { key: Some(key), headers, client: None };
+        }
+        let part = match (&call.client_session, &call.session) {
+            (Some(client), _) => Part::McpSession(client.id()),
+            (None, Some(session)) if call.via != Via::Mcp => Part::Session(Arc::clone(&session.id)),
+            (None, _) if call.via == Via::Mcp => Part::SessionlessMcp,
+            (None, _) => Part::Caller,
+        };
+        let key = OwnerKey { scope: Arc::clone(&call.caller.key), part, headers: digest };
+        Self { key: Some(key), headers, client: call.client_session.clone() }
+    }
+
+    /// Whether its client speaks a revision with sessions, in which a server may ask it something at any time.
+    pub(in crate::sources::mcp) fn has_handshake(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.is_initialized())
+    }
+
+    /// Whether only one caller's calls go over the session.
+    pub(in crate::sources::mcp) fn is_one_caller(&self) -> bool {
+        self.key.as_ref().is_some_and(|key| key.part != Part::Tenant)
+    }
+
+    /// Returns when the client's session ends, if ever.
+    pub(super) async fn client_ended(&self) {
+        match &self.client {
+            Some(client) => client.ended().cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// It tells of callers and their credentials.
+impl fmt::Debug for OwnerKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OwnerKey").finish_non_exhaustive()
+    }
+}
+
+fn digest(headers: &HeaderMap) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for (name, value) in headers {
+        digest = digest.chain_update(name).chain_update([0x1f]).chain_update(value.as_bytes()).chain_update([0x1f]);
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Caller;
+    use crate::config::SessionConfig;
+    use crate::session::Sessions;
+
+    fn call(id: &str, tenant: &str, via: Via) -> CallContext {
+        CallContext::new("t", Arc::new(Caller::new(id, tenant, Vec::new())), via)
+    }
+
+    #[test]
+    fn each_client_of_each_caller_is_an_owner_and_the_same_one_every_time() {
+        let sessions = Sessions::new(&SessionConfig::default());
+        let in_session = |id: &str, session: &str| {
+            let call = call(id, "t", Via::Rest);
+            let session = sessions.open(&call.caller, session).ok();
+            CallContext { session, ..call }
+        };
+        let user = |name: &'static str| HeaderMap::from_iter([(http::header::FROM, name.parse().unwrap())]);
+        let key = |call: &CallContext, headers| Owner::of(call, McpShare::Never, headers).key;
+        let keys = || {
+            [
+                key(&call("a", "t", Via::Rest), HeaderMap::new()),
+                key(&call("b", "t", Via::Rest), HeaderMap::new()),
+                key(&call("a", "other", Via::Rest), HeaderMap::new()),
+                key(&call("a", "t", Via::Mcp), HeaderMap::new()),
+                key(&in_session("a", "one"), HeaderMap::new()),
+                key(&in_session("a", "two"), HeaderMap::new()),
+                key(&in_session("b", "one"), HeaderMap::new()),
+                key(&call("a", "t", Via::Rest), user("ada")),
+                key(&call("a", "t", Via::Rest), user("bob")),
+            ]
+        };
+        let (all, again) = (keys(), keys());
+        for (n, key) in all.iter().enumerate() {
+            for (m, other) in again.iter().enumerate() {
+                assert_eq!(key == other, n == m, "{n} {m}");
+            }
+        }
+        // An agent goes on where its caller's other calls of that session were.
+        let agent = CallContext { via: Via::Agent, ..in_session("a", "one") };
+        assert!(key(&agent, HeaderMap::new()) == all[4]);
+    }
+
+    #[test]
+    fn a_tenant_may_share() {
+        let key =
+            |id: &str, tenant: &str| Owner::of(&call(id, tenant, Via::Mcp), McpShare::Tenant, HeaderMap::new()).key;
+        assert!(key("a", "t") == key("b", "t"));
+        assert!(key("a", "t") != key("a", "other"));
+    }
+}
