@@ -7,6 +7,7 @@
 //! rules can switch them off. [`access`] says the same of a caller and a tool without a call, for lists.
 
 mod access;
+mod builtins;
 mod cache;
 pub mod cases;
 mod checks;

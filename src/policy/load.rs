@@ -16,6 +16,7 @@ use std::time::Duration;
 use regorus::{Engine, Source};
 use sha2::{Digest, Sha256};
 
+use super::builtins;
 use super::cache::Cache;
 use super::checks::Checks;
 use super::reads::{self, Reads};
@@ -91,6 +92,7 @@ fn compile(
     if !faults.is_empty() {
         return Err(faults);
     }
+    builtins::bound(&mut engine, |name| modules.iter().any(|module| module.may_call(name))).map_err(|fault| vec![fault])?;
     let asks_approval = check::has_approval_rule(&modules);
     check::compile(&mut engine, set_name, asks_approval).map_err(|fault| vec![fault])?;
     Ok(PolicySet {

@@ -118,6 +118,11 @@ pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyFault> {
     }
 }
 
+/// Whether a word stands outside of texts and comments.
+pub(super) fn has_word(tokens: &[Token], wanted: &str) -> bool {
+    tokens.iter().any(|token| word(token) == Some(wanted))
+}
+
 fn word(token: &Token) -> Option<&str> {
     (token.0 == TokenKind::Ident).then(|| token.1.text())
 }

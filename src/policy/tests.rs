@@ -39,7 +39,7 @@ pub(super) fn policy(rules: &str) -> Policy {
     try_policy(rules).unwrap()
 }
 
-fn try_policy(rules: &str) -> Result<Policy, Vec<PolicyFault>> {
+pub(super) fn try_policy(rules: &str) -> Result<Policy, Vec<PolicyFault>> {
     Policy::load(&config_of(&folder(&[("tools.rego", &format!("package tools\n{rules}\n"))])))
 }
 
@@ -90,7 +90,7 @@ fn arguments(value: Json) -> Arguments {
 }
 
 /// What a plain call with these arguments comes to.
-fn decide(policy: &Policy, given: Json) -> Decision {
+pub(super) fn decide(policy: &Policy, given: Json) -> Decision {
     policy.decide(&call_by(&[]), &plain_tool("calculator"), &arguments(given))
 }
 

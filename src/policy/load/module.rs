@@ -97,6 +97,12 @@ impl Module {
         self.package.iter().cloned().chain([name.to_owned()]).collect()
     }
 
+    /// Whether a builtin of this name may be run by a rule of this file: one puts its name in the place of
+    /// another by `with`.
+    pub(super) fn may_call(&self, builtin: &str) -> bool {
+        reads::has_word(&self.tokens, "with") || self.calls().any(|call| call.name == builtin)
+    }
+
     /// Every call of a function in the file.
     pub(super) fn calls(&self) -> impl Iterator<Item = Call> {
         // A function's head looks like a call of it.

@@ -81,9 +81,12 @@ fn an_endless_evaluation_denies_when_its_time_is_over() {
 }
 
 #[test]
-fn an_expensive_builtin_cannot_be_interrupted_but_still_denies() {
-    let policy = policy("deny[\"no\"] { x := numbers.range(1, 3000000); count(x) == 1 }");
-    assert!(is_undecided(&decide(&policy, json!({}))));
+fn a_builtin_that_would_take_long_denies_at_once() {
+    let policy = policy("deny[\"no\"] { x := numbers.range(1, input.arguments.n); count(x) == 1 }");
+    let decision = decide(&policy, json!({"n": 1_000_000_000_000_u64}));
+    assert!(is_undecided(&decision), "{decision:?}");
+    assert!(decision.failure.unwrap().contains("more than 10000 elements"));
+    assert_eq!(decide(&policy, json!({"n": 1})).denials, ["no"]);
 }
 
 #[test]

@@ -1,0 +1,255 @@
+//! What arguments must fulfil before regorus' own function sees them. Arguments of another kind than a
+//! function takes are left to it, which refuses them.
+
+use std::collections::BTreeSet;
+use std::slice;
+
+use ipnet::IpNet;
+use regorus::Value;
+
+use super::measure::{bits, bytes, has_at_most, items, values};
+use super::{
+    Checked, MAX_BYTES, MAX_BYTES_READ, MAX_ELEMENTS, MAX_PATTERN_BYTES, MAX_VALUES_VISITED, allow_bytes,
+    allow_elements, allow_work, original,
+};
+
+/// The delimiter stands between any two items.
+pub(super) fn concat(arguments: &[Value]) -> Checked<()> {
+    let [Value::String(delimiter), list] = arguments else { return Ok(()) };
+    let items = items(list);
+    let (texts, delimiters) = (items.iter().map(|item| bytes(item)).sum::<usize>(), items.len().saturating_sub(1));
+    allow_bytes(texts.saturating_add(delimiters.saturating_mul(delimiter.len())), texts + delimiter.len())
+}
+
+pub(super) fn replace(arguments: &[Value]) -> Checked<()> {
+    let [Value::String(text), Value::String(old), Value::String(new)] = arguments else { return Ok(()) };
+    if new.len() <= old.len() {
+        return Ok(());
+    }
+    let added = text.matches(&**old).count().saturating_mul(new.len() - old.len());
+    allow_bytes(text.len().saturating_add(added), text.len() + old.len() + new.len())
+}
+
+pub(super) fn split(arguments: &[Value]) -> Checked<()> {
+    let [Value::String(text), Value::String(delimiter)] = arguments else { return Ok(()) };
+    if text.len() < MAX_ELEMENTS {
+        return Ok(());
+    }
+    allow_elements(text.matches(&**delimiter).take(MAX_ELEMENTS).count() + 1)
+}
+
+/// The widths and precisions of a format, `%9s` or `%.9f`. What is printed of a value is no larger than that.
+/// A sign that is printed (`%%9`) counts as well: which one that is depends on the arguments.
+pub(super) fn padding(arguments: &[Value]) -> Checked<()> {
+    let Some(Value::String(format)) = arguments.first() else { return Ok(()) };
+    let mut total = 0_usize;
+    for after in format.split('%').skip(1) {
+        let width = after.strip_prefix('.').unwrap_or(after);
+        let end = width.find(|character: char| !character.is_numeric()).unwrap_or(width.len());
+        let (digits, _) = width.split_at(end);
+        if !digits.is_empty() {
+            let digits: usize = digits.parse().map_err(|_| "a width of the format is not a number of 64 bits")?;
+            total = total.saturating_add(digits);
+        }
+    }
+    if total < MAX_BYTES { Ok(()) } else { Err(format!("the format pads to {total} bytes; the limit is {MAX_BYTES}")) }
+}
+
+/// A pattern that is compiled, and what it is compared with.
+pub(super) fn glob(arguments: &[Value]) -> Checked<()> {
+    if arguments.first().is_some_and(|pattern| bytes(pattern) > MAX_BYTES) {
+        return Err(format!("the pattern has more than {MAX_BYTES} bytes"));
+    }
+    // Each delimiter is made known by adding to the text wherever it occurs, once for each time it is named.
+    let distinct = |delimiters: &[Value]| delimiters.iter().collect::<BTreeSet<_>>().len() == delimiters.len();
+    match arguments {
+        [_, Value::Array(delimiters), _] if delimiters.len() > MAX_ELEMENTS || !distinct(delimiters.as_slice()) => {
+            Err("a delimiter is named twice".to_owned())
+        }
+        [pattern, Value::Array(delimiters), text] => {
+            allow_work(delimiters.len().saturating_mul(bytes(pattern) + bytes(text)), MAX_BYTES_READ)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Regular expressions take time in proportion to pattern and text; regorus bounds what a pattern compiles to.
+pub(super) fn pattern(arguments: &[Value]) -> Checked<()> {
+    if arguments.first().is_some_and(|pattern| bytes(pattern) > MAX_PATTERN_BYTES) {
+        return Err(format!("the pattern has more than {MAX_PATTERN_BYTES} bytes"));
+    }
+    Ok(())
+}
+
+pub(super) fn regex_split(arguments: &[Value]) -> Checked<()> {
+    pattern(arguments)?;
+    match arguments {
+        [pattern, text @ Value::String(_)] if bytes(text) >= MAX_ELEMENTS => {
+            allow_elements(items(&matches(pattern, text, MAX_ELEMENTS)?).len() + 1)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Each match gives way to the replacement, where `$1` or `$name` repeats at most what was matched.
+pub(super) fn regex_replace(arguments: &[Value]) -> Checked<()> {
+    let [text @ Value::String(of), expression, Value::String(by)] = arguments else { return Ok(()) };
+    pattern(slice::from_ref(expression))?;
+    let repeats = by.matches('$').count();
+    let result = |matches: usize, matched: usize| {
+        of.len().saturating_add(matches.saturating_mul(by.len())).saturating_add(matched.saturating_mul(repeats))
+    };
+    let given = of.len() + by.len() + bytes(expression);
+    // Counting takes a search of its own, so only where as many matches as there are places would be too many.
+    if result(of.len() + 1, of.len()) <= MAX_BYTES.max(given) {
+        return Ok(());
+    }
+    let most = MAX_BYTES.max(given) / by.len().max(1);
+    let found = matches(expression, text, most + 1)?;
+    let matched = bytes(&found);
+    allow_bytes(result(items(&found).len(), matched) - matched, given)
+}
+
+/// What a pattern matches, up to `most` times.
+fn matches(pattern: &Value, text: &Value, most: usize) -> Checked<Value> {
+    original("regex.find_n", &[pattern.clone(), text.clone(), Value::from(most)])
+}
+
+/// Each leading (or following) character is looked for among those to trim.
+pub(super) fn trim(arguments: &[Value]) -> Checked<()> {
+    const FEW: usize = 32;
+    match arguments {
+        [Value::String(text), Value::String(characters)] if characters.len() > FEW => {
+            allow_work(text.len().saturating_mul(characters.len()), MAX_BYTES_READ)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Each text is compared with each beginning (or end).
+pub(super) fn any_match(arguments: &[Value]) -> Checked<()> {
+    let [texts, parts] = arguments else { return Ok(()) };
+    let (texts, parts) = (items(texts).len().max(1), items(parts).len() + bytes(parts));
+    allow_work(texts.saturating_mul(parts), MAX_BYTES_READ)
+}
+
+/// Arrays are compared from each place on.
+pub(super) fn subset(arguments: &[Value]) -> Checked<()> {
+    fn steps(whole: &Value, part: &Value) -> usize {
+        match (whole, part) {
+            (Value::Object(whole), Value::Object(part)) => {
+                let inner = part.iter().filter_map(|(key, part)| Some(steps(whole.get(key)?, part)));
+                inner.fold(part.len(), usize::saturating_add)
+            }
+            (Value::Array(whole), Value::Array(_)) => whole.len().saturating_mul(values(part)),
+            _ => 0,
+        }
+    }
+    let [whole, part] = arguments else { return Ok(()) };
+    allow_work(steps(whole, part), MAX_VALUES_VISITED)
+}
+
+/// What was united so far is copied for every further one.
+pub(super) fn union_of_all(arguments: &[Value]) -> Checked<()> {
+    let Some(all) = arguments.first() else { return Ok(()) };
+    allow_work(items(all).len().saturating_mul(values(all)), MAX_VALUES_VISITED)
+}
+
+/// A product has as many bits as its factors together.
+pub(super) fn product(arguments: &[Value]) -> Checked<()> {
+    let bits = arguments.iter().flat_map(items).map(bits).fold(0_u64, u64::saturating_add);
+    allow_bytes(usize::try_from(bits / 8).unwrap_or(usize::MAX), 0)
+}
+
+/// Digits become an integer of any size, and so does an exponent.
+pub(super) fn number_text(arguments: &[Value]) -> Checked<()> {
+    const MAX_DIGITS: usize = 1_000;
+    let Some(Value::String(text)) = arguments.first() else { return Ok(()) };
+    let exponent = text.split_once(['e', 'E']).map_or("", |(_, exponent)| exponent);
+    let exponent = exponent.trim_start_matches(['+', '-']);
+    let digits = exponent.find(|character: char| !character.is_ascii_digit()).unwrap_or(exponent.len());
+    let exponent = exponent.get(..digits).filter(|digits| !digits.is_empty()).map_or(Ok(0), str::parse::<usize>);
+    if text.len() > MAX_DIGITS || exponent.is_ok_and(|exponent| exponent > MAX_DIGITS) {
+        return Err(format!("the number has more than {MAX_DIGITS} digits"));
+    }
+    Ok(())
+}
+
+pub(super) fn addresses(arguments: &[Value]) -> Checked<()> {
+    let Some(Value::String(network)) = arguments.first() else { return Ok(()) };
+    let network: IpNet = network.parse().map_err(|error| format!("{network} is no network: {error}"))?;
+    let free_bits = u32::from(network.max_prefix_len() - network.prefix_len());
+    allow_elements(1_usize.checked_shl(free_bits).unwrap_or(usize::MAX))
+}
+
+/// A pair of path and value for everything in the argument.
+pub(super) fn walk(arguments: &[Value]) -> Checked<()> {
+    if arguments.iter().all(|value| has_at_most(value, MAX_ELEMENTS)) {
+        return Ok(());
+    }
+    allow_elements(usize::MAX)
+}
+
+/// What `json.marshal_with_options` puts before each line.
+pub(super) fn indentation(arguments: &[Value]) -> Checked<()> {
+    /// The lines of a value beyond its first, and the levels by which they are indented, together.
+    fn lines(value: &Value, level: usize) -> (usize, usize) {
+        let mut inner: Box<dyn Iterator<Item = &Value>> = match value {
+            Value::Array(items) => Box::new(items.iter()),
+            Value::Set(items) => Box::new(items.iter()),
+            Value::Object(fields) => Box::new(fields.iter().map(|(_, value)| value)),
+            _ => return (0, 0),
+        };
+        // The closing bracket has a line, too.
+        inner
+            .try_fold((1_usize, level), |(count, levels), value| {
+                let (more, deeper) = lines(value, level + 1);
+                Some((count + 1 + more, levels.saturating_add(level + 1).saturating_add(deeper)))
+            })
+            .unwrap_or((0, 0))
+    }
+    let [value, Value::Object(options)] = arguments else { return Ok(()) };
+    let option = |name: &str| options.get(&Value::from(name)).map_or(0, bytes);
+    let (count, levels) = lines(value, 0);
+    // Regorus first indents by two spaces.
+    let indented = levels.saturating_mul(option("indent").max(2));
+    allow_bytes(indented.saturating_add((count + 1).saturating_mul(option("prefix"))), bytes(value))
+}
+
+/// All ways through a graph, of which there can be more than anybody can count, each as long as the graph
+/// is deep. Goes the same ways and keeps nothing.
+pub(super) fn reachable_paths(arguments: &[Value]) -> Checked<()> {
+    let [graph @ Value::Object(_), start] = arguments else { return Ok(()) };
+    let mut ways = Ways { graph, path: Vec::new(), visits: 0, elements: 0 };
+    items(start).into_iter().try_for_each(|node| ways.follow(node))
+}
+
+struct Ways<'a> {
+    graph: &'a Value,
+    path: Vec<&'a Value>,
+    visits: usize,
+    /// Of all paths found.
+    elements: usize,
+}
+
+impl<'a> Ways<'a> {
+    /// Nodes in a row. Regorus goes from one to the next by calling itself.
+    const MAX_DEPTH: usize = 256;
+
+    fn follow(&mut self, node: &'a Value) -> Checked<()> {
+        self.visits += 1;
+        let Value::Object(graph) = self.graph else { return Ok(()) };
+        let next = graph.get(node).map(items).filter(|_| !self.path.contains(&node)).unwrap_or_default();
+        if next.is_empty() {
+            self.elements += self.path.len() + 1;
+        }
+        allow_elements(self.elements.max(self.visits))?;
+        if self.path.len() >= Self::MAX_DEPTH {
+            return Err(format!("a path is longer than {} nodes", Self::MAX_DEPTH));
+        }
+        self.path.push(node);
+        next.into_iter().try_for_each(|node| self.follow(node))?;
+        self.path.pop();
+        Ok(())
+    }
+}
