@@ -52,7 +52,9 @@ pub use self::execution::ExecutionConfig;
 pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
 pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare, McpSignIn, McpTransport};
-pub use self::openapi::{AdapterConfig, AuthSettings, AuthType, CollectionSettings, OpenApiConfig, PaginationSettings};
+pub use self::openapi::{
+    AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
+};
 pub use self::outbound::OutboundConfig;
 pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;

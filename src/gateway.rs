@@ -21,7 +21,8 @@ use tokio_util::task::TaskTracker;
 
 use self::documents::Bringing;
 use self::parts::{
-    authenticator, create_private, fixed_offer, in_part, lines, loader, pipeline, report_unpriced_models, sandbox,
+    authenticator, create_private, fixed_offer, in_part, lines, loader, log_dangerous_operations, pipeline,
+    report_unpriced_models, sandbox,
     snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
 };
 use crate::agent::Desk;
@@ -132,6 +133,7 @@ impl Gateway {
         let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
         tell_what_is_broken(&readiness, &none, &collections);
         report_unpriced_models(&readiness, &config);
+        log_dangerous_operations(&config.tools, &none, &collections);
         lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
@@ -304,6 +306,7 @@ impl Gateway {
         self.mcp_servers.configure(&config);
         tell_what_is_broken(&self.readiness, &before, &collections);
         report_unpriced_models(&self.readiness, &config);
+        log_dangerous_operations(&config.tools, &before, &collections);
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
         self.config.store(Arc::new(config));

@@ -34,8 +34,9 @@ pub use self::schema::{
 };
 pub use self::search::{SearchIndex, Searchable};
 pub use self::suspicion::{escape_hidden, suspicions};
+pub(crate) use self::tool::BUILTIN;
 pub(crate) use self::tool::approximate_size;
-pub use self::tool::{Accepted, Metadata, Tool};
+pub use self::tool::{Accepted, Effects, Metadata, Tool};
 
 use crate::call::{CallKind, Caller};
 use crate::config::{ToolOverride, ToolsConfig};

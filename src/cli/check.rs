@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::agent::prices;
-use crate::config::Config;
+use crate::config::{Config, ToolsConfig};
 use crate::gateway;
 use crate::policy;
 use crate::registry::lock::Lock;
@@ -53,7 +53,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
                 findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config, &snapshot) });
             }
             findings.push(Finding { part: "checks".into(), verdict: Ok(describe_checks(config, &snapshot)) });
-            findings.extend(look_at_collections(&collections));
+            findings.extend(look_at_collections(&collections, &config.tools));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(Finding { part: "tools".into(), verdict: Ok(names.join(", ")) });
             let waiting: Vec<_> =
@@ -72,14 +72,15 @@ fn look_at(config: &Config) -> Vec<Finding> {
 }
 
 /// What was made of each document, or why nothing was.
-fn look_at_collections(collections: &Collections) -> impl Iterator<Item = Finding> {
+fn look_at_collections(collections: &Collections, settings: &ToolsConfig) -> impl Iterator<Item = Finding> {
     let finding = |name: &String, verdict| Finding { part: format!("openapi:{name}").into(), verdict };
     let loaded = collections.loaded.iter().map(move |(name, collection)| {
         let report = &collection.report;
         let (lost, approximated) = (report.lost.len(), report.approximated.len());
         let (operations, tools) = (report.operations, report.tools);
         let says = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
-        finding(name, Ok(says))
+        let dangerous = report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
+        finding(name, Ok(says + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
 }

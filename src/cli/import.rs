@@ -166,9 +166,12 @@ impl Import {
 }
 
 fn show(found: &Report, each: bool) {
-    let Report { operations, tools, works, lost, approximated } = found;
+    let Report { operations, tools, works, lost, approximated, dangerous } = found;
     let (few, more) = (lost.len(), approximated.len());
     present::line(&format!("{operations} operations, {tools} tools, {more} approximations, {few} losses"));
+    if let Some(says) = found.dangerous_by_method(|_| false) {
+        present::line(&says);
+    }
     if !each {
         return;
     }
@@ -176,7 +179,16 @@ fn show(found: &Report, each: bool) {
         let row = |note: &Note| vec![kind.to_owned(), note.operation.clone(), note.reason.clone()];
         notes.iter().map(row).collect::<Vec<_>>()
     };
-    let working = works.iter().map(|Works { operation, tool }| vec!["works".into(), operation.clone(), tool.clone()]);
-    let rows = [noted("lost", lost), noted("approximated", approximated), working.collect()].concat();
+    let offered = |kind: &'static str, works: &[Works]| {
+        let row = |Works { operation, tool }: &Works| vec![kind.to_owned(), operation.clone(), tool.clone()];
+        works.iter().map(row).collect::<Vec<_>>()
+    };
+    let rows = [
+        noted("lost", lost),
+        noted("approximated", approximated),
+        offered("dangerous", dangerous),
+        offered("works", works),
+    ]
+    .concat();
     present::table(&["", "operation", "why, or the tool"], rows);
 }

@@ -1,3 +1,5 @@
+mod dangerous;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -12,6 +14,8 @@ use super::Secret;
 use super::check::{Finding, Findings};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
+
+pub use self::dangerous::DangerousOperations;
 
 /// Documents whose operations are offered as tools.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -73,6 +77,8 @@ pub struct CollectionSettings {
     pub paths: Vec<String>,
     /// Only operations of these methods, such as `get`; empty: all.
     pub methods: Vec<String>,
+    /// Operations that a caller needs a role for; those that delete, unless it says otherwise.
+    pub dangerous: DangerousOperations,
     /// operationId, or `METHOD /path` → what stands in the tool's name in its place.
     pub renames: BTreeMap<String, String>,
     /// operationId, or `METHOD /path` → the tool's description.
@@ -110,6 +116,7 @@ impl Default for CollectionSettings {
             tags: Vec::new(),
             paths: Vec::new(),
             methods: Vec::new(),
+            dangerous: DangerousOperations::default(),
             renames: BTreeMap::new(),
             descriptions: BTreeMap::new(),
             base_url: None,
@@ -153,6 +160,7 @@ impl CollectionSettings {
         findings.names(&at("tags"), &self.tags);
         findings.names(&at("paths"), &self.paths);
         findings.names(&at("methods"), &self.methods);
+        self.dangerous.check(&at("dangerous"), findings);
         for (operation, name) in self.renames.iter().filter(|(_, name)| !is_tool_name(name)) {
             findings.add(at(&format!("renames.{operation}")), format!("{name:?} is not a name"), TOOL_NAME_RULE);
         }

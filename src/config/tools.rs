@@ -41,6 +41,11 @@ impl Default for ToolsConfig {
 }
 
 impl ToolsConfig {
+    /// Whether a tool is dangerous to its source, and harmless to the operator.
+    pub fn opens(&self, tool: &str) -> bool {
+        self.overrides.get(tool).is_some_and(|changes| changes.dangerous == Some(false))
+    }
+
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         for (variable, tool) in [
             ("WEB_SEARCH_RATE_LIMIT", "web_search"),

@@ -12,7 +12,7 @@ use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::background::HOUSEKEEPING;
-use super::parts::{fixed_offer, snapshot, tell_what_is_broken};
+use super::parts::{fixed_offer, log_dangerous_operations, snapshot, tell_what_is_broken};
 use super::{CannotStart, Gateway};
 use crate::config::Config;
 use crate::sources::Source;
@@ -208,7 +208,9 @@ impl Gateway {
 
     fn offer(&self, Change { snapshot, collections }: Change) {
         self.offer_snapshot(snapshot);
-        tell_what_is_broken(&self.readiness, &self.collections.load(), &collections);
+        let before = self.collections.load();
+        tell_what_is_broken(&self.readiness, &before, &collections);
+        log_dangerous_operations(&self.config.load().tools, &before, &collections);
         self.collections.store(Arc::new(collections));
     }
 

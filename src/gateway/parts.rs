@@ -14,7 +14,7 @@ use crate::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::call::Deadline;
-use crate::config::{AuditConfig, Config};
+use crate::config::{AuditConfig, Config, ToolsConfig};
 use crate::error::{Blame, ErrorCode};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -100,6 +100,17 @@ pub(super) fn tell_what_is_broken(readiness: &Readiness, before: &Collections, n
     }
     for (name, reason) in &now.broken {
         readiness.degrade(&component(name), reason);
+    }
+}
+
+/// Of each collection that came, what a caller may need a role for since this version.
+pub(super) fn log_dangerous_operations(tools: &ToolsConfig, before: &Collections, now: &Collections) {
+    for (collection, loaded) in &now.loaded {
+        let is_known = before.loaded.get(collection).is_some_and(|known| Arc::ptr_eq(known, loaded));
+        let says = loaded.report.dangerous_by_method(|tool| tools.opens(tool)).filter(|_| !is_known);
+        if let Some(says) = says {
+            tracing::info!(collection, "{says}");
+        }
     }
 }
 

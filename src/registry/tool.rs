@@ -19,7 +19,7 @@ use crate::policy::Permit;
 use crate::sources::{Attempt, Executor};
 
 /// The source of the tools that come with the program.
-pub(super) const BUILTIN: &str = "builtin";
+pub(crate) const BUILTIN: &str = "builtin";
 
 /// What is known of a tool (E9–E17), with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,8 +57,21 @@ pub struct Metadata {
     pub output_check: OutputCheck,
     /// The caller must hold one of these; none asked when empty. To others there is no such tool.
     pub roles: Vec<String>,
+    /// What a call does to the world, where its source knows.
+    pub effects: Option<Effects>,
     /// What else an MCP server says of it to clients: title, annotations, icons, execution, `_meta`.
     pub told: Map<String, Value>,
+}
+
+/// What a call of a tool does to the world, as MCP clients are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effects {
+    /// It changes nothing.
+    pub read_only: bool,
+    /// It may take something away, or does not; `None`: nobody knows.
+    pub destructive: Option<bool>,
+    /// It leads to other services.
+    pub open_world: bool,
 }
 
 impl Default for Metadata {
@@ -86,6 +99,7 @@ impl Default for Metadata {
             max_concurrent: None,
             output_check: OutputCheck::Enforce,
             roles: Vec::new(),
+            effects: None,
             told: Map::new(),
         }
     }

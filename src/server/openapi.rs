@@ -172,12 +172,14 @@ impl<'a> Registered<'a> {
         let Collection { settings, tools, report, .. } = collection;
         let Report { operations, lost, approximated, .. } = report;
         let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
+        let dangerous = report.dangerous_by_method(|_| false).map(|says| format!("; {says}")).unwrap_or_default();
         Self {
             success: true,
             collection_name: name,
             operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
             message: format!(
-                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses{waiting}"
+                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses\
+                 {dangerous}{waiting}"
             ),
             rate_limit: settings.rate_limit,
             timeout_seconds: settings.timeout_seconds,

@@ -65,6 +65,51 @@ async fn a_collection_is_called_through_the_checkpoint_and_a_broken_one_beside_i
     assert!(ready["degraded"]["openapi:gone"].as_str().unwrap().contains("/nowhere.json"), "{ready}");
 }
 
+/// An operation that deletes and one that does not, at a service that has neither: a call that gets there fails.
+fn deleting(server: &str, drop: &Value) -> Value {
+    let mut document = document(server);
+    let responses = json!({"200": {"description": "done"}});
+    let mut drop = drop.clone();
+    drop["operationId"] = json!("drop");
+    drop["responses"] = responses.clone();
+    document["paths"] = json!({"/nowhere": {"delete": drop, "post": {"operationId": "add", "responses": responses}}});
+    document
+}
+
+#[tokio::test]
+async fn a_call_that_deletes_needs_a_role_until_the_operator_opens_it() {
+    let upstream = TestApp::start().await;
+    let overlay = json!({"overlay": "1.0.0", "actions": [
+        {"target": "$.paths.*.delete", "update": {"x-dangerous": false}},
+    ]});
+    for (hint, collection, further, closed) in [
+        (json!({}), "", "", &["drop"][..]),
+        (json!({"x-dangerous": false}), "", "", &["drop"]),
+        (json!({}), "dangerous: {methods: []}", "", &[]),
+        (json!({"x-dangerous": true}), "dangerous: {methods: []}", "", &["drop"]),
+        (json!({}), "dangerous: {operations: [add]}", "", &["drop", "add"]),
+        (json!({"x-dangerous": false}), "overlays: [OVERLAY]", "", &[]),
+        (json!({}), "", "tools: {overrides: {far__drop: {dangerous: false}, far__add: {dangerous: true}}}", &["add"]),
+    ] {
+        let directory = TempDir::new().unwrap();
+        let place = |name: &str| directory.path().join(name).display().to_string();
+        std::fs::write(place("far.json"), deleting(&upstream.url, &hint).to_string()).unwrap();
+        std::fs::write(place("overlay.json"), overlay.to_string()).unwrap();
+        let collection = collection.replace("OVERLAY", &place("overlay.json"));
+        let yaml = format!(
+            "outbound: {{allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]}}\n{further}\n\
+             openapi: {{collections: {{far: {{spec_file: '{}', {collection}}}}}}}",
+            place("far.json")
+        );
+        let app = TestApp::in_directory(directory, &yaml).await;
+        for tool in ["drop", "add"] {
+            let (_, reply) = app.call(&format!("far__{tool}"), json!({})).await;
+            let expected = if closed.contains(&tool) { "denied" } else { "tool_error" };
+            assert_eq!(code(&reply), expected, "{tool} {hint} {collection} {further}: {reply}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_reload_brings_changed_documents_and_a_broken_one_keeps_what_it_had() {
     let directory = TempDir::new().unwrap();
@@ -170,7 +215,10 @@ fn the_terminal_tells_what_a_document_becomes() {
     let output = import(&["--json", "import", "openapi", file]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
     let works = json!([{"operation": "tools", "tool": "api__tools"}, {"operation": "tool", "tool": "api__tool"}]);
-    assert_eq!(report, json!({"operations": 2, "tools": 2, "works": works, "lost": [], "approximated": []}));
+    assert_eq!(
+        report,
+        json!({"operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "dangerous": []})
+    );
 
     let told = text(&import(&["import", "openapi", file, "--report"]));
     assert!(told.contains("2 operations, 2 tools") && told.contains("spec_file"), "{told}");

@@ -57,6 +57,25 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     assert_eq!(metadata["rate_limit"], 7);
 }
 
+#[tokio::test]
+async fn a_registration_says_what_is_dangerous_and_may_say_otherwise() {
+    let app = registering().await;
+    let document = json!({
+        "openapi": "3.1.0", "info": {"title": "Far", "version": "1"}, "servers": [{"url": "http://127.0.0.1:9"}],
+        "paths": {"/a": {"delete": {"operationId": "drop", "responses": {"200": {"description": "done"}}}}},
+    });
+    for (dangerous, is_dangerous) in [(json!(null), true), (json!({"methods": []}), false)] {
+        let body = json!({"name": "far", "spec_inline": document.to_string(), "dangerous": dangerous});
+        let (status, reply) = register(&app, &body).await;
+        assert_eq!(status, StatusCode::OK, "{reply}");
+        let says = reply["message"].as_str().unwrap().contains("1 operation is dangerous for the method");
+        let (_, metadata) = answer(app.get("/tools/far__drop/metadata").bearer_auth("key-of-ada")).await;
+        assert_eq!((says, &metadata["dangerous"]), (is_dangerous, &json!(is_dangerous)), "{dangerous}");
+    }
+    let misspelt = json!({"name": "far", "spec_inline": document.to_string(), "dangerous": {"method": []}});
+    assert_eq!(register(&app, &misspelt).await.0, StatusCode::BAD_REQUEST);
+}
+
 /// GitHub's, with its 7 MB, is larger than any other request may be.
 #[tokio::test]
 async fn a_large_document_is_registered_with_its_text() {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::call::Caller;
 use crate::gateway::Gateway;
 use crate::policy::CallerTools;
-use crate::registry::{OutputSchema, Snapshot, Tool};
+use crate::registry::{BUILTIN, Metadata, OutputSchema, Snapshot, Tool};
 
 /// Items of one page. Many clients read only the first page, so that it is a large one.
 pub(super) const PAGE: usize = 2_000;
@@ -188,7 +188,7 @@ fn described(tool: &Tool) -> McpTool {
     described.meta = field("_meta").and_then(|meta| serde_json::from_value(meta).ok());
     described.annotations = match field("annotations") {
         Some(annotations) => serde_json::from_value(annotations).ok(),
-        None => Some(own_annotations(tool)),
+        None => own_annotations(&tool.metadata),
     };
     described
 }
@@ -210,9 +210,18 @@ fn speaks_of_headers(schema: &Value) -> bool {
     }
 }
 
-fn own_annotations(tool: &Tool) -> ToolAnnotations {
-    let metadata = &tool.metadata;
-    ToolAnnotations::new().destructive(metadata.dangerous).idempotent(metadata.idempotent)
+/// What is known of the gateway's own tools. Of a tool whose MCP server says nothing, nothing is known: clients
+/// then go by the protocol's defaults, which are the careful ones.
+fn own_annotations(metadata: &Metadata) -> Option<ToolAnnotations> {
+    let annotations = ToolAnnotations::new().idempotent(metadata.idempotent);
+    let Some(effects) = metadata.effects else {
+        return (metadata.source == BUILTIN).then(|| annotations.destructive(metadata.dangerous));
+    };
+    // Whoever calls an operation dangerous knows more of it than its method says.
+    let mut annotations =
+        annotations.read_only(effects.read_only && !metadata.dangerous).open_world(effects.open_world);
+    annotations.destructive_hint = if metadata.dangerous { Some(true) } else { effects.destructive };
+    Some(annotations)
 }
 
 /// Revisions before 2026-07-28 know only output schemas of objects, and their clients refuse others.
@@ -225,9 +234,30 @@ pub(super) fn for_older_clients(mut tool: McpTool) -> McpTool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registry::Effects;
 
     fn names(page: &Page<String>) -> (usize, Option<&str>) {
         (page.items.len(), page.next.as_deref())
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_tool_that_nobody_knows() {
+        let effects = |read_only, destructive| Some(Effects { read_only, destructive, open_world: true });
+        let of = |source: &str, dangerous, effects| {
+            let metadata = Metadata { source: source.into(), dangerous, effects, ..Metadata::default() };
+            serde_json::to_value(own_annotations(&metadata)).expect("annotations")
+        };
+        let own = |dangerous| json!({"destructiveHint": dangerous, "idempotentHint": false});
+        let all = |read_only, destructive| json!({"readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": false, "openWorldHint": true});
+        assert_eq!(of("builtin", false, None), own(false));
+        assert_eq!(of("builtin", true, None), own(true));
+        assert_eq!(of("mcp:files", false, None), Value::Null);
+        assert_eq!(of("mcp:files", true, None), Value::Null, "an override is for this gateway");
+        assert_eq!(of("openapi:pets", false, effects(true, Some(false))), all(true, false));
+        assert_eq!(of("openapi:pets", true, effects(true, Some(false))), all(false, true));
+        let post = json!({"readOnlyHint": false, "idempotentHint": false, "openWorldHint": true});
+        assert_eq!(of("openapi:pets", false, effects(false, None)), post);
+        assert_eq!(of("openapi:pets", false, effects(false, Some(true))), all(false, true));
     }
 
     #[test]

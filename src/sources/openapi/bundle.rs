@@ -14,6 +14,7 @@ use super::document::{self, Budget};
 use super::fetch::{FetchFault, SpecText};
 use super::location::Location;
 use super::report::Note;
+use super::tool::without_false_hints;
 
 /// The root's member that holds the other documents.
 const MEMBER: &str = "x-sekisho-documents";
@@ -107,7 +108,8 @@ impl Bundle {
                 .and_then(|text| document::parse_within(&text.bytes, &self.budget).map_err(|fault| fault.to_string()));
             let Some(at) = self.known.get(&location).copied() else { continue };
             let state = match document {
-                Ok(document) => {
+                Ok(mut document) => {
+                    without_false_hints(&mut document);
                     self.note_references(&document, Some(&location), false);
                     State::Brought(document)
                 }

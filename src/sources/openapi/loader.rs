@@ -18,6 +18,7 @@ use super::fetch::{self, FetchFault, Fetcher, SpecOrigin, SpecText};
 use super::location::Location;
 use super::operation::{Api, Server};
 use super::report::Note;
+use super::tool::without_false_hints;
 use super::{Access, definitions, overlay, reader};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::outbound::{DomainList, Outbound};
@@ -248,6 +249,7 @@ impl Whole {
 fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionFault> {
     let budget = Budget::default();
     let mut document = document::parse_within(&text.bytes, &budget)?;
+    without_false_hints(&mut document);
     let mut notes = Vec::new();
     for (file, overlay) in overlays {
         for target in apply(&mut document, file, overlay)? {

@@ -15,7 +15,7 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
+use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, Secret};
 
 /// What `POST /tools/openapi/register` takes. The defaults are those of the specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -46,6 +46,9 @@ pub struct Registration {
     /// Only operations with one of these tags.
     #[serde(default)]
     pub tags: Option<Vec<String>>,
+    /// Operations that a caller needs a role for; those that delete, unless it says otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dangerous: Option<DangerousOperations>,
     /// In place of the document's servers.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
@@ -115,6 +118,7 @@ impl Registration {
             base_cost_per_use: self.base_cost_per_use,
             operations: self.operations.clone().unwrap_or_default(),
             tags: self.tags.clone().unwrap_or_default(),
+            dangerous: self.dangerous.clone().unwrap_or_default(),
             base_url: self.base_url.clone(),
             rate_limit: self.rate_limit,
             timeout_seconds: self.timeout_seconds,

@@ -15,6 +15,8 @@ pub struct Report {
     pub lost: Vec<Note>,
     /// Works, but not exactly as the document says.
     pub approximated: Vec<Note>,
+    /// Those that a caller needs a role for, for no other reason than their method.
+    pub dangerous: Vec<Works>,
 }
 
 /// An operation and its tool.
@@ -32,6 +34,21 @@ pub struct Note {
 }
 
 impl Report {
+    /// How many operations are dangerous for their method, and what to write to have them otherwise; `None`
+    /// where there are none. `opened` are tools that the configuration calls harmless.
+    pub fn dangerous_by_method(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
+        let count = self.dangerous.iter().filter(|works| !opened(&works.tool)).count();
+        let subject = match count {
+            0 => return None,
+            1 => "1 operation is",
+            _ => &format!("{count} operations are"),
+        };
+        Some(format!(
+            "{subject} dangerous for the method, so callers need a role; `dangerous: {{methods: []}}` at the collection \
+             opens that"
+        ))
+    }
+
     pub fn lost(&mut self, operation: &str, reason: impl Into<String>) {
         self.lost.push(Note { operation: operation.to_owned(), reason: reason.into() });
     }

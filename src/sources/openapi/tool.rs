@@ -1,6 +1,7 @@
 //! Operations as tools: names, descriptions, schemas, and the executor of each.
 
 mod choice;
+mod dangerous;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use self::choice::{configured, is_chosen, label, named};
+use self::dangerous::{Danger, danger_of, effects_of, is_key_of, note_unknown_methods};
 use super::arguments::{ArgumentList, bounded};
 use super::body::{BodyPlan, is_json};
 use super::collection::NO_SERVER;
@@ -25,6 +27,8 @@ use crate::config::{CollectionSettings, OutputCheck};
 use crate::outbound::{DomainList, upstream_of};
 use crate::registry::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema, approximate_size};
 use crate::sources::ToolDefinition;
+
+pub(super) use self::dangerous::without_false_hints;
 
 /// Most characters of a tool's description.
 const LONGEST_DESCRIPTION: usize = 1_000;
@@ -70,6 +74,9 @@ pub fn definitions(
         }
         match maker.tool(operation, name, &label)? {
             Ok(tool) => {
+                if tool.metadata.dangerous && danger_of(operation, &settings.dangerous) == Some(Danger::Method) {
+                    maker.report.dangerous.push(Works { operation: label.clone(), tool: tool.metadata.name.clone() });
+                }
                 made.push(Works { operation: label, tool: tool.metadata.name.clone() });
                 tools.push(tool);
             }
@@ -162,17 +169,16 @@ impl Maker<'_> {
 
     /// Settings for operations that the document does not have: a slip, or the document has changed.
     fn note_unused(&mut self) {
-        let known = |key: &String| {
-            let of = |operation: &Operation| {
-                operation.id.as_ref() == Some(key) || format!("{} {}", operation.method, operation.path) == *key
-            };
-            self.api.operations.iter().any(of)
-        };
-        let CollectionSettings { renames, descriptions, .. } = self.settings;
+        let known = |key: &String| self.api.operations.iter().any(|operation| is_key_of(key, operation));
+        let CollectionSettings { renames, descriptions, dangerous, .. } = self.settings;
         let unused: BTreeSet<_> = renames.keys().chain(descriptions.keys()).filter(|key| !known(key)).collect();
         for key in unused {
             self.report.approximated(key, "the settings rename or describe it, and the document does not have it");
         }
+        for key in dangerous.operations.iter().filter(|key| !known(key)) {
+            self.report.approximated(key, "the settings call it dangerous, and the document does not have it");
+        }
+        note_unknown_methods(dangerous, &self.api.operations, &mut self.report);
     }
 
     /// The configured server, the operation's or the document's.
@@ -222,7 +228,8 @@ impl Maker<'_> {
             timeout_seconds: timeout_seconds.max(1),
             rate_limit: hints.rate_limit.map_or(settings.rate_limit, |hint| hint.min(settings.rate_limit)),
             cost_per_use: hints.cost.map_or(settings.base_cost_per_use, |hint| hint.max(settings.base_cost_per_use)),
-            dangerous: hints.dangerous,
+            dangerous: danger_of(operation, &settings.dangerous).is_some(),
+            effects: Some(effects_of(operation)),
             // RFC 9110 §9.2.2.
             idempotent: operation.method.is_idempotent(),
             max_output_bytes: settings.max_response_bytes,
@@ -258,12 +265,11 @@ fn checkable(
     Ok((compiled(smaller)?, cost))
 }
 
-/// What a document may say of its operation's price, pace and danger: only ever stricter than the settings,
-/// since its author may be anybody.
+/// What a document may say of its operation's price and pace: only ever stricter than the settings, since its
+/// author may be anybody.
 struct Hints {
     cost: Option<Decimal>,
     rate_limit: Option<u32>,
-    dangerous: bool,
 }
 
 impl Hints {
@@ -273,7 +279,6 @@ impl Hints {
         Self {
             cost: cost.and_then(|usd| Decimal::try_from(usd).ok()),
             rate_limit: rate_limit.and_then(|limit| u32::try_from(limit).ok()).filter(|limit| *limit > 0),
-            dangerous: extensions.get("x-dangerous") == Some(&Value::Bool(true)),
         }
     }
 }

@@ -142,6 +142,62 @@ fn a_document_can_only_make_its_tools_dearer_slower_and_more_dangerous() {
 }
 
 #[test]
+fn what_deletes_is_dangerous_unless_somebody_who_may_says_otherwise() {
+    let operations = |hint: Option<serde_json::Value>| {
+        let mut drop = operation(Some("drop"), Method::DELETE, "/a");
+        drop.tags = vec!["admin".into()];
+        drop.extensions.extend(hint.map(|hint| ("x-dangerous".to_owned(), hint)));
+        let methods = [Method::GET, Method::PUT, Method::PATCH, Method::POST];
+        let others = methods.map(|method| operation(Some(method.as_str()), method.clone(), "/a"));
+        [drop].into_iter().chain(others).collect::<Vec<_>>()
+    };
+    let of = |hint: Option<serde_json::Value>, settings: serde_json::Value| {
+        let (tools, report) = made(&api(operations(hint)), json!({"dangerous": settings}));
+        let dangerous = tools.iter().filter(|tool| tool.metadata.dangerous).map(|tool| tool.metadata.name.clone());
+        (dangerous.map(|name| name.replace("pets__", "")).collect::<Vec<_>>().join(" "), report)
+    };
+    for (hint, settings, expected, by_method) in [
+        (None, json!({}), "drop", 1),
+        (None, json!({"methods": []}), "", 0),
+        (None, json!({"methods": ["delete", "Put"]}), "drop PUT", 2),
+        (None, json!({"methods": [], "tags": ["admin"]}), "drop", 0),
+        (None, json!({"methods": [], "operations": ["POST", "GET /a"]}), "GET POST", 0),
+        (None, json!({"operations": ["drop"]}), "drop", 0),
+        // What an overlay says; of documents' own words only those that close come this far.
+        (Some(json!(false)), json!({}), "", 0),
+        (Some(json!(false)), json!({"operations": ["drop"]}), "", 0),
+        (Some(json!(true)), json!({"methods": []}), "drop", 0),
+        (Some(json!("false")), json!({"methods": []}), "drop", 0),
+    ] {
+        let (dangerous, report) = of(hint.clone(), settings.clone());
+        assert_eq!((&*dangerous, report.dangerous.len()), (expected, by_method), "{hint:?} {settings}");
+    }
+    let (_, report) = of(None, json!({}));
+    assert!(report.dangerous_by_method(|_| false).unwrap().contains("1 operation is dangerous"));
+    assert!(report.dangerous_by_method(|_| false).unwrap().contains("`dangerous: {methods: []}`"));
+    assert_eq!(report.dangerous_by_method(|tool| tool == "pets__drop"), None);
+    let (_, report) = of(None, json!({"operations": ["dorp"], "methods": ["DELET"]}));
+    let noted: Vec<_> = report.approximated.iter().map(|note| note.operation.as_str()).collect();
+    assert_eq!(noted, ["dorp", "DELET"]);
+}
+
+#[test]
+fn the_method_says_what_a_call_does_to_the_world() {
+    for (method, read_only, destructive, idempotent) in [
+        (Method::GET, true, Some(false), true),
+        (Method::HEAD, true, Some(false), true),
+        (Method::POST, false, None, false),
+        (Method::PATCH, false, None, false),
+        (Method::PUT, false, None, true),
+        (Method::DELETE, false, Some(true), true),
+    ] {
+        let tool = made(&api(vec![operation(Some("a"), method.clone(), "/a")]), json!({})).0.remove(0);
+        let effects = crate::registry::Effects { read_only, destructive, open_world: true };
+        assert_eq!((tool.metadata.effects, tool.metadata.idempotent), (Some(effects), idempotent), "{method}");
+    }
+}
+
+#[test]
 fn a_deprecated_operation_is_labelled_so() {
     let mut old = operation(Some("old"), Method::GET, "/old");
     old.deprecated = true;
