@@ -33,6 +33,7 @@ mod reader;
 mod schema;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
@@ -209,6 +210,23 @@ impl Config {
                 "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or let everybody in with `auth.anonymous: always`",
             );
         }
+    }
+}
+
+impl Config {
+    /// Settings that are in order, and that somebody should know of: what each of them means, by its name.
+    pub fn notes(&self) -> BTreeMap<String, String> {
+        let OutboundConfig { mcp_allowed_domains, openapi_allowed_domains, .. } = &self.outbound;
+        let lists = [
+            ("outbound.mcp_allowed_domains", mcp_allowed_domains, "MCP servers may be on every host"),
+            (
+                "outbound.openapi_allowed_domains",
+                openapi_allowed_domains,
+                "documents and their servers may be on every host",
+            ),
+        ];
+        let open = lists.into_iter().filter(|(_, hosts, _)| hosts.iter().any(|host| host.trim() == "*"));
+        open.map(|(setting, _, means)| (setting.to_owned(), format!("`*` is in it: {means}; name the hosts"))).collect()
     }
 }
 

@@ -4,6 +4,7 @@ mod background;
 mod documents;
 mod lock;
 mod mcp;
+mod names;
 mod parts;
 mod survey;
 
@@ -32,6 +33,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::outbound::Outbound;
 use crate::pipeline::Pipeline;
+use crate::policy::unknown_names;
 use crate::readiness::Readiness;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
@@ -46,6 +48,7 @@ use crate::store::{AgentRun, Store};
 pub use self::documents::NotRegistered;
 pub use self::lock::read as read_lock;
 pub use self::mcp::NotAdded;
+pub use self::names::{known_names, registered_servers_at};
 pub use self::parts::{loader_of, registry_of};
 pub use self::survey::{Survey, survey};
 
@@ -178,6 +181,20 @@ impl Gateway {
     /// Cancelled when the faces take no more requests, before those in flight are over.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
+    }
+
+    /// What of the configuration somebody should look at, by its place. Nothing of it stops the service.
+    pub async fn notes(&self) -> BTreeMap<String, String> {
+        let config = self.config.load_full();
+        let mut notes = config.notes();
+        let registered = names::registered_servers(&self.store).await.unwrap_or_default();
+        let known = known_names(&config, &self.pipeline.registry.snapshot(), &self.collections.load(), &registered);
+        // What cannot be read has been told where the policies were loaded.
+        let unknown = unknown_names(&config.policy, &known).unwrap_or_default();
+        if !unknown.is_empty() {
+            notes.insert("policy".to_owned(), lines(&unknown));
+        }
+        notes
     }
 
     /// What reads OpenAPI documents.

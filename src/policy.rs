@@ -13,6 +13,7 @@ pub mod cases;
 mod checks;
 mod input;
 mod load;
+mod names;
 mod reads;
 mod set;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools, Missing};
 pub use self::load::PolicyFault;
+pub use self::names::{KnownNames, unknown_names};
 
 use self::access::Listings;
 use self::cache::Known;

@@ -35,6 +35,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             let tools = gateway.pipeline.registry.snapshot().tools().len();
             tracing::info!(%address, tools, "sekisho is listening");
         }
+        log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
         server::serve(listening, &gateway, told_to_go()).await;
         reloading.abort();
@@ -42,6 +43,13 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         tracing::info!("sekisho has stopped");
         Exit::Done
     })
+}
+
+/// What of the configuration somebody should look at.
+pub(super) async fn log_notes(gateway: &Gateway) {
+    for (setting, note) in gateway.notes().await {
+        tracing::warn!(setting, "{note}");
+    }
 }
 
 /// Runs something against a gateway of this process that has no face.

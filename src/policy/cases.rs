@@ -54,6 +54,19 @@ pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, V
     Ok(results)
 }
 
+/// The input of each case beside the policies of a folder, with its file and its name.
+///
+/// # Errors
+/// What is wrong with a file of cases.
+pub(super) fn inputs(directory: &Path) -> Result<Vec<(String, String, Json)>, PolicyFault> {
+    let mut inputs = Vec::new();
+    for path in case_files(&directory.join(load::CASES))? {
+        let file = path.display().to_string();
+        inputs.extend(read(&path)?.into_iter().map(|case| (file.clone(), case.name, case.input)));
+    }
+    Ok(inputs)
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {

@@ -80,6 +80,14 @@ pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) 
     compile(&set_name, &files::read(directory)?, timeout, checks)
 }
 
+/// The files of a folder's set: names for messages, and texts.
+///
+/// # Errors
+/// What cannot be read.
+pub(super) fn texts_of(directory: &Path) -> Result<impl Iterator<Item = (String, String)>, Vec<PolicyFault>> {
+    Ok(files::read(Some(directory))?.into_iter().map(|file| (file.name, file.text)))
+}
+
 fn compile(
     set_name: &str,
     files: &[SourceFile],
@@ -92,7 +100,8 @@ fn compile(
     if !faults.is_empty() {
         return Err(faults);
     }
-    builtins::bound(&mut engine, |name| modules.iter().any(|module| module.may_call(name))).map_err(|fault| vec![fault])?;
+    builtins::bound(&mut engine, |name| modules.iter().any(|module| module.may_call(name)))
+        .map_err(|fault| vec![fault])?;
     let asks_approval = check::has_approval_rule(&modules);
     check::compile(&mut engine, set_name, asks_approval).map_err(|fault| vec![fault])?;
     Ok(PolicySet {

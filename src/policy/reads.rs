@@ -91,6 +91,19 @@ pub(super) fn references(tokens: &[Token], root: &str) -> Vec<Reference> {
         .collect()
 }
 
+/// Each place that names a field of `root`: the token it begins with, the field's path, and the tokens after it.
+pub(super) fn places_of<'t>(
+    tokens: &'t [Token],
+    root: &str,
+) -> impl Iterator<Item = (usize, Vec<String>, &'t [Token])> {
+    tokens.iter().enumerate().filter(move |(at, token)| word(token) == Some(root) && !is_field(tokens, *at)).map(
+        |(at, _)| {
+            let (path, after) = split_path(tokens.get(at + 1..).unwrap_or_default());
+            (at, path, after)
+        },
+    )
+}
+
 /// Every `name(`, `package.name(` in a file: the token it begins with, and the names.
 pub(super) fn calls(tokens: &[Token]) -> impl Iterator<Item = (&Token, Vec<String>)> {
     tokens.iter().enumerate().filter_map(|(at, token)| {

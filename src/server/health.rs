@@ -29,6 +29,9 @@ pub(super) struct Ready {
     /// Component → reason; told only to callers with a key, and on loopback.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     degraded: BTreeMap<String, String>,
+    /// Setting → what somebody should know of it; told to the same callers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    notes: BTreeMap<String, String>,
 }
 
 /// The process is alive.
@@ -42,8 +45,11 @@ pub(super) async fn healthz() -> Response {
 pub(super) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let degraded = gateway.readiness.degraded();
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
-    let insider = may_look_inside(&gateway, &headers).await.is_ok();
-    reply::json(StatusCode::OK, &Ready { status, degraded: if insider { degraded } else { BTreeMap::new() } })
+    let ready = match may_look_inside(&gateway, &headers).await {
+        Ok(()) => Ready { status, degraded, notes: gateway.config().notes() },
+        Err(_) => Ready { status, degraded: BTreeMap::new(), notes: BTreeMap::new() },
+    };
+    reply::json(StatusCode::OK, &ready)
 }
 
 /// Prometheus metrics.

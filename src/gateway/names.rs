@@ -1,0 +1,84 @@
+//! Which tools, sources and roles there are, for policies that name them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::config::{Config, McpPrefix};
+use crate::policy::KnownNames;
+use crate::registry::{Snapshot, qualified_name};
+use crate::sources::openapi::Collections;
+use crate::store::{Registrations, Store, StoreError};
+
+/// Roles that the gateway itself asks for.
+const OWN_ROLES: [&str; 2] = ["admin", "operator"];
+
+/// The names of a configuration. `registered` are MCP servers that were registered over HTTP. No MCP server is
+/// asked which tools it has: any name under its prefix is one.
+pub fn known_names(
+    config: &Config,
+    snapshot: &Snapshot,
+    collections: &Collections,
+    registered: &BTreeSet<String>,
+) -> KnownNames {
+    let servers = &config.mcp.servers;
+    let unprefixed = servers.values().any(|server| server.prefix == Some(McpPrefix::Never));
+    let aliases = servers.iter().map(|(name, server)| server.alias.as_deref().unwrap_or(name));
+    // Those without tools of which some may come yet.
+    let absent = collections.broken.keys().chain(collections.awaited.keys()).map(String::as_str);
+    let prefixes = aliases.chain(registered.iter().map(String::as_str)).chain(absent);
+    KnownNames {
+        tools: (!unprefixed).then(|| tools(config, snapshot)),
+        tool_prefixes: prefixes.map(prefix).collect(),
+        sources: sources(config, collections, registered),
+        roles: config.auth.jwt.is_none().then(|| roles(config, snapshot)),
+    }
+}
+
+/// The MCP servers that were registered with the gateway of a store, none where there is no store yet.
+///
+/// # Errors
+/// The store cannot be read.
+pub async fn registered_servers_at(store_file: &Path) -> Result<BTreeSet<String>, StoreError> {
+    if !store_file.is_file() {
+        return Ok(BTreeSet::new());
+    }
+    let store = Store::open(store_file).await?;
+    let registered = registered_servers(&store).await;
+    store.close().await;
+    registered
+}
+
+pub(super) async fn registered_servers(store: &Store) -> Result<BTreeSet<String>, StoreError> {
+    Ok(store.registrations(Registrations::McpServers).await?.into_iter().map(|(name, _)| name).collect())
+}
+
+/// `NAME__`, as the names of its tools begin.
+fn prefix(name: &str) -> String {
+    let name = qualified_name(name, "x").to_string();
+    name.strip_suffix('x').unwrap_or(&name).to_owned()
+}
+
+fn tools(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
+    let offered = snapshot.tools().iter().map(|tool| tool.name().to_owned());
+    let quarantined = snapshot.quarantined().map(|tool| tool.name().to_owned());
+    let unavailable = snapshot.unavailable().iter().map(|missing| missing.tool.clone());
+    let overrides = config.tools.overrides.iter();
+    let configured = overrides.flat_map(|(name, changes)| [Some(name.clone()), changes.rename.clone()]).flatten();
+    offered.chain(quarantined).chain(unavailable).chain(configured).collect()
+}
+
+fn sources(config: &Config, collections: &Collections, registered: &BTreeSet<String>) -> BTreeSet<String> {
+    let servers = config.mcp.servers.keys().chain(registered).map(|name| format!("mcp:{name}"));
+    let Collections { loaded, broken, awaited } = collections;
+    let collections = loaded.keys().chain(broken.keys()).chain(awaited.keys()).map(|name| format!("openapi:{name}"));
+    servers.chain(collections).chain(["builtin".to_owned()]).collect()
+}
+
+fn roles(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
+    let keys = config.auth.api_keys.iter().flat_map(|key| &key.roles);
+    let servers = config.mcp.servers.values().flat_map(|server| &server.roles);
+    let overrides = config.tools.overrides.values().filter_map(|changes| changes.roles.as_ref()).flatten();
+    let tools = snapshot.tools().iter().flat_map(|tool| &tool.metadata.roles);
+    let own = OWN_ROLES.map(str::to_owned);
+    keys.chain(servers).chain(overrides).chain(tools).cloned().chain(own).collect()
+}
