@@ -14,6 +14,7 @@ mod mcp_servers;
 mod present;
 mod sandbox;
 mod serve;
+mod target;
 mod tools;
 
 use std::net::SocketAddr;
@@ -45,8 +46,9 @@ struct Common {
     /// The configuration file; without one the defaults apply.
     #[arg(long, short, global = true, env = "SEKISHO_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask a running gateway instead of working in this process; its key is read from SEKISHO_API_KEY.
-    #[arg(long, global = true, env = "SEKISHO_SERVER", value_name = "URL")]
+    /// Ask a running gateway instead of working in this process; SEKISHO_SERVER says the same. Its key is read from
+    /// SEKISHO_API_KEY. Commands that work on this machine only refuse it.
+    #[arg(long, global = true, value_name = "URL")]
     server: Option<Url>,
     /// Print JSON, for scripts.
     #[arg(long, global = true)]
@@ -89,8 +91,11 @@ enum Command {
     Chat(chat::ChatCommand),
     /// Check configuration, policies and tools without starting anything.
     Check {
-        /// Print the JSON Schema of the configuration file instead.
+        /// Ask the gateway at `--server` how it is, instead.
         #[arg(long)]
+        remote: bool,
+        /// Print the JSON Schema of the configuration file instead.
+        #[arg(long, conflicts_with = "remote")]
         print_schema: bool,
     },
     /// Pin every tool, so that one that changes is quarantined until somebody approves it.
@@ -131,6 +136,7 @@ pub enum Exit {
     Done = 0,
     /// The tool ran and failed, or what was checked is not in order.
     Failed = 1,
+    WrongCommandLine = 2,
     Refused = 3,
     Misconfigured = 4,
     Unreachable = 5,
@@ -144,7 +150,11 @@ impl From<Exit> for ExitCode {
 
 /// Runs the command of the process's arguments.
 pub fn main() -> ExitCode {
-    let Cli { common, command } = Cli::parse();
+    let Cli { mut common, command } = Cli::parse();
+    if let Err(problem) = target::settle(&mut common, &command) {
+        present::problem(&problem);
+        return Exit::WrongCommandLine.into();
+    }
     let exit = match command {
         Command::Completions { shell } => {
             // Into memory first: it panics where it cannot write.
@@ -153,12 +163,12 @@ pub fn main() -> ExitCode {
             present::line(String::from_utf8_lossy(&script).trim_end());
             Exit::Done
         }
-        Command::Check { print_schema: true } => {
+        Command::Check { print_schema: true, .. } => {
             // Over many lines wherever it goes: it is kept in files, and compared.
             present::line(&format!("{:#}", crate::config::json_schema()));
             Exit::Done
         }
-        Command::Check { print_schema: false } => check::run(&common),
+        Command::Check { print_schema: false, .. } => check::run(&common),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),

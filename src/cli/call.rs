@@ -25,21 +25,25 @@ pub(super) struct CallCommand {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    identity: Identity,
+    pub(super) identity: Identity,
 }
 
 /// Whom an in-process call is made as. A server goes by the key it is sent.
 #[derive(Debug, Args)]
 pub(super) struct Identity {
     /// The caller's id.
-    #[arg(long = "as", value_name = "USER", conflicts_with = "server")]
+    #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
     /// A role the caller holds; may be given more than once.
-    #[arg(long = "role", value_name = "ROLE", conflicts_with = "server")]
+    #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
 }
 
 impl Identity {
+    pub(super) fn is_given(&self) -> bool {
+        self.user.is_some() || !self.roles.is_empty()
+    }
+
     /// Without a name, nobody in particular: the caller without credentials.
     pub(super) fn caller(&self) -> Arc<Caller> {
         match &self.user {

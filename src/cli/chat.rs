@@ -36,7 +36,7 @@ pub(super) struct ChatCommand {
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     #[command(flatten)]
-    identity: Identity,
+    pub(super) identity: Identity,
 }
 
 /// What names a script instead of a profile.

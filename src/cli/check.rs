@@ -1,5 +1,7 @@
 //! `sekisho check`: configuration, policies and tools, each fault with where it stands.
 
+mod remote;
+
 use std::borrow::Cow;
 
 use serde_json::json;
@@ -16,55 +18,88 @@ use crate::sources::openapi::Collections;
 /// One part that was looked at.
 struct Finding {
     part: Cow<'static, str>,
-    /// What is wrong; `Ok` says what is right.
-    verdict: Result<String, String>,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    /// What is right.
+    Ok(String),
+    /// In order, and most likely not meant.
+    Warning(String),
+    /// What is wrong.
+    Broken(String),
+}
+
+impl From<Result<String, String>> for Verdict {
+    fn from(outcome: Result<String, String>) -> Self {
+        outcome.map_or_else(Self::Broken, Self::Ok)
+    }
 }
 
 pub(super) fn run(common: &Common) -> Exit {
-    let findings = match load_config(common.config.as_deref(), &ServeOptions::default()) {
-        Err(faults) => vec![Finding { part: "configuration".into(), verdict: Err(describe(&faults)) }],
-        Ok(config) => look_at(&config),
+    // With `--server` it is the gateway there that is asked, by `--remote`.
+    let findings = match &common.server {
+        Some(server) => match remote::look_at(server) {
+            Ok(findings) => findings,
+            Err(unanswered) => return unanswered.report(),
+        },
+        None => match load_config(common.config.as_deref(), &ServeOptions::default()) {
+            Err(faults) => vec![finding("configuration", Err(describe(&faults)))],
+            Ok(config) => look_at(&config),
+        },
     };
-    let broken = findings.iter().any(|finding| finding.verdict.is_err());
+    let broken = findings.iter().any(|finding| matches!(finding.verdict, Verdict::Broken(_)));
     show(common, findings);
     if broken { Exit::Failed } else { Exit::Done }
 }
 
+fn finding(part: impl Into<Cow<'static, str>>, outcome: Result<String, String>) -> Finding {
+    Finding { part: part.into(), verdict: outcome.into() }
+}
+
+fn warning((part, text): (String, String)) -> Finding {
+    Finding { part: part.into(), verdict: Verdict::Warning(text) }
+}
+
 fn look_at(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![Finding { part: "configuration".into(), verdict: Ok("in order".into()) }];
-    if let Some(unpriced) = prices::unpriced(config) {
-        findings.push(Finding { part: "prices".into(), verdict: Ok(unpriced) });
-    }
+    let mut findings = vec![finding("configuration", Ok("in order".into()))];
+    findings.extend(config.notes().into_iter().map(warning));
+    findings.extend(prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     let policies = policy::Policy::load(&config.policy);
-    findings.push(Finding {
-        part: "policies".into(),
-        verdict: policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults)),
-    });
+    let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults));
+    findings.push(finding("policies", version));
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
-    findings.push(Finding { part: "lock".into(), verdict: lock.as_ref().map(says_of_lock).map_err(Clone::clone) });
+    findings.push(finding("lock", lock.as_ref().map(says_of_lock).map_err(Clone::clone)));
     if lock.is_err() {
         return findings;
     }
     match runtime.block_on(gateway::registry_of(config)) {
-        Err(problem) => findings.push(Finding { part: "tools".into(), verdict: Err(problem.to_string()) }),
+        Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
         Ok((snapshot, collections)) => {
             if policies.is_ok() {
-                findings.push(Finding { part: "policy cases".into(), verdict: run_cases(config, &snapshot) });
+                findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
-            findings.push(Finding { part: "checks".into(), verdict: Ok(describe_checks(config, &snapshot)) });
+            findings.push(finding("checks", Ok(describe_checks(config, &snapshot))));
             findings.extend(look_at_collections(&collections, &config.tools));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
-            findings.push(Finding { part: "tools".into(), verdict: Ok(names.join(", ")) });
+            findings.push(finding("tools", Ok(names.join(", "))));
             let waiting: Vec<_> =
                 snapshot.quarantined().map(|tool| format!("{}: {}", tool.name(), tool.objection)).collect();
             if !waiting.is_empty() {
-                findings.push(Finding { part: "quarantined".into(), verdict: Ok(waiting.join("\n")) });
+                findings.push(finding("quarantined", Ok(waiting.join("\n"))));
             }
             let missing = snapshot.unavailable().iter().map(|missing| format!("{}: {}", missing.tool, missing.reason));
             let missing: Vec<_> = missing.collect();
             if !missing.is_empty() {
-                findings.push(Finding { part: "not offered".into(), verdict: Ok(missing.join("\n")) });
+                findings.push(finding("not offered", Ok(missing.join("\n"))));
+            }
+            let registered = runtime.block_on(gateway::registered_servers_at(&config.store_file())).unwrap_or_default();
+            let known = gateway::known_names(config, &snapshot, &collections, &registered);
+            // Faults of the set itself are told above.
+            let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
+            if !unknown.is_empty() {
+                findings.push(warning(("names in policies".to_owned(), describe(&unknown))));
             }
         }
     }
@@ -73,13 +108,14 @@ fn look_at(config: &Config) -> Vec<Finding> {
 
 /// What was made of each document, or why nothing was.
 fn look_at_collections(collections: &Collections, settings: &ToolsConfig) -> impl Iterator<Item = Finding> {
-    let finding = |name: &String, verdict| Finding { part: format!("openapi:{name}").into(), verdict };
+    let finding = |name: &String, outcome| finding(format!("openapi:{name}"), outcome);
     let loaded = collections.loaded.iter().map(move |(name, collection)| {
         let report = &collection.report;
         let (lost, approximated) = (report.lost.len(), report.approximated.len());
         let (operations, tools) = (report.operations, report.tools);
         let says = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
-        let dangerous = report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
+        let dangerous =
+            report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
         finding(name, Ok(says + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
@@ -123,19 +159,24 @@ fn show(common: &Common, findings: Vec<Finding>) {
         let told: Vec<_> = findings
             .iter()
             .map(|finding| {
-                let (ok, says) = match &finding.verdict {
-                    Ok(says) => (true, says),
-                    Err(says) => (false, says),
-                };
-                json!({"part": finding.part, "ok": ok, "says": says})
+                let part = &finding.part;
+                match &finding.verdict {
+                    Verdict::Ok(says) => json!({"part": part, "ok": true, "says": says}),
+                    Verdict::Warning(says) => json!({"part": part, "ok": true, "warning": true, "says": says}),
+                    Verdict::Broken(says) => json!({"part": part, "ok": false, "says": says}),
+                }
             })
             .collect();
         present::json(&told);
         return;
     }
-    let row = |finding: Finding| match finding.verdict {
-        Ok(says) => vec![finding.part.into_owned(), "ok".to_owned(), says],
-        Err(says) => vec![finding.part.into_owned(), "BROKEN".to_owned(), says],
+    let row = |finding: Finding| {
+        let (state, says) = match finding.verdict {
+            Verdict::Ok(says) => ("ok", says),
+            Verdict::Warning(says) => ("WARNING", says),
+            Verdict::Broken(says) => ("BROKEN", says),
+        };
+        vec![finding.part.into_owned(), state.to_owned(), says]
     };
     present::table(&["part", "", ""], findings.into_iter().map(row).collect());
 }

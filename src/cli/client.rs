@@ -49,15 +49,24 @@ pub(super) fn toolbox(server: &Url) -> Result<OverHttp, Unanswered> {
 }
 
 fn gateway(server: &Url) -> Result<OtherGateway, Unanswered> {
+    let (outbound, headers) = connection(server)?;
+    Ok(OtherGateway::new(server.clone(), headers, outbound))
+}
+
+/// What reaches the gateway, and what every request to it says.
+///
+/// # Errors
+/// A key that cannot be sent.
+pub(super) fn connection(server: &Url) -> Result<(Outbound, HeaderMap), Unanswered> {
     let outbound =
         Outbound::new(&OutboundConfig::default()).map_err(|problem| unusable(server, &problem.to_string()))?;
-    Ok(OtherGateway::new(server.clone(), headers(server)?, outbound))
+    Ok((outbound, headers(server)?))
 }
 
 fn headers(server: &Url) -> Result<HeaderMap, Unanswered> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Ok(key) = std::env::var("SEKISHO_API_KEY") {
+    if let Some(key) = std::env::var("SEKISHO_API_KEY").ok().filter(|key| !key.is_empty()) {
         let mut value = HeaderValue::try_from(format!("Bearer {key}"))
             .map_err(|_| unusable(server, "SEKISHO_API_KEY holds characters that no key has"))?;
         value.set_sensitive(true);

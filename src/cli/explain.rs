@@ -15,16 +15,10 @@ pub(super) struct ExplainCommand {
     #[arg(default_value = "{}", value_name = "JSON")]
     arguments: String,
     #[command(flatten)]
-    identity: Identity,
+    pub(super) identity: Identity,
 }
 
 pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
-    if common.server.is_some() {
-        present::problem(
-            "explain works on a configuration, not on a server; ask the server with `sekisho call --dry-run`",
-        );
-        return Exit::Refused;
-    }
     let arguments = match parse_arguments(&command.arguments) {
         Ok(arguments) => arguments,
         Err(problem) => {

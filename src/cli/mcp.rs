@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use clap::Subcommand;
+use url::Url;
 
 use super::call::Identity;
+use super::client::{self, Unanswered};
 use super::mcp_login;
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::told_to_go;
@@ -12,10 +14,11 @@ use super::{Common, Exit, present, with_config};
 use crate::call::Caller;
 use crate::gateway::Gateway;
 use crate::server::mcp::serve_stdio;
+use crate::sources::mcp::{self, BridgeError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
-    /// Speak MCP over standard input and output, until the input ends.
+    /// Speak MCP over standard input and output, until the input ends; with `--server` for the gateway there.
     Serve {
         #[command(flatten)]
         identity: Identity,
@@ -28,6 +31,7 @@ pub(super) enum McpCommand {
 
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     match command {
+        McpCommand::Serve { .. } if let Some(server) = &common.server => bridge(server),
         McpCommand::Serve { identity } => with_config(common, |config| {
             super::serve::with_gateway(config, async |gateway| Box::pin(serve(gateway, identity.caller())).await)
         }),
@@ -36,12 +40,45 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     }
 }
 
+/// The gateway's own `/mcp`, for a client that speaks over standard input and output: the gateway's policies,
+/// limits and books are those that hold.
+fn bridge(server: &Url) -> Exit {
+    let (outbound, headers) = match client::connection(server) {
+        Ok(connection) => connection,
+        Err(unanswered) => return unanswered.report(),
+    };
+    let mut address = server.clone();
+    if let Ok(mut path) = address.path_segments_mut() {
+        path.pop_if_empty().push("mcp");
+    }
+    let Some(runtime) = super::serve::runtime() else { return Exit::Misconfigured };
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = mcp::bridge(outbound, address, headers) => ended,
+            () = told_to_go() => Ok(()),
+        }
+    });
+    // A read of standard input may be left, which would never end.
+    runtime.shutdown_background();
+    let unanswered = match ended {
+        Ok(()) => return Exit::Done,
+        Err(BridgeError::Output(problem)) => {
+            present::problem(&problem);
+            return Exit::Failed;
+        }
+        Err(BridgeError::Refused(problem)) => Unanswered::Refused(format!("{server}: {problem}")),
+        Err(BridgeError::Unreachable(problem)) => Unanswered::Unreachable(format!("{server}: {problem}")),
+    };
+    unanswered.report()
+}
+
 async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
     let left_out = gateway.pipeline.tools_for(&caller).left_out();
     let left_out = left_out.map(|left_out| format!("{left_out}. `--as USER --role ROLE` says who calls."));
     if let Some(left_out) = &left_out {
         present::problem(left_out);
     }
+    super::serve::log_notes(&gateway).await;
     let served = tokio::select! {
         served = serve_stdio(&gateway, caller, left_out) => served,
         () = told_to_go() => Ok(()),

@@ -7,6 +7,7 @@
 //! wrong are ours.
 
 mod access;
+mod bridge;
 mod call_stream;
 mod catalogue;
 mod child;
@@ -38,6 +39,7 @@ use std::time::Duration;
 
 use crate::call::Upstream;
 
+pub use self::bridge::{BridgeError, bridge};
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};
 pub use self::servers::{McpServers, OperationRequest, Retired};
 pub use self::sign_in::{Callback, OwnAddresses, SignInFault, Started};

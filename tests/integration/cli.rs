@@ -73,6 +73,15 @@ fn exit_codes_say_how_it_ended() {
         (&["call", "calculater", "{}"], 3),
         (&["--config", "missing.yaml", "tools"], 4),
         (&["--server", "http://127.0.0.1:1", "tools"], 5),
+        (&["--server", "http://127.0.0.1:1", "check", "--remote"], 5),
+        (&["--server", "http://127.0.0.1:1", "mcp", "serve"], 0),
+        (&["--server", "http://127.0.0.1:1", "check"], 2),
+        (&["--server", "http://127.0.0.1:1", "lock"], 2),
+        (&["--server", "http://127.0.0.1:1", "serve"], 2),
+        (&["--server", "http://127.0.0.1:1", "audit", "verify"], 2),
+        (&["--server", "http://127.0.0.1:1", "sandbox", "list"], 2),
+        (&["--server", "http://127.0.0.1:1", "explain", "calculator"], 2),
+        (&["check", "--remote"], 2),
     ] {
         let output = run(&directory, arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));
@@ -234,6 +243,66 @@ fn a_running_gateway_is_asked_over_http() {
     assert!(text(&ask(&["tools", "search", "arithmetic"])).contains("calculator"));
     assert!(text(&ask(&["tools", "show", "calculator"])).contains("parameters"));
     assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
+}
+
+#[test]
+fn a_variable_that_names_a_gateway_is_no_more_ignored_than_the_command_line() {
+    let directory = TempDir::new().unwrap();
+    let with = |arguments: &[&str], server: &str| {
+        sekisho(&directory).env("SEKISHO_SERVER", server).args(arguments).output().unwrap()
+    };
+    for arguments in [&["check"][..], &["lock"], &["audit", "verify"], &["sandbox", "list"]] {
+        let refused = with(arguments, "http://127.0.0.1:1");
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {}", text(&refused));
+        assert!(text(&refused).contains("SEKISHO_SERVER"), "{}", text(&refused));
+    }
+    assert_eq!(with(&["tools"], "http://127.0.0.1:1").status.code(), Some(5));
+    assert_eq!(with(&["tools"], "").status.code(), Some(0), "an empty variable is none");
+    assert_eq!(with(&["completions", "bash"], "http://127.0.0.1:1").status.code(), Some(0));
+}
+
+/// `/readyz` and `check` name what is open to everything, and policies that name what nobody has.
+#[test]
+fn a_gateway_is_asked_how_it_is_and_says_what_somebody_should_look_at() {
+    let directory = TempDir::new().unwrap();
+    let policies = directory.path().join("policies");
+    std::fs::create_dir_all(policies.join("cases")).unwrap();
+    let rules = "package tools\ndeny[msg] { input.tool == \"calculater\"; msg := \"no\" }\n";
+    std::fs::write(policies.join("tools.rego"), rules).unwrap();
+    let case = "- {name: a boss may, input: {tool: calculator, user: {roles: [boss]}}, expect: allow}\n";
+    std::fs::write(policies.join("cases/all.yaml"), case).unwrap();
+    let yaml = "policy: {directory: policies}\noutbound: {mcp_allowed_domains: ['*']}\n";
+    std::fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
+
+    let checked = run(&directory, &["--json", "check", "--config", "sekisho.yaml"]);
+    assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
+    let findings: Vec<Value> = serde_json::from_slice(&checked.stdout).unwrap();
+    let warnings: Vec<_> = findings.iter().filter(|finding| finding["warning"] == true).collect();
+    assert_eq!(warnings.len(), 2, "{findings:#?}");
+    assert_eq!(warnings[0]["part"], "outbound.mcp_allowed_domains");
+    let names = warnings[1]["says"].as_str().unwrap();
+    assert!(names.contains("tools.rego:2: there is no tool \"calculater\""), "{names}");
+    assert!(names.contains("a boss may: there is no role \"boss\""), "{names}");
+
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let asked = run(&directory, &["--json", "--server", &serving.url, "check", "--remote"]);
+    assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
+    let findings: Vec<Value> = serde_json::from_slice(&asked.stdout).unwrap();
+    let of = |part: &str| findings.iter().find(|finding| finding["part"] == part).unwrap();
+    assert_eq!(of("gateway")["says"], "ready");
+    assert_eq!(of("outbound.mcp_allowed_domains")["warning"], true);
+    assert!(of("tools")["says"].as_str().unwrap().contains("calculator"));
+}
+
+#[test]
+fn a_gateway_that_is_degraded_fails_the_check() {
+    let directory = TempDir::new().unwrap();
+    let yaml = "openapi: {collections: {gone: {spec_file: /nowhere.json}}}\n";
+    std::fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let asked = run(&directory, &["--server", &serving.url, "check", "--remote"]);
+    assert_eq!(asked.status.code(), Some(1), "{}", text(&asked));
+    assert!(text(&asked).contains("openapi:gone") && text(&asked).contains("/nowhere.json"), "{}", text(&asked));
 }
 
 /// A changed file is taken over; a broken one, here told of by SIGHUP, leaves the running configuration.

@@ -12,7 +12,7 @@ use url::Url;
 use super::sign_in::SignIn;
 use crate::call::{Deadline, SentFlag};
 use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials};
+use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust};
 use crate::redaction::SentSecrets;
 use crate::sources::credentials::{Token, TokenSource};
 
@@ -34,6 +34,8 @@ pub(super) struct HttpAccess {
     pub(super) tokens: Tokens,
     /// The token that was sent last, which the server may repeat.
     pub(super) last_token: Arc<ArcSwapOption<HeaderValue>>,
+    /// Who chose the address.
+    pub(super) trust: Trust,
     pub(super) max_message_bytes: usize,
 }
 
@@ -168,6 +170,7 @@ impl HttpAccess {
             max_response_bytes: self.max_message_bytes,
             allowed: &self.allowed,
             sent,
+            trust: self.trust,
             ..OutboundRequest::get(url.clone(), Deadline::after(within))
         };
         self.outbound.open(request).await

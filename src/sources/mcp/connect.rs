@@ -329,11 +329,12 @@ fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
         headers,
         tokens: access.tokens.clone(),
         last_token: Arc::clone(&access.last_token),
+        trust: access.trust,
         max_message_bytes: access.max_message_bytes,
     }
 }
 
-fn streamable(client: HttpClient) -> StreamableHttpClientTransport<HttpClient> {
+pub(super) fn streamable(client: HttpClient) -> StreamableHttpClientTransport<HttpClient> {
     let access = &client.access;
     let mut retries = ExponentialBackoff::default();
     retries.max_times = Some(STREAM_RETRIES);

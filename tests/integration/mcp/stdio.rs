@@ -1,7 +1,7 @@
 //! `sekisho mcp serve`: the same over standard input and output.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::client::check;
 use super::{NEWER, OLDER};
+use crate::app::{TestApp, config};
 use crate::mcp_servers::yaml;
 use crate::moody;
 
@@ -21,6 +22,15 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(yaml: &str) -> Self {
+        Self::start_with(yaml, &[], &[])
+    }
+
+    /// One that passes messages on to the gateway at an address.
+    fn bridge_to(url: &str, key: &str) -> Self {
+        Self::start_with("", &["--server", url], &[("SEKISHO_API_KEY", key)])
+    }
+
+    fn start_with(yaml: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let directory = TempDir::new().unwrap();
         let config = directory.path().join("sekisho.yaml");
         std::fs::write(&config, yaml).unwrap();
@@ -28,9 +38,11 @@ impl Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sekisho"))
             .arg("--config")
             .arg(&config)
+            .args(arguments)
             .args(["mcp", "serve"])
             .env("SEKISHO_STATE_DIRECTORY", directory.path().join("state"))
             .env("RUST_LOG", "info")
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -51,8 +63,13 @@ impl Server {
     }
 
     /// Closes the input, and waits for the end.
-    pub(crate) fn end(&mut self) -> std::process::ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         drop(self.input.take());
+        self.ended()
+    }
+
+    /// How it ends by itself.
+    fn ended(&mut self) -> ExitStatus {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             match self.child.try_wait().unwrap() {
@@ -147,4 +164,65 @@ fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
         assert_eq!(succeeded, 1, "{name}:\n{log}");
     }
     assert!(!log.contains("demo://one"), "what was asked for is an argument, and not written down: {log}");
+}
+
+/// What stands beside a gateway of one's own: its name for a tool, and who may ask.
+fn with_calculator_called(name: &str) -> String {
+    format!(
+        "auth: {{anonymous: never, api_keys: [{{id: ada, key: key-of-ada, roles: [admin]}}]}}\n\
+         tools: {{overrides: {{calculator: {{rename: {name}}}}}}}"
+    )
+}
+
+/// With `--server` the tools, the policies and the books are the gateway's there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_starts_a_program_uses_the_gateway_that_its_command_line_names() {
+    let app = TestApp::with(&with_calculator_called("sums")).await;
+    for revision in [OLDER, NEWER] {
+        let mut server = Server::bridge_to(&app.url, "key-of-ada");
+        tokio::task::block_in_place(|| {
+            if revision == OLDER {
+                let begun = server.ask(revision, 1, "initialize", super::client::initialize(revision));
+                assert_eq!(begun["protocolVersion"], revision);
+                server.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+            } else {
+                server.ask(revision, 1, "server/discover", json!({}));
+            }
+            let listed = server.ask(revision, 2, "tools/list", json!({}));
+            check(revision, "ListToolsResult", &listed);
+            let names: Vec<_> = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
+            assert!(names.contains(&&json!("sums")) && !names.contains(&&json!("calculator")), "{names:?}");
+            let call = json!({"name": "sums", "arguments": {"expression": "6*7"}});
+            let called = server.ask(revision, 3, "tools/call", call);
+            check(revision, "CallToolResult", &called);
+            assert_eq!(called["content"][0]["text"], "42");
+        });
+        if revision == OLDER {
+            // What the gateway says of itself reaches the client as well.
+            let changed = with_calculator_called("totals");
+            app.gateway.reload(config(&app.directory, &changed)).await;
+            let news = tokio::task::block_in_place(|| server.hear(revision));
+            assert_eq!(news["method"], "notifications/tools/list_changed", "{news}");
+            app.gateway.reload(config(&app.directory, &with_calculator_called("sums"))).await;
+        }
+        drop(server.input.take());
+        let ended = tokio::task::block_in_place(|| server.ended());
+        assert!(ended.success(), "{revision}: {ended}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_gateway_that_cannot_be_used_is_told_to_the_client_and_by_the_exit_code() {
+    let app = TestApp::with(&with_calculator_called("sums")).await;
+    for (url, key, code) in [(&*app.url, "wrong", 3), ("http://127.0.0.1:1", "key-of-ada", 5)] {
+        let mut server = Server::bridge_to(url, key);
+        let (reply, ended) = tokio::task::block_in_place(|| {
+            let begin =
+                json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": super::client::initialize(OLDER)});
+            server.say(&begin);
+            (server.hear(OLDER), server.ended())
+        });
+        assert!(reply["error"]["message"].as_str().is_some_and(|message| !message.is_empty()), "{reply}");
+        assert_eq!((&reply["id"], ended.code()), (&json!(1), Some(code)), "{url}");
+    }
 }

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
-use crate::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound};
+use crate::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use crate::sources::ToolDefinition;
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
 use crate::sources::mcp::access::{HttpAccess, Tokens};
@@ -70,6 +70,7 @@ impl McpServers {
             headers: headers(&settings)?,
             tokens: Tokens::None,
             last_token: Arc::default(),
+            trust: Trust::Caller,
             max_message_bytes: settings.max_message_bytes,
         };
         Ok(function.definition(access, config.limits.mcp_tool_rate_limit))
@@ -124,6 +125,7 @@ impl McpServers {
                     headers: headers(&settings)?,
                     tokens: self.tokens(name, url, &settings, &outbound, &allowed),
                     last_token: Arc::default(),
+                    trust: Trust::Caller,
                     outbound,
                     allowed,
                     max_message_bytes: settings.max_message_bytes,

@@ -1,0 +1,45 @@
+//! `sekisho check --remote`: how the gateway at `--server` is, in its own words.
+
+use serde_json::Value;
+use url::Url;
+
+use super::super::client::{Remote, Unanswered};
+use super::{Finding, Verdict};
+
+/// # Errors
+/// The gateway is out of reach, or does not answer this caller.
+pub(super) fn look_at(server: &Url) -> Result<Vec<Finding>, Unanswered> {
+    let remote = Remote::new(server)?;
+    let ready = remote.get(&["readyz"], &[])?;
+    let tools = remote.get(&["tools", "list"], &[("detail", "full")])?;
+    Ok(findings(&ready, &tools))
+}
+
+fn findings(ready: &Value, tools: &Value) -> Vec<Finding> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let members = |name: &str| ready[name].as_object().into_iter().flatten();
+    let mut findings = Vec::new();
+    let degraded: Vec<_> = members("degraded")
+        .map(|(part, reason)| Finding { part: part.clone().into(), verdict: Verdict::Broken(text(reason)) })
+        .collect();
+    let verdict = match (ready["status"].as_str(), degraded.is_empty()) {
+        (Some("ready"), _) => Verdict::Ok("ready".to_owned()),
+        (_, true) => Verdict::Broken("degraded; it says in what to callers with a key (SEKISHO_API_KEY)".to_owned()),
+        (_, false) => Verdict::Broken("degraded".to_owned()),
+    };
+    findings.push(Finding { part: "gateway".into(), verdict });
+    findings.extend(degraded);
+    let notes = members("notes")
+        .map(|(part, note)| Finding { part: part.clone().into(), verdict: Verdict::Warning(text(note)) });
+    findings.extend(notes);
+    let tools = tools.as_array().map(Vec::as_slice).unwrap_or_default();
+    let named = |is_meant: fn(&Value) -> bool| {
+        tools.iter().filter(|tool| is_meant(tool)).map(|tool| text(&tool["name"])).collect::<Vec<_>>().join(", ")
+    };
+    findings.push(Finding { part: "tools".into(), verdict: Verdict::Ok(named(|tool| tool["quarantined"].is_null())) });
+    let quarantined = named(|tool| !tool["quarantined"].is_null());
+    if !quarantined.is_empty() {
+        findings.push(Finding { part: "quarantined".into(), verdict: Verdict::Warning(quarantined) });
+    }
+    findings
+}

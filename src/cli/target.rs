@@ -1,0 +1,179 @@
+//! Whether a command asks a running gateway, and which one: `--server`, or the variable that stands for it. A
+//! command that cannot ask one refuses, rather than answer for another machine than the one that was named.
+
+use url::Url;
+
+use super::call::Identity;
+use super::mcp::McpCommand;
+use super::sandbox::SandboxCommand;
+use super::{Command, Common};
+
+const SERVER_VARIABLE: &str = "SEKISHO_SERVER";
+
+/// What a command does with the address of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It asks the gateway there.
+    Remote,
+    /// It answers for this machine only; with what to do instead.
+    Local(&'static str),
+    /// It asks nobody, so that a variable meant for other commands does no harm.
+    Nowhere,
+}
+
+/// Settles which gateway is asked. An empty variable is none.
+///
+/// # Errors
+/// What is wrong with the command line, in a sentence.
+pub(super) fn settle(common: &mut Common, command: &Command) -> Result<(), String> {
+    let variable = std::env::var(SERVER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    settle_with(common, command, variable.as_deref())
+}
+
+fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -> Result<(), String> {
+    let reach = reach_of(command);
+    let named_by = match (&common.server, variable) {
+        (Some(_), _) => "--server",
+        (None, Some(_)) if reach == Reach::Nowhere => return Ok(()),
+        (None, Some(text)) => {
+            let address = Url::parse(text.trim());
+            common.server = Some(address.map_err(|error| format!("{SERVER_VARIABLE} is not an address: {error}"))?);
+            SERVER_VARIABLE
+        }
+        (None, None) if matches!(command, Command::Check { remote: true, .. }) => {
+            return Err("`check --remote` asks a gateway: name it with --server URL".to_owned());
+        }
+        (None, None) => return Ok(()),
+    };
+    let instead = match reach {
+        Reach::Remote if identity_of(command).is_some_and(Identity::is_given) => {
+            return Err(format!(
+                "--as and --role are for calls in this process; a gateway, which {named_by} names, goes by the key it is sent"
+            ));
+        }
+        Reach::Remote => return Ok(()),
+        Reach::Local(instead) => instead,
+        Reach::Nowhere => "",
+    };
+    let leave_out = if named_by == SERVER_VARIABLE { "unset the variable" } else { "leave it out" };
+    Err(format!(
+        "this command does not ask the gateway that {named_by} names; {leave_out} to work on this machine{instead}"
+    ))
+}
+
+fn reach_of(command: &Command) -> Reach {
+    match command {
+        Command::Tools { .. }
+        | Command::Call(_)
+        | Command::Chat(_)
+        | Command::Import { .. }
+        | Command::Check { remote: true, .. }
+        | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => Reach::Remote,
+        Command::Completions { .. }
+        | Command::Check { print_schema: true, .. }
+        | Command::Sandbox { command: SandboxCommand::Worker } => Reach::Nowhere,
+        Command::Check { .. } => Reach::Local(", or ask it with `check --remote`"),
+        Command::Explain(_) => Reach::Local(", or ask it with `call --dry-run`"),
+        Command::Serve(_)
+        | Command::Lock(_)
+        | Command::Audit { .. }
+        | Command::Sandbox { .. }
+        | Command::Mcp { command: McpCommand::Servers(_) } => Reach::Local(""),
+    }
+}
+
+fn identity_of(command: &Command) -> Option<&Identity> {
+    match command {
+        Command::Call(call) => Some(&call.identity),
+        Command::Chat(chat) => Some(&chat.identity),
+        Command::Mcp { command: McpCommand::Serve { identity } } => Some(identity),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The gateway that is asked, or why the command line is wrong.
+    fn settled(arguments: &[&str], variable: Option<&str>) -> Result<Option<String>, String> {
+        let Cli { mut common, command } = Cli::try_parse_from([&["sekisho"], arguments].concat()).unwrap();
+        settle_with(&mut common, &command, variable)?;
+        Ok(common.server.map(|server| server.to_string()))
+    }
+
+    const REMOTE: [&[&str]; 8] = [
+        &["tools"],
+        &["tools", "search", "x"],
+        &["call", "x"],
+        &["chat", "x"],
+        &["import", "openapi", "x"],
+        &["check", "--remote"],
+        &["mcp", "serve"],
+        &["mcp", "login", "x"],
+    ];
+
+    const LOCAL: [&[&str]; 13] = [
+        &["serve"],
+        &["check"],
+        &["lock"],
+        &["explain", "x"],
+        &["audit", "verify"],
+        &["sandbox", "prepare"],
+        &["sandbox", "list"],
+        &["sandbox", "verify"],
+        &["sandbox", "bench"],
+        &["mcp", "list"],
+        &["mcp", "remove", "x"],
+        &["mcp", "import", "x"],
+        &["mcp", "add", "x", "--", "y"],
+    ];
+
+    const ASKING_NOBODY: [&[&str]; 3] =
+        [&["completions", "bash"], &["check", "--print-schema"], &["sandbox", "worker"]];
+
+    fn with_server<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+        [&["--server", "http://gateway.example"], arguments].concat()
+    }
+
+    #[test]
+    fn each_command_asks_the_gateway_or_refuses_to() {
+        let url = Some("http://gateway.example/".to_owned());
+        for arguments in REMOTE {
+            assert_eq!(settled(&with_server(arguments), None), Ok(url.clone()), "{arguments:?}");
+            assert_eq!(settled(arguments, Some("http://gateway.example")), Ok(url.clone()), "{arguments:?}");
+        }
+        for arguments in LOCAL {
+            let refused = settled(&with_server(arguments), None).unwrap_err();
+            assert!(refused.contains("--server"), "{arguments:?}: {refused}");
+            let refused = settled(arguments, Some("http://gateway.example")).unwrap_err();
+            assert!(refused.contains("SEKISHO_SERVER"), "{arguments:?}: {refused}");
+        }
+        for arguments in ASKING_NOBODY {
+            assert!(settled(&with_server(arguments), None).is_err(), "{arguments:?}");
+            assert_eq!(settled(arguments, Some("http://gateway.example")), Ok(None), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_variable_is_none_and_the_command_line_goes_before_it() {
+        assert_eq!(settled(&["serve"], None), Ok(None));
+        assert!(settled(&["check", "--remote"], None).unwrap_err().contains("--server"));
+        assert!(settled(&["tools"], Some("nowhere")).unwrap_err().contains("SEKISHO_SERVER is not an address"));
+        let both = settled(&["tools", "--server", "http://one.example"], Some("http://other.example"));
+        assert_eq!(both, Ok(Some("http://one.example/".to_owned())));
+    }
+
+    #[test]
+    fn a_gateway_is_not_told_who_asks() {
+        for arguments in
+            [&["call", "x", "--as", "ada"][..], &["chat", "x", "--role", "admin"], &["mcp", "serve", "--as", "ada"]]
+        {
+            assert!(settled(arguments, Some("http://gateway.example")).unwrap_err().contains("--as and --role"));
+            assert_eq!(settled(arguments, None), Ok(None));
+        }
+    }
+}

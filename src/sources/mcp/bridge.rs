@@ -1,0 +1,134 @@
+//! A client at standard input and output, and the `/mcp` of another gateway: messages are passed on both ways.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use http::HeaderMap;
+use rmcp::model::{ClientJsonRpcMessage, ErrorData, RequestId, ServerJsonRpcMessage};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::{RoleClient, RoleServer};
+use thiserror::Error;
+use url::Url;
+
+use super::access::{HttpAccess, Tokens};
+use super::connect::{call_error, streamable};
+use super::http::HttpClient;
+use crate::error::{Blame, ErrorCode};
+use crate::outbound::{DomainList, Outbound, Trust};
+
+/// The largest message passed on, either way.
+const MAX_MESSAGE_BYTES: usize = 64 << 20;
+
+/// How long ending the session may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why messages are no longer passed on.
+#[derive(Debug, Error)]
+pub enum BridgeError {
+    #[error("{0}")]
+    Unreachable(String),
+    /// By the gateway, in its words.
+    #[error("{0}")]
+    Refused(String),
+    #[error("standard output cannot be written: {0}")]
+    Output(String),
+}
+
+/// Passes messages on until the input ends. `headers` say who asks.
+///
+/// # Errors
+/// [`BridgeError`]: the gateway takes no first message, or the connection with it has ended.
+pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap) -> Result<(), BridgeError> {
+    let access = HttpAccess {
+        outbound,
+        allowed: Arc::new(DomainList::any().clone()),
+        url,
+        headers,
+        tokens: Tokens::None,
+        last_token: Arc::default(),
+        trust: Trust::Operator,
+        max_message_bytes: MAX_MESSAGE_BYTES,
+    };
+    let client = AsyncRwTransport::new_server(tokio::io::stdin(), tokio::io::stdout());
+    let client = client.with_max_line_length(MAX_MESSAGE_BYTES);
+    let gateway = streamable(HttpClient::new(Arc::new(access)));
+    Box::pin(pass_on(client, gateway)).await
+}
+
+async fn pass_on(
+    mut client: impl Transport<RoleServer>,
+    mut gateway: impl Transport<RoleClient>,
+) -> Result<(), BridgeError> {
+    // Polled in the order of the messages, which is so kept.
+    let mut sending = FuturesUnordered::new();
+    let mut has_answered = false;
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            Some((asked, sent)) = sending.next() => {
+                let Err(error) = sent else { continue };
+                let error = error_of(&error);
+                refuse(&mut client, asked, &error).await?;
+                if !has_answered {
+                    break Err(error);
+                }
+            }
+            message = gateway.receive() => {
+                let Some(message) = message else {
+                    let mut last = BridgeError::Unreachable("the gateway ended the connection".to_owned());
+                    while let Some((asked, sent)) = sending.next().await {
+                        if let Err(error) = sent {
+                            last = error_of(&error);
+                        }
+                        refuse(&mut client, asked, &last).await?;
+                    }
+                    break Err(last);
+                };
+                has_answered = true;
+                client.send(message).await.map_err(|error| BridgeError::Output(error.to_string()))?;
+            }
+            message = client.receive() => {
+                let Some(message) = message else { break Ok(()) };
+                let asked = id_of(&message);
+                let send = gateway.send(message);
+                sending.push(async move { (asked, send.await) });
+            }
+        }
+    };
+    // The session is ended at the gateway, too; one that does not answer is not waited for.
+    let _ended = tokio::time::timeout(CLOSE_TIMEOUT, gateway.close()).await;
+    outcome
+}
+
+/// Tells the client that nobody is going to answer its request.
+async fn refuse(
+    client: &mut impl Transport<RoleServer>,
+    asked: Option<RequestId>,
+    error: &BridgeError,
+) -> Result<(), BridgeError> {
+    let Some(id) = asked else { return Ok(()) };
+    let error = ErrorData::internal_error(error.to_string(), None);
+    let sent = client.send(ServerJsonRpcMessage::error(error, Some(id))).await;
+    sent.map_err(|error| BridgeError::Output(error.to_string()))
+}
+
+fn id_of(message: &ClientJsonRpcMessage) -> Option<RequestId> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
+        _ => None,
+    }
+}
+
+fn error_of(error: &(dyn Error + 'static)) -> BridgeError {
+    match call_error(error) {
+        Some(error) if error.blame() == Blame::Network || error.code() == ErrorCode::Timeout => {
+            BridgeError::Unreachable(error.message().to_owned())
+        }
+        Some(error) => BridgeError::Refused(error.message().to_owned()),
+        None => BridgeError::Unreachable(error.to_string()),
+    }
+}
