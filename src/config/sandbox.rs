@@ -31,7 +31,7 @@ pub struct SandboxConfig {
     pub max_stream_bytes: u32,
     /// The last expression as JSON, and all pictures together, in bytes.
     pub max_result_bytes: u32,
-    /// All files of a run together, in bytes; their paths count too.
+    /// All files of a run together, in bytes; their paths together may have as many.
     pub max_file_bytes: u32,
     /// Data files that every run finds under `/input`, read-only, by their names.
     pub data_files: Vec<PathBuf>,

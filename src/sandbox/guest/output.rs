@@ -4,18 +4,21 @@ use crate::sandbox::frame::GuestFile;
 /// Where the guest leaves files for the caller.
 const OUTPUT_FOLDER: &str = "output";
 
-/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied. The
-/// paths of files and folders count like bytes of files.
+/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied. Paths of
+/// files and folders are counted apart from contents: a program that has filled the folder with contents has heard of it
+/// by then, and what it says is not lost for the names.
 ///
 /// # Errors
-/// When all of it is more than `most` bytes.
+/// When the contents, or the paths, are more than `most` bytes.
 pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileFault> {
     let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
-    let (mut left, mut found, mut folders) = (most, Vec::new(), vec![(String::new(), top)]);
+    let (mut content_left, mut paths_left) = (most, most);
+    let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
         for (name, status) in files.list(folder)? {
-            let taken = status.length.saturating_add((prefix.len() + name.len()) as u64);
-            left = left.checked_sub(taken).ok_or(FileFault::NoSpace)?;
+            let path_length = (prefix.len() + name.len()) as u64;
+            paths_left = paths_left.checked_sub(path_length).ok_or(FileFault::NoSpace)?;
+            content_left = content_left.checked_sub(status.length).ok_or(FileFault::NoSpace)?;
             let path = format!("{prefix}{name}");
             if status.is_folder {
                 folders.push((format!("{path}/"), status.id));
@@ -52,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_like_bytes() {
+    fn paths_have_as_much_room_as_contents() {
         let tree = |depth, names| {
             let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 8_192 });
             files.place_folder(OUTPUT_FOLDER, false).unwrap();
