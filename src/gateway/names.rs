@@ -9,8 +9,8 @@ use crate::registry::{Snapshot, qualified_name};
 use crate::sources::openapi::Collections;
 use crate::store::{Registrations, Store, StoreError};
 
-/// Roles that the gateway itself asks for.
-const OWN_ROLES: [&str; 2] = ["admin", "operator"];
+/// The role that the gateway itself asks for.
+const ADMINISTRATOR: &str = "admin";
 
 /// The names of a configuration. `registered` are MCP servers that were registered over HTTP. No MCP server is
 /// asked which tools it has: any name under its prefix is one.
@@ -79,6 +79,7 @@ fn roles(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
     let servers = config.mcp.servers.values().flat_map(|server| &server.roles);
     let overrides = config.tools.overrides.values().filter_map(|changes| changes.roles.as_ref()).flatten();
     let tools = snapshot.tools().iter().flat_map(|tool| &tool.metadata.roles);
-    let own = OWN_ROLES.map(str::to_owned);
-    keys.chain(servers).chain(overrides).chain(tools).cloned().chain(own).collect()
+    let dangerous = &config.policy.dangerous_roles;
+    let named = keys.chain(servers).chain(overrides).chain(tools).chain(dangerous);
+    named.cloned().chain([ADMINISTRATOR.to_owned()]).collect()
 }
