@@ -23,8 +23,7 @@ use tokio_util::task::TaskTracker;
 use self::documents::Bringing;
 use self::parts::{
     authenticator, create_private, fixed_offer, in_part, lines, loader, log_dangerous_operations, pipeline,
-    report_unpriced_models, sandbox,
-    snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
+    report_unpriced_models, sandbox, snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
 };
 use crate::agent::Desk;
 use crate::auth::Authenticator;

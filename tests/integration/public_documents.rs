@@ -69,7 +69,7 @@ pub(crate) async fn offer(text: &[u8], server: &str, further: &Value) -> (TestAp
     std::fs::write(&file, text).unwrap();
     let mut settings = json!({
         "spec_file": file, "base_url": server, "category": "documents", "rate_limit": 1_000_000, "base_cost_per_use": 0,
-        "auth_config": {"token": "t", "api_key": "k", "username": "u", "password": "p"}
+        "auth_config": {"token": "t", "api_key": "k", "username": "u", "password": "p"}, "dangerous": {"methods": []}
     });
     for (key, value) in further.as_object().unwrap() {
         settings[key] = value.clone();

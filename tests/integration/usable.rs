@@ -109,7 +109,7 @@ async fn each_caller_is_listed_what_they_may_use() {
         }
         let task = json!({"task": "behaves as its name says", "exclude_dangerous": false, "max_tools": 50});
         let request = app.post("/tools/select").json(&task);
-        let (_, selected) = answer(key.iter().fold(request, |request, key| request.bearer_auth(key))).await;
+        let (_, selected) = answer(key.iter().fold(request, reqwest::RequestBuilder::bearer_auth)).await;
         assert_eq!(named(&selected["selected_tools"]), usable, "{key:?}");
     }
 }
@@ -163,7 +163,7 @@ async fn a_tool_hidden_by_its_roles_is_not_there_by_any_route() {
         }
         let settings = json!({"session_id": "s", "tools": {"paid": false}});
         let request = app.post("/api/tools/settings").json(&settings);
-        let (status, _) = answer(key.iter().fold(request, |request, key| request.bearer_auth(key))).await;
+        let (status, _) = answer(key.iter().fold(request, reqwest::RequestBuilder::bearer_auth)).await;
         assert_eq!(status, expected, "{key:?}");
     }
     let (_, settings) = answer(app.post("/api/tools/settings").json(&json!({"session_id": "s", "tools": {}}))).await;
@@ -273,7 +273,7 @@ fn a_client_that_starts_the_gateway_itself_learns_what_is_left_out_and_who_may()
                 );
             }
             None => {
-                assert_eq!((instructions, on_stderr.contains("left out")), ("", false), "{identity:?}: {on_stderr}")
+                assert_eq!((instructions, on_stderr.contains("left out")), ("", false), "{identity:?}: {on_stderr}");
             }
         }
     }

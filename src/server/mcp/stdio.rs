@@ -93,8 +93,8 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: 
     // It ends with its input.
     let state = Arc::new(SessionState::new(Duration::MAX));
     let visitor = Visitor { client_session: Some(Arc::clone(&state)), ..Visitor::new(caller) };
-    let face = Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(visitor), state)
-        .with_left_out(left_out);
+    let face =
+        Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(visitor), state).with_left_out(left_out);
     let running = match Box::pin(serve_server(face, transport)).await {
         Ok(running) => running,
         // It left before it said anything: that is its right.

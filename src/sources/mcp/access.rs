@@ -12,7 +12,9 @@ use url::Url;
 use super::sign_in::SignIn;
 use crate::call::{Deadline, SentFlag};
 use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust};
+use crate::outbound::{
+    DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust,
+};
 use crate::redaction::SentSecrets;
 use crate::sources::credentials::{Token, TokenSource};
 

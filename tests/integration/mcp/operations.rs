@@ -181,7 +181,7 @@ async fn who_may_not_read_a_resource_is_not_told_of_its_changes() {
     let rego = "package tools\ndeny[\"secret\"] { input.kind == \"resource\"; input.target == \"m+demo://secret\"; \
                 not has_role(input.user, \"friend\") }\n";
     let keys = "auth: {anonymous: always, api_keys: [{id: ada, key: key-of-ada, roles: [friend]}]}\n";
-    let app = with_policy_and(rego, &format!("{keys}{}", yaml(&[("m", server("watched", ""))]))).await;
+    let app = with_policy_and(rego, &format!("{keys}{}", yaml(&[("m", server("watched", "share: all"))]))).await;
     ready(&app).await;
     let uris = json!({"resourceSubscriptions": ["m+demo://secret", "m+demo://open"]});
     let updated = "notifications/resources/updated";
