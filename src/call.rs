@@ -2,6 +2,7 @@
 
 mod open_time;
 mod sending;
+mod target;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,10 +16,10 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::open_time::{OpenGuard, OpenTime};
+pub use self::sending::{Sending, SendingState, SentFlag};
+pub use self::target::{CallKind, Target};
 use crate::peer::{ClientPeer, ClientSession};
 use crate::session::Session;
-
-pub use self::sending::{Sending, SendingState, SentFlag};
 
 /// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
 pub type Arguments = Map<String, Value>;
@@ -142,38 +143,6 @@ impl CallContext {
         let later = deadline.0 + asking + self.starting.total();
         (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
     }
-}
-
-/// What kind of thing a call asks for. Part of the policy input contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CallKind {
-    Tool,
-    /// The contents of a resource, or to be notified of its changes.
-    Resource,
-    Prompt,
-    /// Completions for an argument of a prompt or of a resource template.
-    Completion,
-}
-
-impl CallKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Resource => "resource",
-            Self::Prompt => "prompt",
-            Self::Completion => "completion",
-        }
-    }
-}
-
-/// A resource, a prompt, or what is completed, as a call asks for it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    pub kind: CallKind,
-    /// The source of tools that has it (`mcp:SERVER`); `None` where no source that the caller may use has it.
-    pub source: Option<String>,
-    /// The URI by which the gateway knows the resource, or the name of the prompt. Part of the policy input contract.
-    pub name: String,
 }
 
 /// Identifies one call in replies, logs, traces and the audit trail. Time-ordered (UUID version 7).
