@@ -6,6 +6,7 @@ mod lock;
 mod mcp;
 mod names;
 mod parts;
+mod sessions;
 mod survey;
 
 use std::collections::BTreeMap;
@@ -37,7 +38,6 @@ use crate::readiness::Readiness;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
-use crate::session::Sessions;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
@@ -49,6 +49,7 @@ pub use self::lock::read as read_lock;
 pub use self::mcp::NotAdded;
 pub use self::names::{known_names, registered_servers_at};
 pub use self::parts::{loader_of, registry_of};
+pub use self::sessions::Sessions;
 pub use self::survey::{Survey, survey};
 
 /// The running service, whatever faces it has.

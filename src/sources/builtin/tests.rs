@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
-use crate::config::{OutboundConfig, SandboxConfig, SessionConfig, WorkspaceConfig};
+use crate::config::{OutboundConfig, SandboxConfig, WorkspaceConfig};
 use crate::metrics::Metrics;
-use crate::session::Sessions;
+use crate::session::Session;
 use crate::sources::{Attempt, ToolDefinition};
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
@@ -100,9 +100,8 @@ async fn the_same_session_id_of_another_caller_or_tenant_opens_another_workspace
     let directory = tempfile::TempDir::new().unwrap();
     let workspaces = Workspaces::new(directory.path().into(), &WorkspaceConfig::default());
     let (write, read) = (file_write::definition(&workspaces), file_read::definition(&workspaces));
-    let sessions = Sessions::new(&SessionConfig::default());
     let call_of = |caller: Caller| {
-        let session = sessions.open(&caller, "monday").unwrap();
+        let session = Arc::new(Session::new(&caller, "monday"));
         CallContext { session: Some(session), ..CallContext::new("file_read", Arc::new(caller), Via::Rest) }
     };
     let ours = call_of(Caller::new("ada", "acme", Vec::new()));
