@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::{self, Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use sekisho::call::{Arguments, CallContext, Caller, Upstream, Via};
 use sekisho::config::{Config, Environment};
-use sekisho::error::{Blame, CallError, ErrorCode};
+use sekisho::core::call::{Arguments, CallContext, Caller, Upstream, Via};
+use sekisho::core::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
 use sekisho::registry::Metadata;
 use sekisho::sandbox::interpreter::Manifest;

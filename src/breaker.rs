@@ -19,10 +19,10 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use self::gate::{Gate, Outcome, Pass};
-use crate::call::Upstream;
 use crate::config::BreakerConfig;
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::metrics::Metrics;
+use crate::core::call::Upstream;
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::infra::metrics::Metrics;
 
 /// Upstreams that have a breaker of their own at one time. A tool that fetches from anywhere must not
 /// fill memory or the metrics with the names of hosts.

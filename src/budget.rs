@@ -31,9 +31,9 @@ pub use self::write_behind::WriteBehind;
 
 use self::accounts::Books;
 use self::scope::{Asked, Limits};
-use crate::call::CallContext;
 use crate::config::BudgetConfig;
-use crate::error::CallError;
+use crate::core::call::CallContext;
+use crate::core::error::CallError;
 use crate::registry::{Metadata, Tool};
 
 /// What is left of money and tokens in the narrowest scope of a call; scopes without a limit do not count.

@@ -27,14 +27,15 @@ use self::parts::{
     report_unpriced_models, sandbox, snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
 };
 use crate::agent::Desk;
-use crate::auth::Authenticator;
 use crate::budget::WriteBehind;
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::outbound::Outbound;
+use crate::infra::auth::Authenticator;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::infra::readiness::Readiness;
+use crate::infra::store::{AgentRun, Store};
 use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
-use crate::readiness::Readiness;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
@@ -42,7 +43,6 @@ use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
 use crate::sources::{Offer, Source};
-use crate::store::{AgentRun, Store};
 
 pub use self::documents::NotRegistered;
 pub use self::lock::read as read_lock;

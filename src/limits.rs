@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use self::concurrency::{Concurrency, Held};
 use self::rate::{EachTool, Together};
-use crate::call::{CallContext, Caller, RateState};
 use crate::config::LimitsConfig;
-use crate::error::CallError;
+use crate::core::call::{CallContext, Caller, RateState};
+use crate::core::error::CallError;
 use crate::registry::Tool;
 
 #[cfg(test)]

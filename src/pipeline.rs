@@ -22,8 +22,8 @@ use tracing::Instrument;
 
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
-use crate::call::{Arguments, CallContext, Caller, Stage};
-use crate::error::CallError;
+use crate::core::call::{Arguments, CallContext, Caller, Stage};
+use crate::core::error::CallError;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
 use crate::registry::{Accepted, Registry};

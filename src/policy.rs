@@ -33,9 +33,9 @@ use self::access::Listings;
 use self::cache::Known;
 use self::checks::Checks;
 use self::set::{PolicySet, Verdict};
-use crate::call::{Arguments, CallContext, Caller};
 use crate::config::PolicyConfig;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::registry::{Snapshot, Tool, ValidArguments};
 
 /// The policy set in force, swapped whole on reload.

@@ -38,10 +38,10 @@ pub(crate) use self::tool::BUILTIN;
 pub(crate) use self::tool::approximate_size;
 pub use self::tool::{Accepted, Effects, Metadata, Tool};
 
-use crate::call::{CallKind, Caller};
 use crate::config::{ToolOverride, ToolsConfig};
-use crate::error::{CallError, Detail, ErrorCode};
-use crate::metrics::Metrics;
+use crate::core::call::{CallKind, Caller};
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::infra::metrics::Metrics;
 use crate::sources::{Offer, ToolDefinition, Unavailable};
 
 use self::lock::{Lock, Objection, Pin};

@@ -44,18 +44,18 @@ use self::interpreter::{Manifest, ManifestFault};
 use self::pool::{COMPONENT, Pool, Start};
 use self::room::{Room, memory_of_run};
 use self::setup::Setup;
-use crate::call::{Deadline, SentFlag};
 use crate::config::SandboxConfig;
-use crate::error::{CallError, ErrorCode};
-use crate::metrics::{RunEnd, SandboxMetrics};
-use crate::readiness::Readiness;
+use crate::core::call::{Deadline, SentFlag};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::metrics::{RunEnd, SandboxMetrics};
+use crate::infra::readiness::Readiness;
 
 /// A run under way: dropped when nobody waits for it, so that dropping it must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
 
 /// Whatever runs Python: the sandbox, or a stand-in for it.
 pub trait RunPython: Send + Sync {
-    /// Runs one job for a caller (its [`key`](crate::call::Caller::key)), after a wait for room, and ends before
+    /// Runs one job for a caller (its [`key`](crate::core::call::Caller::key)), after a wait for room, and ends before
     /// `deadline`. Sets `sent` when a worker is given the job. Where the job names no profile, its code decides. Fails
     /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for a profile that there is not; how a
     /// program ends is no failure.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
-use crate::error::CallError;
+use crate::core::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
+use crate::core::error::CallError;
 use crate::registry::{Metadata, Parameters, SharedSchema};
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
@@ -78,7 +78,7 @@ pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallErro
 pub trait Executor: Send + Sync {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
 
-    /// Whether it says by itself when the work is handed over ([`Sending`](crate::call::Sending)), as whatever asks
+    /// Whether it says by itself when the work is handed over ([`Sending`](crate::core::call::Sending)), as whatever asks
     /// somebody else must. The call of any other is paid for from the moment it is begun.
     fn marks_sent(&self) -> bool {
         false

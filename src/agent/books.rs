@@ -9,8 +9,8 @@ use tracing::Span;
 
 use super::{Errand, Event, FinishReason, Meter};
 use crate::gateway::Gateway;
-use crate::store::AgentRun;
-use crate::telemetry;
+use crate::infra::store::AgentRun;
+use crate::infra::telemetry;
 
 /// Open while the run goes on; written when dropped.
 pub(super) struct Books {

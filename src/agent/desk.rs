@@ -19,9 +19,9 @@ use super::{
     Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, llm,
     prompts,
 };
-use crate::call::{BudgetScopes, Caller, TraceParent};
 use crate::config::{AgentConfig, AgentProfile};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{BudgetScopes, Caller, TraceParent};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
 /// Most runs at once, of all callers.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::message::Message;
 
-pub use crate::record::{FinishReason, RunUsage};
+pub use crate::core::record::{FinishReason, RunUsage};
 
 /// One step of a run, in the order things happen. As JSON: `{"type": "content", …}`.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -18,8 +18,8 @@ use thiserror::Error;
 use super::message::{Message, RequestedCall, Thought};
 use super::toolbox::ToolDescription;
 use crate::config::{AgentProfile, Provider, Secret};
-use crate::error::ErrorCode;
-use crate::outbound::Outbound;
+use crate::core::error::ErrorCode;
+use crate::infra::outbound::Outbound;
 
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};

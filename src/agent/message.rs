@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
 use super::toolbox::ToolImage;
-use crate::call::Arguments;
-use crate::json;
+use crate::core::call::Arguments;
+use crate::core::json;
 
 /// One message of a conversation, oldest first.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,10 +12,10 @@ use super::message::Message;
 use super::prices::Prices;
 use super::toolbox::ToolDescription;
 use crate::budget::{Budgets, Hold};
-use crate::call::{BudgetScopes, CallContext, Caller, Via};
 use crate::config::AgentProfile;
-use crate::error::ErrorCode;
-use crate::telemetry;
+use crate::core::call::{BudgetScopes, CallContext, Caller, Via};
+use crate::core::error::ErrorCode;
+use crate::infra::telemetry;
 
 /// Counts what one run uses; shared by the loop and whoever keeps the books, also of a run that is cut off.
 #[derive(Debug, Default)]

@@ -19,9 +19,9 @@ use super::message::RequestedCall;
 use super::meter::Metered;
 use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
-use crate::call::Arguments;
 use crate::config::AgentProfile;
-use crate::telemetry;
+use crate::core::call::Arguments;
+use crate::infra::telemetry;
 
 use self::progress::Progress;
 

@@ -20,8 +20,8 @@ use super::meter::Account;
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use super::*;
 use crate::budget::Budgets;
-use crate::call::{BudgetScopes, Caller};
 use crate::config::BudgetConfig;
+use crate::core::call::{BudgetScopes, Caller};
 
 /// What the model says, what the tools answer, and what must come out.
 #[derive(Deserialize)]

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::call::Arguments;
+use crate::core::call::Arguments;
 use crate::registry::Tool;
 
 pub use self::in_process::InProcess;

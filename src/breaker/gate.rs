@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::BreakerState;
 use super::error_rate::ErrorRate;
 use crate::config::BreakerConfig;
-use crate::metrics::BreakerMetrics;
+use crate::infra::metrics::BreakerMetrics;
 
 /// A breaker's state, under one lock.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
 use super::scope::{Asked, Limits, PerScope, Scope};
-use crate::call::{BudgetScopes, CallContext};
-use crate::error::{CallError, ErrorCode};
-use crate::store::{DailyScope, DailyUsage};
+use crate::core::call::{BudgetScopes, CallContext};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::{DailyScope, DailyUsage};
 
 /// Longest request, agent or task id, in bytes: each is kept as long as its scope.
 const LONGEST_ID: usize = 128;
@@ -34,7 +34,7 @@ type SharedAccount = Arc<Mutex<Account>>;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     days: DashMap<DayKey, SharedAccount>,
-    /// By [`Caller::key`](crate::call::Caller).
+    /// By [`Caller::key`](crate::core::call::Caller).
     named: DashMap<Arc<str>, NamedScopes>,
 }
 

@@ -4,7 +4,7 @@ use rust_decimal::Decimal;
 
 use super::account::{Amount, Balance};
 use crate::config::BudgetConfig;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::error::{CallError, Detail, ErrorCode};
 
 /// In the order in which accounts are locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

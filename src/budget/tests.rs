@@ -8,8 +8,8 @@ use std::sync::{Barrier, Mutex};
 use jiff::civil::date;
 
 use super::*;
-use crate::call::{BudgetScopes, Caller, Via};
-use crate::error::ErrorCode;
+use crate::core::call::{BudgetScopes, Caller, Via};
+use crate::core::error::ErrorCode;
 
 pub(super) const MONDAY: Date = date(2126, 3, 4);
 pub(super) const TUESDAY: Date = date(2126, 3, 5);

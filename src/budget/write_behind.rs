@@ -14,8 +14,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::{Budgets, today};
-use crate::readiness::Readiness;
-use crate::store::{DailyUsage, Store, StoreError};
+use crate::infra::readiness::Readiness;
+use crate::infra::store::{DailyUsage, Store, StoreError};
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -107,10 +107,10 @@ mod tests {
     use super::*;
     use crate::budget::scope::Scope;
     use crate::budget::tests::{MONDAY, TUESDAY, asked, call, call_of, cents};
-    use crate::call::BudgetScopes;
     use crate::config::BudgetConfig;
-    use crate::error::ErrorCode;
-    use crate::store::{fill_the_disk, make_room_on_disk};
+    use crate::core::call::BudgetScopes;
+    use crate::core::error::ErrorCode;
+    use crate::infra::store::{fill_the_disk, make_room_on_disk};
 
     /// A process: its budgets, written behind to a store it may share with others.
     async fn process(store: &Store, readiness: &Arc<Readiness>) -> (Arc<Budgets>, WriteBehind) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 
 use super::{Common, Exit, present, with_config};
-use crate::audit;
+use crate::infra::audit;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {

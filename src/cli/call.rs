@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
-use crate::call::{Arguments, CallContext, Caller, Via};
-use crate::error::CallError;
+use crate::core::call::{Arguments, CallContext, Caller, Via};
+use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
     } else {
         text
     };
-    match crate::json::parse(text.as_bytes()) {
+    match crate::core::json::parse(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err("the arguments must be a JSON object, such as '{\"expression\": \"1+1\"}'".into()),
         Err(problem) => Err(format!("the arguments are not acceptable JSON: {problem}")),

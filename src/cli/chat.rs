@@ -18,12 +18,12 @@ use super::client::Unanswered;
 use super::{Common, Exit, client, present, with_config};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{Errand, Event, FinishReason, Message, desk};
-use crate::call::{BudgetScopes, Caller};
 use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
-use crate::error::CallError;
+use crate::core::call::{BudgetScopes, Caller};
+use crate::core::error::CallError;
+use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::sandbox::private;
-use crate::session::Session;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {

@@ -9,8 +9,8 @@ use url::Url;
 use super::{Exit, present};
 use crate::agent::toolbox::OverHttp;
 use crate::config::OutboundConfig;
-use crate::other_gateway::{OtherAnswer, OtherGateway, Question};
-use crate::outbound::Outbound;
+use crate::infra::outbound::Outbound;
+use crate::infra::remote_gateway::{OtherAnswer, OtherGateway, Question};
 
 /// The gateway at `--server`.
 pub(super) struct Remote {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
-use crate::call::{CallContext, Via};
+use crate::core::call::{CallContext, Via};
 use crate::pipeline::Verdict;
 
 #[derive(Debug, Args)]

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::{Map, Value, json};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
-use crate::json;
+use crate::core::json;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ServersCommand {

@@ -9,8 +9,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::config::{Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
+use crate::infra::telemetry;
 use crate::server::{self, Listening};
-use crate::telemetry;
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     let config = match load_config(common.config.as_deref(), options) {

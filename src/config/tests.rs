@@ -199,7 +199,7 @@ fn state_stands_where_the_base_directory_specification_says() {
 fn hostile_bytes_as_a_configuration() {
     let whole = include_bytes!("../../config/sekisho.yaml");
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";
-    crate::fuzz::feed(&[short, short, short, whole], |bytes| {
+    crate::core::fuzz::feed(&[short, short, short, whole], |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes)
             && let Err(faults) = load(text)
         {
@@ -214,7 +214,7 @@ fn hostile_bytes_as_an_mcp_servers_file() {
         br#"{"mcpServers": {"a b": {"command": "c", "args": ["d"], "env": {"E": "${F}"}, "type": "stdio"}}}"#,
         br#"{"httpStreamableServers": {"g": {"url": "https://h.example/i", "requiresAuth": true, "headers": {"j": "k"}}}}"#,
     ];
-    crate::fuzz::feed(&seeds, |bytes| {
+    crate::core::fuzz::feed(&seeds, |bytes| {
         if let Err(problem) = mcp::file::parse(bytes, &Environment::default()) {
             assert!(!problem.is_empty());
         }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::parts::in_part;
 use super::{CannotStart, Gateway};
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::readiness::Readiness;
+use crate::infra::metrics::Metrics;
+use crate::infra::readiness::Readiness;
 use crate::registry::lock::Lock;
 use crate::registry::{Quarantined, Snapshot};
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::config::{Config, McpPrefix};
+use crate::infra::store::{Registrations, Store, StoreError};
 use crate::policy::KnownNames;
 use crate::registry::{Snapshot, qualified_name};
 use crate::sources::openapi::Collections;
-use crate::store::{Registrations, Store, StoreError};
 
 /// The role that the gateway itself asks for.
 const ADMINISTRATOR: &str = "admin";

@@ -9,26 +9,26 @@ use url::Url;
 
 use super::{CannotStart, documents, lock, mcp};
 use crate::agent::prices;
-use crate::audit::Audit;
-use crate::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
-use crate::call::Deadline;
 use crate::config::{AuditConfig, Config, ToolsConfig};
-use crate::error::{Blame, ErrorCode};
+use crate::core::call::Deadline;
+use crate::core::error::{Blame, ErrorCode};
+use crate::infra::audit::Audit;
+use crate::infra::auth::{Authenticator, KeyFetchError, KeyFetchFailure, KeySource};
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::{DomainList, Outbound};
+use crate::infra::readiness::Readiness;
+use crate::infra::store::Store;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
-use crate::outbound::{DomainList, Outbound};
 use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
-use crate::readiness::Readiness;
 use crate::registry::lock::Lock;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
 use crate::sources::{Offer, Source};
-use crate::store::Store;
 
 /// The tools that a configuration offers, and the collections some of them come from, those registered over
 /// HTTP included, without starting anything.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use dashmap::DashMap;
 use tokio::time::Instant;
 
-use crate::call::Caller;
 use crate::config::SessionConfig;
-use crate::error::{CallError, ErrorCode};
-use crate::session::Session;
+use crate::core::call::Caller;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::session::Session;
 
 /// Longest session id, in characters.
 const MAX_ID_CHARS: usize = 128;

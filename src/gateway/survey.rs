@@ -6,16 +6,16 @@ use std::sync::Arc;
 use super::parts::{fixed_offer, in_part, loader, sandbox, snapshot, workspaces};
 use super::{CannotStart, documents, mcp};
 use crate::config::Config;
-use crate::metrics::Metrics;
-use crate::outbound::Outbound;
-use crate::readiness::Readiness;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::infra::readiness::Readiness;
+use crate::infra::store::Store;
 use crate::registry::Snapshot;
 use crate::registry::lock::{Pin, pins};
 use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Wait, Wanted};
-use crate::store::Store;
 
 /// What there is now.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use governor::state::{InMemoryState, NotKeyed, StateStore};
 use governor::{Quota, RateLimiter};
 use tokio::time::Instant;
 
-use crate::call::RateState;
+use crate::core::call::RateState;
 
 /// So many calls a minute for each key. A bucket is full at first, holds a minute's calls, and is
 /// refilled evenly, rate / 60 a second (E45). Any rate works, from one a minute to `u32::MAX`.

@@ -15,8 +15,8 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout_at;
 
 use super::Numbers;
-use crate::call::{CallContext, Deadline};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{CallContext, Deadline};
+use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Tool;
 
 /// The caps and the queues before them.

@@ -9,8 +9,8 @@ use dashmap::DashMap;
 
 use super::buckets::Buckets;
 use super::{Limit, Numbers};
-use crate::call::{Caller, RateState};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{Caller, RateState};
+use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Tool;
 
 /// All calls of one tenant, or of one caller, whatever the tool. No limit unless configured.

@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep};
 
 use super::*;
-use crate::call::{Arguments, Via};
 use crate::config::ToolsConfig;
-use crate::error::ErrorCode;
-use crate::metrics::Metrics;
+use crate::core::call::{Arguments, Via};
+use crate::core::error::ErrorCode;
+use crate::infra::metrics::Metrics;
 use crate::registry::{Metadata, Snapshot};
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 

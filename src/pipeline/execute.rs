@@ -6,9 +6,9 @@ use arc_swap::ArcSwap;
 use rand::Rng;
 
 use crate::breaker::Trial;
-use crate::call::{CallContext, Deadline, ToolOutput};
 use crate::config::ExecutionConfig;
-use crate::error::{Blame, CallError};
+use crate::core::call::{CallContext, Deadline, ToolOutput};
+use crate::core::error::{Blame, CallError};
 use crate::policy::Permit;
 use crate::registry::Tool;
 

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::Pipeline;
-use crate::call::{Arguments, CallContext, CallKind, Caller, Stage};
-use crate::error::CallError;
+use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
+use crate::core::error::CallError;
 use crate::policy::Permit;
 use crate::registry::{Tool, ValidArguments};
 
@@ -104,7 +104,7 @@ impl Pipeline {
         }
     }
 
-    fn breaker_verdict(&self, upstream: Option<crate::call::Upstream>) -> Verdict {
+    fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> Verdict {
         let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "no upstream to guard") };
         let state = self.breakers.state(&upstream);
         let because = format!("the circuit breaker of {} is {}", upstream.0, state.as_str());

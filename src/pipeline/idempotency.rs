@@ -29,10 +29,10 @@ use self::errors::{
 use self::key::{RecordId, RequestDigest};
 use self::shares::{Share, Shares};
 use super::receipt::Reply;
-use crate::call::{Arguments, CallContext, Caller, Deadline, SendingState};
 use crate::config::SessionConfig;
-use crate::error::CallError;
-use crate::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, StartedCall, Store, StoreError};
+use crate::core::call::{Arguments, CallContext, Caller, Deadline, SendingState};
+use crate::core::error::CallError;
+use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, StartedCall, Store, StoreError};
 
 /// Bytes that the kept replies of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 64 << 20;

@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::receipt::{Answer, Note, Receipt, Reply};
-use crate::audit::{Audit, AuditSlot, Durable};
 use crate::budget::Hold;
-use crate::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
-use crate::error::{CallError, ErrorCode};
-use crate::json;
-use crate::metrics::{InFlight, Metrics};
-use crate::record::{CallRecord, Status};
+use crate::core::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+use crate::core::record::{CallRecord, Status};
+use crate::infra::audit::{Audit, AuditSlot, Durable};
+use crate::infra::metrics::{InFlight, Metrics};
+use crate::infra::telemetry;
 use crate::registry::{Accepted, Registry, Tool};
-use crate::telemetry;
 
 /// Where calls are written down.
 #[derive(Debug)]

@@ -10,15 +10,15 @@ use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::audit::Audit;
 use crate::breaker::BreakerRules;
-use crate::call::{Caller, ToolOutput, Upstream, Via};
 use crate::config::{Config, Durability};
-use crate::error::{Blame, ErrorCode};
-use crate::metrics::Metrics;
+use crate::core::call::{Caller, ToolOutput, Upstream, Via};
+use crate::core::error::{Blame, ErrorCode};
+use crate::infra::audit::Audit;
+use crate::infra::metrics::Metrics;
+use crate::infra::store::Store;
 use crate::registry::{Metadata, Snapshot, Tool};
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
-use crate::store::Store;
 
 /// What a tool does at its nth run, counted from 1.
 type Answer = Box<dyn Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync>;

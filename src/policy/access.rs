@@ -12,8 +12,8 @@ use utoipa::ToSchema;
 
 use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
-use crate::call::{CallKind, Caller};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{CallKind, Caller};
+use crate::core::error::{CallError, ErrorCode};
 use crate::registry::{Snapshot, Tool};
 
 /// Whether a caller may use a tool.

@@ -10,7 +10,7 @@ use regorus::Value;
 
 use super::input;
 use super::set::Verdict;
-use crate::call::Caller;
+use crate::core::call::Caller;
 use crate::registry::Tool;
 
 /// Belongs to one policy set and goes with it, so that nothing outlives a reload.

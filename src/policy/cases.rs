@@ -23,8 +23,8 @@ use super::load::{self, PolicyFault};
 use super::reads::Reads;
 use super::set::{PolicySet, Verdict};
 use super::{input, load_set};
-use crate::call::{Arguments, CallContext, Caller, Via};
 use crate::config::PolicyConfig;
+use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::registry::{Metadata, Snapshot};
 
 /// How one case went.

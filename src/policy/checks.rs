@@ -1,8 +1,8 @@
 //! What the gateway asks of every caller itself, before any rule: a tool's `roles`, `requires_auth` and `dangerous`.
 //! Rules come on top and cannot loosen these; the tool's own configuration can.
 
-use crate::call::Caller;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::Caller;
+use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::registry::Metadata;
 
 /// What the checks go by, beside what each tool says of itself.

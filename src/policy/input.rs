@@ -18,9 +18,9 @@ use rust_decimal::prelude::ToPrimitive;
 use serde_json::Value as Json;
 
 use super::reads::Reads;
-use crate::call::{Arguments, CallContext, Caller};
+use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::session::Session;
 use crate::registry::Metadata;
-use crate::session::Session;
 
 /// The half of the input that does not change from call to call.
 pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {

@@ -5,7 +5,7 @@ use regorus::Source;
 use regorus::unstable::{Lexer, Token, TokenKind};
 
 use super::load::PolicyFault;
-use crate::call::CallKind;
+use crate::core::call::CallKind;
 
 /// The changing parts of the input that some rule may read. What nobody reads is not converted, and
 /// where nothing is read that changes from call to call, a decision holds for the next call too.

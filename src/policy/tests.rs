@@ -13,9 +13,9 @@ use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::call::{CallKind, Target, Via};
 use crate::config::ToolsConfig;
-use crate::metrics::Metrics;
+use crate::core::call::{CallKind, Target, Via};
+use crate::infra::metrics::Metrics;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{Metadata, Quarantined, Tool};
-use crate::error::Detail;
+use crate::core::error::Detail;
 use crate::policy::Missing;
 
 /// A tool in a listing.

@@ -19,8 +19,8 @@ pub use self::pin::Pin;
 
 use super::tool::BUILTIN;
 use super::{Snapshot, offered_name};
-use crate::call::CallKind;
 use crate::config::ToolsConfig;
+use crate::core::call::CallKind;
 use crate::sources::ToolDefinition;
 
 /// What the name of an MCP server's source begins with.

@@ -5,7 +5,7 @@ use jsonschema::{JsonTypeSet, ValidationError, Validator};
 use serde_json::{Map, Value};
 
 use super::bounds::local;
-use crate::error::Detail;
+use crate::core::error::Detail;
 
 /// Misfits told of one value; whoever has more will hardly mend them one by one.
 pub(super) const MOST_TOLD: usize = 20;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Building, Registry, RegistryError, Snapshot, Tool};
-use crate::call::{CallContext, CallKind};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{CallContext, CallKind};
+use crate::core::error::{CallError, ErrorCode};
 use crate::sources::ToolDefinition;
 
 impl Registry {

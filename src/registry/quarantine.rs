@@ -2,8 +2,8 @@
 
 use super::Metadata;
 use super::lock::Objection;
-use crate::call::Caller;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::Caller;
+use crate::core::error::{CallError, Detail, ErrorCode};
 
 /// One such tool. What it says of itself now is not kept, but for what the findings tell.
 #[derive(Debug)]

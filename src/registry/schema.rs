@@ -17,9 +17,9 @@ use super::bounds::{self, Bounds};
 use super::coerce::{self, Coercion};
 use super::definitions::SharedSchema;
 use super::misfit::{self, Misfit};
-use crate::call::Arguments;
-use crate::error::{CallError, Detail, ErrorCode};
-use crate::json;
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::json;
 
 /// Steps a pattern with look-around or back-references may take back on one text.
 const BACKTRACK_LIMIT: usize = 20_000;

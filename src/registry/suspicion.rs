@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 pub use self::hidden::escape_hidden;
 pub(super) use self::hidden::is_hidden;
 
-use crate::error::Detail;
+use crate::core::error::Detail;
 
 /// Findings that are told of one tool.
 const MOST_TOLD: usize = 8;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{Arguments, CallContext, Target, ToolOutput};
+use crate::core::call::{Arguments, CallContext, Target, ToolOutput};
 use crate::sources::{Attempt, Execution, Executor};
 
 /// Answers with nothing.
@@ -265,7 +265,7 @@ fn what_is_no_tool_is_found_by_its_source_and_kind_alone() {
     let registry = Registry::new(all);
     let call = |kind, source: Option<&str>| {
         let target = Target { kind, source: source.map(str::to_owned), name: "x://a".into() };
-        let call = CallContext::new("m__resources_read", Arc::new(Caller::anonymous()), crate::call::Via::Mcp);
+        let call = CallContext::new("m__resources_read", Arc::new(Caller::anonymous()), crate::core::call::Via::Mcp);
         CallContext { target: Some(target.into()), ..call }
     };
     assert_eq!(registry.find_for(&call(CallKind::Resource, Some("mcp:m"))).unwrap().name(), "m__resources_read");

@@ -10,11 +10,12 @@ use serde_json::{Map, Value};
 
 use super::schema::{InputSchema, OutputSchema};
 use crate::budget::{Charge, Hold};
-use crate::call::{CallContext, CallKind, Caller, Deadline, McpResult, ToolOutput, Upstream};
 use crate::config::OutputCheck;
-use crate::error::{Blame, CallError, Detail, ErrorCode};
-use crate::json::{self, LARGE_NUMBERS};
-use crate::metrics::ToolMetrics;
+use crate::core::call::{CallContext, CallKind, Caller, Deadline, McpResult, ToolOutput, Upstream};
+use crate::core::error::{Blame, CallError, Detail, ErrorCode};
+use crate::core::json;
+use crate::core::json::LARGE_NUMBERS;
+use crate::infra::metrics::ToolMetrics;
 use crate::policy::Permit;
 use crate::sources::{Attempt, Executor};
 

@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
 use super::room::Room;
-use crate::call::Deadline;
-use crate::error::{CallError, ErrorCode};
-use crate::metrics::SandboxMetrics;
+use crate::core::call::Deadline;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::metrics::SandboxMetrics;
 
 /// The door before the workers. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -246,7 +246,7 @@ mod tests {
 
         let ready = encode(&FromWorker::Ready { missing_walls: vec!["a wall".into()] }).unwrap();
         let cancel = encode(&ToWorker::Cancel(300)).unwrap();
-        crate::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
+        crate::core::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
             let mut frames = Frames::new(bytes);
             while let Some(Ok(Some(_))) = frames.next::<FromWorker>().now_or_never() {}
             let mut frames = Frames::new(bytes);

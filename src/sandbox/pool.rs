@@ -15,10 +15,10 @@ use tokio_util::task::TaskTracker;
 
 use super::warming_up;
 use super::worker_process::{NotStarted, Program, Worker};
-use crate::call::Deadline;
-use crate::error::CallError;
-use crate::metrics::SandboxMetrics;
-use crate::readiness::Readiness;
+use crate::core::call::Deadline;
+use crate::core::error::CallError;
+use crate::infra::metrics::SandboxMetrics;
+use crate::infra::readiness::Readiness;
 
 /// Workers of one program. Cheap to clone; [`close`](Self::close) ends them.
 #[derive(Debug, Clone)]

@@ -25,8 +25,8 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::admission::Ticket;
 use super::frame::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
-use crate::call::SentFlag;
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::SentFlag;
+use crate::core::error::{CallError, ErrorCode};
 
 /// How a worker is started.
 #[derive(Debug, Clone)]

@@ -18,9 +18,9 @@ use super::reply;
 use super::request::{JsonBody, Origin, Parameters, forbid_other_sites};
 use crate::agent::summary::Done;
 use crate::agent::{Errand, Event, Message, RunUsage, desk};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::session::Session;
 use crate::gateway::Gateway;
-use crate::session::Session;
 
 /// The next message of a conversation.
 #[derive(Debug, Deserialize, ToSchema, IntoParams)]

@@ -13,8 +13,8 @@ use utoipa::openapi::OpenApi;
 use utoipa::{OpenApi as _, ToSchema};
 
 use super::request::{ExecuteNamedRequest, ExecuteRequest};
-use crate::call::{RateState, Stage};
-use crate::error::Detail;
+use crate::core::call::{RateState, Stage};
+use crate::core::error::Detail;
 use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]

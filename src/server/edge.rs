@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::reply;
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 
 /// The routes, behind what guards all of them.
 #[derive(Debug, Clone)]

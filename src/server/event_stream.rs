@@ -12,7 +12,7 @@ use futures_util::{Stream, StreamExt, stream};
 
 use super::reply;
 use crate::agent::Event;
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// A stream is never silent for longer: load balancers close what is idle (A33).
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);

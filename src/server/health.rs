@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use super::documentation::ReplyBody;
 use super::reply;
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
 const EXPOSITION_FORMAT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");

@@ -20,7 +20,7 @@ use super::event_stream;
 use super::reply;
 use super::request::{JsonBody, Name, Origin};
 use crate::agent::{Errand, Event, desk};
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
 /// The agents' profiles.

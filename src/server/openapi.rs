@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{FromAdministrator, Name, Origin};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, NotRegistered};
 use crate::sources::openapi::fetch::FetchFault;
 use crate::sources::openapi::operation::Api;

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::documentation::ReplyBody;
 use super::reply;
 use super::request::FromAdministrator;
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, NotAdded};
 use crate::sources::mcp::McpRegistration;
 

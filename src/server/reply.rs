@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::call::{CallContext, Caller, RateState, Via};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{CallContext, Caller, RateState, Via};
+use crate::core::error::{CallError, ErrorCode};
 use crate::pipeline::{Answered, Reply};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

@@ -17,14 +17,16 @@ use utoipa::ToSchema;
 
 use crate::agent::toolbox::InProcess;
 use crate::agent::{Errand, Message};
-use crate::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::config::AgentProfile;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::json;
+use crate::core::json::InvalidJson;
+use crate::core::session::Session;
 use crate::gateway::Gateway;
-use crate::json::{self, InvalidJson};
-use crate::session::Session;
+use crate::infra::telemetry;
+use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
 use crate::sources::openapi::document::MAX_DOCUMENT_BYTES;
-use crate::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
@@ -115,7 +117,7 @@ pub(super) struct Origin {
     pub thread: Option<Arc<str>>,
     pub scopes: BudgetScopes,
     idempotency_key: Option<String>,
-    pub trace: Option<crate::call::TraceParent>,
+    pub trace: Option<crate::core::call::TraceParent>,
 }
 
 impl Origin {
@@ -392,7 +394,7 @@ mod tests {
             br#"{"tool_name": "t", "parameters": {"a": {"b": "\u00e9"}}, "session_context": {"user_id": "u", "prompt_params": {"c": 1}}}"#,
             br#"[{"tool_name": "t"}, {"tool_name": "u", "arguments": {}}]"#,
         ];
-        crate::fuzz::feed(&seeds, |bytes| {
+        crate::core::fuzz::feed(&seeds, |bytes| {
             let Ok(body) = json::parse(bytes) else { return };
             let _ = json::digest(&Map::from_iter([("body".to_owned(), body.clone())]));
             let _ = serde_json::from_value::<ExecuteRequest>(body.clone());

@@ -17,7 +17,7 @@ use super::documentation::ReplyBody;
 use super::mcp::base;
 use super::reply;
 use super::request::{Name, Origin, Parameters};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::sources::mcp::{Callback, OwnAddresses, SignInFault, Started};
 

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Origin, Parameters};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
 use crate::policy::{Access, CallerTools};

@@ -14,7 +14,7 @@ use super::documentation::ReplyBody;
 use super::reply;
 use super::request::{ExecuteRequest, JsonBody, Name, Origin, Parameters};
 use super::tools::run;
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::policy::Access;
 use crate::registry::Tool;

@@ -19,10 +19,10 @@ use serde::Deserialize;
 pub use self::workspace::Workspaces;
 
 use super::{Offer, Source, ToolDefinition};
-use crate::call::Arguments;
 use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::Outbound;
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::Outbound;
 use crate::sandbox::{RunPython, Sandbox};
 
 /// The tools that travel with the binary.

@@ -37,7 +37,7 @@ mod subscriptions;
 
 use std::time::Duration;
 
-use crate::call::Upstream;
+use crate::core::call::Upstream;
 
 pub use self::bridge::{BridgeError, bridge};
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
-use sekisho::call::{Arguments, ToolOutput, Upstream};
 use sekisho::config::{Config, Environment};
-use sekisho::error::{Blame, CallError, ErrorCode};
+use sekisho::core::call::{Arguments, ToolOutput, Upstream};
+use sekisho::core::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
 use sekisho::registry::Metadata;
 use sekisho::server::{self, Listening};

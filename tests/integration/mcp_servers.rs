@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use sekisho::call::{CallContext, Caller, Via};
-use sekisho::error::ErrorCode;
+use sekisho::core::call::{CallContext, Caller, Via};
+use sekisho::core::error::ErrorCode;
 use sekisho::sources::mcp::OperationRequest;
 use serde_json::{Value, json};
 use tempfile::TempDir;

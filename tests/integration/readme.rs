@@ -249,7 +249,7 @@ const NOT_ANSWERED: [&str; 3] = ["cancelled", "conversation_locked", "unknown_re
 
 #[test]
 fn the_error_codes_are_those_of_the_service() {
-    let source = include_str!("../../src/error.rs");
+    let source = include_str!("../../src/core/error.rs");
     let codes =
         source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.split('"').next());
     let answered = codes.filter(|code| !NOT_ANSWERED.contains(code));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use reqwest::StatusCode;
 use sekisho::agent::toolbox::{InProcess, Toolbox};
-use sekisho::call::Caller;
+use sekisho::core::call::Caller;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -24,10 +24,10 @@ use url::Url;
 use self::wire::{Framing, Wire};
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
-use crate::call::Deadline;
 use crate::config::Secret;
-use crate::error::CallError;
-use crate::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
+use crate::core::call::Deadline;
+use crate::core::error::CallError;
+use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::failure::told as failure_told;
 pub(super) use self::sides::Sides;

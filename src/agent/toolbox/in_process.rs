@@ -9,11 +9,11 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::session::Session;
 use crate::gateway::Gateway;
+use crate::infra::telemetry;
 use crate::pipeline::{ErrorInfo, Reply};
-use crate::session::Session;
-use crate::telemetry;
 
 /// Every call goes through the pipeline, as the caller's own.
 pub struct InProcess {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::other_gateway::{OtherGateway, Question};
+use crate::infra::remote_gateway::{OtherGateway, Question};
 
 /// The longest wait for the list of tools.
 const LIST_WITHIN: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::{MONDAY, asked, call_of, cents, left};
 use crate::budget::{Budgets, Left};
-use crate::call::BudgetScopes;
 use crate::config::BudgetConfig;
-use crate::error::ErrorCode;
+use crate::core::call::BudgetScopes;
+use crate::core::error::ErrorCode;
 
 #[derive(Debug, Clone)]
 enum Step {

@@ -5,8 +5,8 @@ use rustyline::error::ReadlineError;
 
 use super::Chat;
 use crate::agent::FinishReason;
-use crate::call::BudgetScopes;
 use crate::cli::{Exit, present};
+use crate::core::call::BudgetScopes;
 
 const PROMPT: &str = "› ";
 

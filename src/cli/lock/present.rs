@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::error::Detail;
+use crate::core::error::Detail;
 use crate::registry::escape_hidden;
 use crate::registry::lock::{Change, Difference, Edit, Pin};
 

@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use self::programs::{PROGRAMS, Program};
-use crate::call::{Arguments, CallContext, Caller, Via};
 use crate::cli::serve::with_gateway;
 use crate::cli::{Common, Exit, present};
 use crate::config::Config;
-use crate::error::ErrorCode;
+use crate::core::call::{Arguments, CallContext, Caller, Via};
+use crate::core::error::ErrorCode;
 use crate::gateway::Gateway;
 use crate::pipeline::Reply;
 

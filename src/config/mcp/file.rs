@@ -12,7 +12,7 @@ use url::Url;
 use super::{McpServerSettings, McpTransport};
 use crate::config::interpolate::expand_text;
 use crate::config::{ConfigFault, Environment, Secret};
-use crate::json;
+use crate::core::json;
 
 /// Keys under which programs keep their servers: most of them, VS Code, and A49.
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::breaker::BreakerState;
 use crate::config::Config;
-use crate::error::ErrorCode;
+use crate::core::error::ErrorCode;
 use crate::pipeline::tests::{Checkpoint, Scripted, failure, upstream};
 use crate::registry::Metadata;
 

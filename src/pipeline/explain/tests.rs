@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::call::ToolOutput;
 use crate::config::Config;
+use crate::core::call::ToolOutput;
 use crate::pipeline::tests::{Checkpoint, Scripted, call, upstream};
 use crate::registry::Metadata;
 
@@ -48,7 +48,7 @@ async fn every_stage_is_asked_and_nothing_is_spent() {
 
 #[tokio::test]
 async fn a_tool_that_is_not_there_ends_it() {
-    let unknown = crate::call::CallContext { tool: "nothing".into(), ..call() };
+    let unknown = crate::core::call::CallContext { tool: "nothing".into(), ..call() };
     let verdicts = checkpoint(Metadata::default()).pipeline.explain(&unknown, Arguments::new());
     assert_eq!((verdicts.len(), verdicts[0].passes), (1, Some(false)));
     assert!(verdicts[0].because.starts_with("unknown_tool: "), "{}", verdicts[0].because);

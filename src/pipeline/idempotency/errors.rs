@@ -1,7 +1,7 @@
 //! Why a call with an idempotency key is not run, and what to do then.
 
-use crate::error::{CallError, ErrorCode};
-use crate::store::StoreError;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::store::StoreError;
 
 pub(super) fn conflict() -> CallError {
     let message = "this Idempotency-Key came with another body before; send that body again, or a new key";

@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::call::{Arguments, CallContext, Caller};
-use crate::error::{CallError, ErrorCode};
-use crate::json;
+use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
 
 /// Longest key, in characters.
 pub(super) const MAX_KEY_LENGTH: usize = 255;

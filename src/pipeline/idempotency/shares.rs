@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::store::{OwnedRecords, RecordOwner};
+use crate::infra::store::{OwnedRecords, RecordOwner};
 
 /// Of all owners.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::call::{CallId, RateState, Stage};
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::{CallId, RateState, Stage};
+use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::pipeline::receipt::{Answer, Receipt, Reply};
 
 /// Bytes of the largest reply that is kept.
@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::call::{CallContext, Caller, Via};
+    use crate::core::call::{CallContext, Caller, Via};
 
     fn reply(outcome: Result<Answer, CallError>) -> Reply {
         let call = CallContext::new("tool", Arc::new(Caller::anonymous()), Via::Rest);

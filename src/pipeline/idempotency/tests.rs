@@ -8,13 +8,13 @@ use tokio::sync::Semaphore;
 use super::key::MAX_KEY_LENGTH;
 use super::stored::MAX_REPLY_BYTES;
 use super::*;
-use crate::call::{CallId, Stage, ToolOutput};
 use crate::config::Config;
-use crate::error::{Blame, ErrorCode};
+use crate::core::call::{CallId, Stage, ToolOutput};
+use crate::core::error::{Blame, ErrorCode};
+use crate::infra::store::{fill_the_disk, make_room_on_disk};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
 use crate::pipeline::{Answered, Pipeline};
-use crate::store::{fill_the_disk, make_room_on_disk};
 
 /// Answers with the number of the run.
 fn counting() -> Scripted {

@@ -5,10 +5,10 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::*;
-use crate::audit;
-use crate::call::{BudgetScopes, Caller};
 use crate::config::Config;
-use crate::error::Blame;
+use crate::core::call::{BudgetScopes, Caller};
+use crate::core::error::Blame;
+use crate::infra::audit;
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failure};
 use crate::registry::Metadata;
 

@@ -1,7 +1,7 @@
 //! The checks before the rules: what a tool says of itself holds under every set of rules.
 
 use super::*;
-use crate::call::Arguments;
+use crate::core::call::Arguments;
 
 /// Sets that a checker of `dangerous`, `requires_auth` and `roles` must not depend on: none deny anything here.
 const SETS: [&str; 4] = [

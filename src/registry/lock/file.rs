@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use super::{Lock, Pin, SERVER};
-use crate::json;
+use crate::core::json;
 use crate::registry::suspicion::is_hidden;
 use crate::registry::{InvalidToolName, ToolName};
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::Detail;
-use crate::json;
+use crate::core::error::Detail;
+use crate::core::json;
 use crate::registry::suspicion;
 use crate::sources::ToolDefinition;
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::json::tests::any_json;
+use crate::core::json::tests::any_json;
 
 fn pin(name: &str, content: Value) -> Pin {
     let Value::Object(mut content) = content else { panic!("{content}") };
@@ -215,7 +215,7 @@ proptest! {
 #[test]
 fn hostile_bytes_as_a_lock() {
     let whole = lock(&[("a", json!({"description": "Adds.\u{200b}"})), ("b", json!({"title": "t"}))]).to_text();
-    crate::fuzz::feed(&[whole.as_bytes(), br#"{"version": 1, "tools": {}}"#], |bytes| {
+    crate::core::fuzz::feed(&[whole.as_bytes(), br#"{"version": 1, "tools": {}}"#], |bytes| {
         if let Ok(lock) = Lock::parse(bytes) {
             // Whatever passes is intact, to the last hash.
             assert_eq!(Lock::parse(lock.to_text().as_bytes()).unwrap(), lock);

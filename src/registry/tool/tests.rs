@@ -3,8 +3,8 @@ use serde_json::json;
 
 use super::*;
 use crate::budget::Budgets;
-use crate::call::{Arguments, Caller, Via};
 use crate::config::{BudgetConfig, PolicyConfig};
+use crate::core::call::{Arguments, Caller, Via};
 use crate::policy::Policy;
 use crate::registry::tests::tool_with;
 use crate::sources::Execution;
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn the_size_is_near_that_of_the_json(value in crate::json::tests::any_json()) {
+    fn the_size_is_near_that_of_the_json(value in crate::core::json::tests::any_json()) {
         let (approximate, exact) = (approximate_size(&value), value.to_string().len());
         prop_assert!(approximate <= exact * 3 + 8 && exact <= approximate * 6, "{} {}", approximate, exact);
     }

@@ -7,8 +7,8 @@ use super::super::admission::Admission;
 use super::super::room::Room;
 use super::super::worker_process::tests::{job, load, stand_in};
 use super::*;
-use crate::call::SentFlag;
-use crate::error::ErrorCode;
+use crate::core::call::SentFlag;
+use crate::core::error::ErrorCode;
 
 struct Made {
     pool: Pool,

@@ -11,8 +11,8 @@ use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
 use super::super::room::Room;
 use super::*;
-use crate::call::{Deadline, SentFlag};
-use crate::metrics::SandboxMetrics;
+use crate::core::call::{Deadline, SentFlag};
+use crate::infra::metrics::SandboxMetrics;
 
 /// Not a test: what `Worker::start` starts below. Run by itself, its standard input is no socket, and it
 /// ends at once. What it does with a job stands in the job's code.

@@ -18,8 +18,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::{Asked, Hearing, News, fits};
 use super::waiting::{Binding, WaitingCalls};
-use crate::call::Caller;
-use crate::peer::{Answers, LogMessage, Question, QuestionMethod, Questions, Unanswered};
+use crate::core::call::Caller;
+use crate::core::peer::{Answers, LogMessage, Question, QuestionMethod, Questions, Unanswered};
 
 /// What a request comes to.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use rmcp::model::{ErrorData, JsonObject, Tool as McpTool, ToolAnnotations};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::call::Caller;
+use crate::core::call::Caller;
 use crate::gateway::Gateway;
 use crate::policy::CallerTools;
 use crate::registry::{BUILTIN, Metadata, OutputSchema, Snapshot, Tool};

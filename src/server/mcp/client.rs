@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::sessions::SessionState;
-use crate::call::OpenTime;
-use crate::peer::{
+use crate::core::call::OpenTime;
+use crate::core::peer::{
     ANSWER_WITHIN, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions, Unanswered,
 };
 

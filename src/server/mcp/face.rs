@@ -32,8 +32,8 @@ use super::sessions::SessionState;
 use super::visitor::Visitor;
 use super::waiting::{Binding, Resumed};
 use super::watching::Subscriptions;
-use crate::call::{Arguments, CallContext};
-use crate::peer::ClientSession;
+use crate::core::call::{Arguments, CallContext};
+use crate::core::peer::ClientSession;
 
 /// One client, for the time of a session or of a request.
 #[derive(Debug)]

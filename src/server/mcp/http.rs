@@ -25,7 +25,7 @@ use super::sessions::OwnSessions;
 use super::visitor::{Tokens, Visitor};
 use super::{McpFace, message, protected_resource};
 use crate::config::{McpToolListing, ServerConfig};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::server::request::{Origin, read};
 

@@ -5,7 +5,8 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use crate::json::{self, InvalidJson};
+use crate::core::json;
+use crate::core::json::InvalidJson;
 use crate::server::reply;
 
 const PARSE_ERROR: i32 = -32_700;

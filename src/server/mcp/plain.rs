@@ -22,7 +22,7 @@ use super::face::work_of_tool;
 use super::http::SESSION;
 use super::sessions::{OwnSessions, SessionState};
 use super::visitor::Visitor;
-use crate::call::Arguments;
+use crate::core::call::Arguments;
 use crate::server::reply;
 
 /// A call that takes longer goes on as a stream, which a client can take back and pick up again.

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::Client;
-use crate::call::McpResult;
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::McpResult;
+use crate::core::error::{CallError, ErrorCode};
 use crate::pipeline::{Answer, ErrorInfo, Reply};
 
 /// # Errors

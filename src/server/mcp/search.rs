@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::face::Face;
 use super::result;
 use super::visitor::Visitor;
-use crate::call::Arguments;
-use crate::error::ErrorCode;
+use crate::core::call::Arguments;
+use crate::core::error::ErrorCode;
 
 const SEARCH: &str = "search_tools";
 const DESCRIBE: &str = "describe_tool";

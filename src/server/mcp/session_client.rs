@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use super::calling::ask_all;
 use super::client::is_answered_by;
 use super::sessions::SessionState;
-use crate::call::OpenTime;
-use crate::peer::{
+use crate::core::call::OpenTime;
+use crate::core::peer::{
     ANSWER_WITHIN, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Questions, Unanswered,
 };
 
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::peer::{Question, QuestionMethod};
+    use crate::core::peer::{Question, QuestionMethod};
 
     #[tokio::test]
     async fn a_session_has_its_own_log_level_and_asks_only_what_its_client_answers() {

@@ -24,7 +24,7 @@ use super::cancelled::Cancelled;
 use super::replay::Events;
 use super::session_client::SessionClient;
 use crate::config::McpFaceConfig;
-use crate::peer::LogLevel;
+use crate::core::peer::LogLevel;
 
 /// All sessions of the process.
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::face::Face;
 use super::message::{self, Refusal};
 use super::sessions::SessionState;
 use super::visitor::Visitor;
-use crate::call::Caller;
+use crate::core::call::Caller;
 use crate::gateway::Gateway;
 
 /// Bytes of the input that are read ahead of the library.

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::calling::Running;
 use super::client::Client;
 use super::sessions::SessionState;
-use crate::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
-use crate::error::{CallError, ErrorCode};
-use crate::peer::ClientSession;
+use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::peer::ClientSession;
 
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
 const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");

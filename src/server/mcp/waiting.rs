@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use super::calling::Running;
 use super::client::{Asked, fits};
-use crate::call::Caller;
-use crate::json;
-use crate::peer::{ANSWER_WITHIN, Answers, Questions, Unanswered};
+use crate::core::call::Caller;
+use crate::core::json;
+use crate::core::peer::{ANSWER_WITHIN, Answers, Questions, Unanswered};
 
 /// Waiting calls of all callers, and of one.
 const MOST_WAITING: usize = 256;
@@ -199,7 +199,7 @@ fn not_ours() -> ErrorData {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Question, QuestionMethod};
+    use crate::core::peer::{Question, QuestionMethod};
 
     #[tokio::test]
     async fn questions_asked_side_by_side_get_keys_of_their_own_and_their_own_answers() {

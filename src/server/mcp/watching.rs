@@ -14,10 +14,10 @@ use super::McpFace;
 use super::calling::log;
 use super::face::{error_data, run_operation};
 use super::sessions::SessionState;
-use crate::call::{CallContext, Caller};
-use crate::error::CallError;
+use crate::core::call::{CallContext, Caller};
+use crate::core::error::CallError;
+use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
-use crate::peer::ClientSession;
 use crate::sources::mcp::{Change, McpServers, ResourceOwner};
 
 /// Resources that one client may watch.

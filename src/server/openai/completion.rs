@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::agent::prompts::beginning;
 use crate::agent::{self, Event, RunUsage};
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::server::reply::run_error;
 
 /// Longest piece of text in one chunk, in characters: proxies pass short ones on at once (A32).

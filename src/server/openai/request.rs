@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::agent::Message;
 use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
 use crate::agent::toolbox::ToolDescription;
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 
 /// `POST /v1/chat/completions`. Fields that are not here (`top_p`, `seed`, `user`, …) are ignored, as clients
 /// send many: an agent's profile decides how its model is asked.

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 
 use self::decimal::Decimal;
 use super::side_thread::SideThreads;
-use crate::call::{Arguments, ToolOutput};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{Arguments, ToolOutput};
+use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 

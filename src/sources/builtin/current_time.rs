@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::read_arguments;
-use crate::call::{Arguments, ToolOutput};
-use crate::error::CallError;
+use crate::core::call::{Arguments, ToolOutput};
+use crate::core::error::CallError;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 
@@ -157,7 +157,7 @@ fn formatted(now: &Zoned, format: &str) -> Result<String, CallError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorCode;
+    use crate::core::error::ErrorCode;
     use crate::sources::builtin::tests::{run, run_error};
 
     /// 2024-02-29, 23:30:05 UTC: a leap day, and the next day east of it.

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::read_arguments;
 use super::workspace::{FileTool, Reach, Workspace, WorkspacePath, Workspaces};
-use crate::call::{Arguments, ToolOutput};
-use crate::error::CallError;
+use crate::core::call::{Arguments, ToolOutput};
+use crate::core::error::CallError;
 use crate::registry::Metadata;
 use crate::sources::ToolDefinition;
 

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use self::evaluation::Evaluation;
 use super::read_arguments;
 use super::side_thread::{SideThreads, Stop};
-use crate::call::Arguments;
-use crate::error::CallError;
+use crate::core::call::Arguments;
+use crate::core::error::CallError;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 

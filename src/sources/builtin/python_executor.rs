@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::read_arguments;
-use crate::call::{Arguments, ToolOutput};
 use crate::config::SandboxConfig;
-use crate::error::{CallError, Detail, ErrorCode};
+use crate::core::call::{Arguments, ToolOutput};
+use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::registry::Metadata;
 use crate::sandbox::RunPython;
 use crate::sandbox::frame::{Captured, End, GuestFile, Job, JobLimits, Outcome};

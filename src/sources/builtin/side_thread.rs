@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::call::Deadline;
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::Deadline;
+use crate::core::error::{CallError, ErrorCode};
 
 /// Enough for the deepest syntax tree that 4 KiB of text can spell. Touched pages alone take memory.
 const STACK_BYTES: usize = 64 << 20;

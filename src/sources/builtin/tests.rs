@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::config::{OutboundConfig, SandboxConfig, WorkspaceConfig};
-use crate::metrics::Metrics;
-use crate::session::Session;
+use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::core::session::Session;
+use crate::infra::metrics::Metrics;
 use crate::sources::{Attempt, ToolDefinition};
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {

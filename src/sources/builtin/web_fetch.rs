@@ -16,15 +16,15 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use self::page::{Format, Page, Reading};
-use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::config::WebFetchConfig;
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::{
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, TooLong, Trust, check_status, upstream_of,
 };
+use crate::infra::telemetry;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
-use crate::telemetry;
 
 /// Characters of content given back unless the call asks for another number.
 const DEFAULT_MAX_LENGTH: usize = 50_000;

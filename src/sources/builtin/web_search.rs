@@ -17,13 +17,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::config::{SearchProvider, Secret, WebSearchConfig};
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
+use crate::infra::telemetry;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
-use crate::telemetry;
 
 /// # Errors
 /// What the configuration lacks, and the line to add.

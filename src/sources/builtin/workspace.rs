@@ -25,7 +25,7 @@ pub(super) use self::listing::Kind;
 pub(super) use self::path::WorkspacePath;
 
 use crate::config::WorkspaceConfig;
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// All workspaces. One for the whole process (clones share it): the count of what each one holds lives here.
 #[derive(Debug, Clone)]
@@ -157,7 +157,7 @@ const PRIVATE: u32 = 0o700;
 
 /// A workspace's name is a SHA-256 in lower-case hex, as [`Session::workspace_name`] gives it.
 ///
-/// [`Session::workspace_name`]: crate::session::Session::workspace_name
+/// [`Session::workspace_name`]: crate::core::session::Session::workspace_name
 fn check_name(name: &str) -> io::Result<()> {
     if name.len() == 64 && name.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         return Ok(());

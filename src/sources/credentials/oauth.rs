@@ -13,12 +13,12 @@ use url::Url;
 use url::form_urlencoded;
 
 use super::basic;
-use crate::call::Deadline;
 use crate::config::Secret;
-use crate::error::{CallError, ErrorCode};
-use crate::json;
-use crate::outbound::{DomainList, Outbound, OutboundRequest, check_status};
-use crate::redaction::SentSecrets;
+use crate::core::call::Deadline;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
 /// How long before its end a token is replaced (A56).
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);

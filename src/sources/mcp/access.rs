@@ -10,12 +10,12 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use super::sign_in::SignIn;
-use crate::call::{Deadline, SentFlag};
-use crate::error::CallError;
-use crate::outbound::{
+use crate::core::call::{Deadline, SentFlag};
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust,
 };
-use crate::redaction::SentSecrets;
 use crate::sources::credentials::{Token, TokenSource};
 
 /// Whoever waits for an answer gives up earlier, and the request ends with him.

@@ -17,8 +17,8 @@ use url::Url;
 use super::access::{HttpAccess, Tokens};
 use super::connect::{call_error, streamable};
 use super::http::HttpClient;
-use crate::error::{Blame, ErrorCode};
-use crate::outbound::{DomainList, Outbound, Trust};
+use crate::core::error::{Blame, ErrorCode};
+use crate::infra::outbound::{DomainList, Outbound, Trust};
 
 /// The largest message passed on, either way.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;

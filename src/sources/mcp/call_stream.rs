@@ -17,7 +17,7 @@ use super::http::{Events, HttpClient};
 use super::large_numbers;
 use super::output;
 use super::session::Failure;
-use crate::outbound::OutboundStream;
+use crate::infra::outbound::OutboundStream;
 
 /// Before a broken stream is opened again, and doubled each time, unless the server says how long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

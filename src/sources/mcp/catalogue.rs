@@ -9,7 +9,7 @@ use super::connect::Reach;
 use super::listing::{Listing, name_of};
 use super::names::Names;
 use crate::config::McpServerSettings;
-use crate::error::Detail;
+use crate::core::error::Detail;
 use crate::registry::lock::Pin;
 use crate::registry::{Metadata, Parameters, suspicions};
 use crate::sources::{Executor, ToolDefinition, Unavailable};
@@ -223,7 +223,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Arguments;
+    use crate::core::call::Arguments;
     use crate::sources::{Attempt, Execution};
 
     struct Nothing;

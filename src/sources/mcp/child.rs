@@ -11,7 +11,7 @@ use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::Instant;
 
 use crate::config::McpServerSettings;
-use crate::redaction::SentSecrets;
+use crate::core::redaction::SentSecrets;
 
 /// What a program gets of our own environment: enough to find itself and its files. Credentials are named in `env`.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];

@@ -32,9 +32,9 @@ use super::session::{InFlight, Session};
 use super::sign_in::SignIn;
 use super::sse::EventStream;
 use crate::config::{McpServerSettings, McpTransport};
-use crate::error::CallError;
-use crate::outbound::upstream_of;
-use crate::redaction::SentSecrets;
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::upstream_of;
 
 /// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
 const MOST_REQUESTS: usize = 1_024;

@@ -26,9 +26,9 @@ use super::call_stream::{Answer, CallStream, Message};
 use super::handler::Handler;
 use super::http::{EVENT_STREAM, HttpClient, JSON, Refusal, SESSION, is};
 use super::session::Failure;
-use crate::call::SentFlag;
-use crate::outbound::OutboundStream;
-use crate::peer::ClientPeer;
+use crate::core::call::SentFlag;
+use crate::core::peer::ClientPeer;
+use crate::infra::outbound::OutboundStream;
 
 /// rmcp counts its own requests of a connection from 0: ours are others.
 const FIRST_ID: i64 = 1 << 32;

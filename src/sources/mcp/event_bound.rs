@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 
 /// The same pieces, until an event has more bytes than allowed.
 pub(super) fn bounded(

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::output;
 use super::server::Server;
-use crate::call::{Arguments, ToolOutput, Upstream};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
 use crate::sources::{Attempt, Execution, Executor};
 
 #[derive(Debug)]

@@ -15,7 +15,7 @@ use super::names::Names;
 use super::server::{Owner, OwnerKey};
 use super::session::InFlight;
 use super::{Change, ResourceOwner};
-use crate::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
+use crate::core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
 
 /// Questions of one server that may wait for their answers at once.
 const MOST_QUESTIONS: usize = 32;

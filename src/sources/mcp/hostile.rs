@@ -15,10 +15,10 @@ use super::event_bound::bounded;
 use super::listing::Listing;
 use super::names::Names;
 use super::output;
-use crate::call::Arguments;
 use crate::config::McpServerSettings;
-use crate::fuzz::feed;
-use crate::json;
+use crate::core::call::Arguments;
+use crate::core::fuzz::feed;
+use crate::core::json;
 use crate::sources::{Attempt, Execution, Executor};
 
 const MESSAGES: [&[u8]; 4] = [

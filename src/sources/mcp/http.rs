@@ -20,9 +20,9 @@ use sse_stream::{Sse, SseStream};
 use super::access::HttpAccess;
 use super::event_bound::bounded;
 use super::large_numbers;
-use crate::call::SentFlag;
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::{OutboundStream, check_status};
+use crate::core::call::SentFlag;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::{OutboundStream, check_status};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENT_STREAM: &str = "text/event-stream";

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use crate::json::{self, Exact};
+use crate::core::json;
+use crate::core::json::Exact;
 
 /// The member of `_meta`.
 const PATHS: &str = "sekisho/largeNumbers";

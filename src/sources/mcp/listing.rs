@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::connect::bounded;
 use super::session::Session;
-use crate::json;
+use crate::core::json;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
 const MOST_PAGES: usize = 1_000;

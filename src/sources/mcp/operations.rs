@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::catalogue::source;
 use super::server::Server;
-use crate::call::{Arguments, CallKind, Stage, ToolOutput, Upstream};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{Arguments, CallKind, Stage, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
 use crate::registry::{Metadata, qualified_name, unknown_target};
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 

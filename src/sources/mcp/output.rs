@@ -7,9 +7,9 @@ use super::connect::{bounded, call_error};
 use super::large_numbers;
 use super::names::Names;
 use super::session::Failure;
-use crate::call::{McpResult, ToolOutput};
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::json::LARGE_NUMBERS;
+use crate::core::call::{McpResult, ToolOutput};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::json::LARGE_NUMBERS;
 
 /// JSON-RPC's codes for a fault of the server itself.
 const INTERNAL_ERROR: i32 = -32603;

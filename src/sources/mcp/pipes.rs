@@ -16,8 +16,8 @@ use super::child::Child;
 use super::http::sent_flag;
 use super::large_numbers;
 use super::probe::Probe;
-use crate::call::SentFlag;
-use crate::error::{Blame, CallError, ErrorCode};
+use crate::core::call::SentFlag;
+use crate::core::error::{Blame, CallError, ErrorCode};
 
 /// A program that does not read its input for so long is not going to.
 const WRITE_WITHIN: Duration = Duration::from_secs(10);

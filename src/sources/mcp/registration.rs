@@ -11,11 +11,11 @@ use url::Url;
 use utoipa::ToSchema;
 
 use super::access::HttpAccess;
-use crate::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::config::{McpPrefix, McpServerSettings, Secret};
-use crate::error::{CallError, ErrorCode};
-use crate::json;
-use crate::outbound::upstream_of;
+use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::json;
+use crate::infra::outbound::upstream_of;
 use crate::registry::Metadata;
 use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
 
@@ -157,7 +157,7 @@ impl FunctionTool {
         let (body, sent) = (Some(body.to_string().into()), Some(call.sending.flag()));
         let answer = self.access.open_noting(Method::POST, url, headers, body, sent).await?;
         let response = self.access.whole(answer, url).await?;
-        crate::outbound::check_status(&response)?;
+        crate::infra::outbound::check_status(&response)?;
         let (value, large) = json::parse_answer(&response.body).map_err(|problem| {
             CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")
                 .caused_by(problem)

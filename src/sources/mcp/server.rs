@@ -29,11 +29,11 @@ use super::names::Names;
 use super::output;
 use super::session::Session;
 use super::subscriptions::Subscriptions;
-use crate::call::{CallContext, Caller, Deadline, Upstream};
 use crate::config::McpServerSettings;
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::metrics::Metrics;
-use crate::readiness::Readiness;
+use crate::core::call::{CallContext, Caller, Deadline, Upstream};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::infra::metrics::Metrics;
+use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Objection};
 use crate::sources::credentials::Template;
 

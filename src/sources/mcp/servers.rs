@@ -19,9 +19,9 @@ use super::catalogue::source;
 use super::registration::Registered;
 use super::server::{Owner, Server, Surroundings};
 use crate::config::{Config, McpServerSettings};
-use crate::metrics::Metrics;
-use crate::outbound::Outbound;
-use crate::readiness::Readiness;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
 use crate::sources::{Offer, Source, ToolDefinition, Unavailable};
 

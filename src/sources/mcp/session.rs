@@ -16,9 +16,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::direct::Direct;
 use super::pipes::Ending;
 use super::server::OwnerKey;
-use crate::call::{Arguments, CallContext, Sending};
-use crate::error::{CallError, ErrorCode};
-use crate::peer::{ClientPeer, Question, Questions};
+use crate::core::call::{Arguments, CallContext, Sending};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::peer::{ClientPeer, Question, Questions};
 
 /// Rounds of questions that one call may need (the protocol names no number).
 const MOST_ROUNDS: usize = 10;

@@ -26,8 +26,8 @@ use self::flow::Pending;
 use self::tokens::SignedIn;
 use super::connect::bounded;
 use crate::config::McpSignIn;
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::outbound::{DomainList, Outbound};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::credentials::Token;
 
 pub use self::flow::{Callback, OwnAddresses, SignInFault, Started};

@@ -18,7 +18,7 @@ use super::event_bound::bounded;
 use super::http::sent_flag;
 use super::large_numbers;
 use super::pipes::Ending;
-use crate::error::{Blame, CallError, ErrorCode};
+use crate::core::error::{Blame, CallError, ErrorCode};
 
 /// An open stream, and where messages go.
 pub(super) struct EventStream {

@@ -12,8 +12,8 @@ use super::handler::News;
 use super::server::{OwnerKey, Server};
 use super::session::Session;
 use super::{ResourceOwner, output};
-use crate::call::{CallContext, Deadline};
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::{CallContext, Deadline};
+use crate::core::error::{CallError, ErrorCode};
 
 /// Resources of one server that may be subscribed to at once, over all sessions and over one.
 const MAX_SUBSCRIPTIONS: usize = 1_000;

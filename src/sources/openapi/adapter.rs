@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::config::AdapterConfig;
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// Longest response expression: its parser recurses on every bracket and prefix.
 const MAX_EXPRESSION_BYTES: usize = 1_024;
@@ -150,8 +150,8 @@ mod tests {
             br#"{"keys": {"from": "to"}, "values": {"metrics": {"users": "di:unique_users"}}, "inject": {"a": "b"}}"#,
             br#"{"time_ranges": {"r": {"start": "s", "end": "e"}}, "headers": {"x-a": "b"}, "response": "items[*].{a: b}"}"#,
         ];
-        crate::fuzz::feed(&seeds, |bytes| {
-            let Ok(declared) = crate::json::parse(bytes) else { return };
+        crate::core::fuzz::feed(&seeds, |bytes| {
+            let Ok(declared) = crate::core::json::parse(bytes) else { return };
             let Ok(declared) = serde_json::from_value(declared) else { return };
             if let Ok(adapter) = Adapter::compile(declared) {
                 let _ = adapter.shape_response("op", json!({"items": [{"b": 1}]}));

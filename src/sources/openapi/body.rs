@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::arguments::whole_definition;
 use super::operation::{MediaType, PropertyEncoding, RequestBody, Style};
 use super::parameter::{self, Escaping};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 
 /// How the body of one operation is asked for and written.
 #[derive(Debug, PartialEq)]

@@ -13,9 +13,9 @@ use super::fetch::{self, FetchFault};
 use super::loader::READ_WITHIN;
 use super::overlay::OverlayFault;
 use super::report::Report;
-use crate::call::{Arguments, Upstream};
 use crate::config::CollectionSettings;
-use crate::outbound::{DomainList, InvalidNetwork};
+use crate::core::call::{Arguments, Upstream};
+use crate::infra::outbound::{DomainList, InvalidNetwork};
 use crate::sources::ToolDefinition;
 
 /// Why an operation is lost that nobody knows the server of.

@@ -10,7 +10,7 @@ use url::Url;
 
 use super::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::sources::credentials::{Template, TemplateFault, basic, bearer, sensitive};
 pub(super) use crate::sources::credentials::{Token, TokenSource};
 

@@ -12,14 +12,14 @@ use super::large_numbers;
 use super::pagination::{self, Page};
 use super::request::{Request, RequestPlan};
 use super::response;
-use crate::call::{Arguments, ToolOutput, Upstream};
 use crate::config::PaginationSettings;
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
-use crate::redaction::SentSecrets;
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use crate::infra::telemetry;
 use crate::registry::SharedSchema;
 use crate::sources::{Attempt, Execution, Executor};
-use crate::telemetry;
 
 /// Redirects followed for methods that only read. Any other method's redirect is an answer like another: its
 /// body is not sent to an address that nobody named.

@@ -14,9 +14,9 @@ use url::Url;
 use super::document::MAX_DOCUMENT_BYTES;
 use super::location::Location;
 use super::spec_cache::SpecCache;
-use crate::call::Deadline;
-use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, OutboundRequest, check_status};
+use crate::core::call::Deadline;
+use crate::core::error::CallError;
+use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
 /// Where a document or an overlay stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::pagination;
-use crate::call::ToolOutput;
 use crate::config::PaginationSettings;
-use crate::json::LARGE_NUMBERS;
+use crate::core::call::ToolOutput;
+use crate::core::json::LARGE_NUMBERS;
 
 /// The digits of those that the answer has.
 pub(super) fn of(output: &ToolOutput) -> Vec<Value> {

@@ -21,7 +21,7 @@ use super::report::Note;
 use super::tool::without_false_hints;
 use super::{Access, definitions, overlay, reader};
 use crate::config::{CollectionSettings, OpenApiConfig};
-use crate::outbound::{DomainList, Outbound};
+use crate::infra::outbound::{DomainList, Outbound};
 
 /// What collections are loaded with. Clones share what was fetched.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::config::PaginationSettings;
-use crate::outbound::OutboundResponse;
+use crate::infra::outbound::OutboundResponse;
 
 /// Where the page after this one is; `None` when it says nothing of one, or leads to another origin, which the
 /// credentials are not for.

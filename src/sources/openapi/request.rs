@@ -11,9 +11,9 @@ use super::arguments::{ArgumentList, Place};
 use super::body::{BodyPlan, Shape, is_json};
 use super::operation::{Location, Operation, Parameter, ParameterEncoding, Style};
 use super::parameter::{self, Escaping};
-use crate::call::Arguments;
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::upstream_of;
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::upstream_of;
 
 /// An operation, ready to be asked for.
 #[derive(Debug)]

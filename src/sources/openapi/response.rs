@@ -6,10 +6,11 @@ use http::{HeaderMap, header};
 use serde_json::{Map, Value, json};
 
 use super::body::{essence, is_json};
-use crate::call::{McpResult, ToolOutput};
-use crate::error::{Blame, CallError, ErrorCode};
-use crate::json::{self, LARGE_NUMBERS};
-use crate::outbound::{OutboundResponse, check_status};
+use crate::core::call::{McpResult, ToolOutput};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::json;
+use crate::core::json::LARGE_NUMBERS;
+use crate::infra::outbound::{OutboundResponse, check_status};
 
 /// The answer's value: JSON as it is, text as a string, anything else as
 /// `{media_type, content_base64, size_bytes}`, nothing as null. Status and media type stand in the metadata.
@@ -122,7 +123,7 @@ mod tests {
     use url::Url;
 
     use super::*;
-    use crate::outbound::SentCredentials;
+    use crate::infra::outbound::SentCredentials;
 
     fn answer(media_type: Option<&str>, body: &[u8]) -> OutboundResponse {
         let mut headers = HeaderMap::new();

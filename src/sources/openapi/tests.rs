@@ -26,10 +26,10 @@ use super::operation::{
 };
 use super::report::Report;
 use super::{Access, Collection, CollectionFault, Loader, definitions};
-use crate::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
-use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, test_server};
+use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
+use crate::core::error::CallError;
+use crate::infra::outbound::{DomainList, Outbound, test_server};
 use crate::sources::{Attempt, ToolDefinition};
 
 /// What the server was asked.

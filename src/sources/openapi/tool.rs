@@ -24,7 +24,7 @@ use super::operation::{Api, Operation, StatusRange};
 use super::report::{Note, Report, Works};
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
-use crate::outbound::{DomainList, upstream_of};
+use crate::infra::outbound::{DomainList, upstream_of};
 use crate::registry::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema, approximate_size};
 use crate::sources::ToolDefinition;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use sekisho::call::Arguments;
-use sekisho::error::CallError;
-use sekisho::peer::{Progress, Question, QuestionMethod, Questions};
+use sekisho::core::call::Arguments;
+use sekisho::core::error::CallError;
+use sekisho::core::peer::{Progress, Question, QuestionMethod, Questions};
 use sekisho::registry::Metadata;
 use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
 use serde_json::{Value, json};

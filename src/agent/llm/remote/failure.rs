@@ -10,8 +10,8 @@ use http::{HeaderMap, header};
 use serde_json::Value;
 
 use crate::agent::llm::ModelError;
-use crate::error::{CallError, ErrorCode};
-use crate::outbound::OutboundStream;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::OutboundStream;
 
 /// Most bytes of an error's body that are looked at.
 const MOST_ERROR_BYTES: usize = 16 << 10;

@@ -17,7 +17,7 @@ use crate::agent::llm::{Model, ModelChunk, ModelError, ModelRequest};
 use crate::agent::message::Message;
 use crate::agent::toolbox::ToolDescription;
 use crate::config::{OutboundConfig, Secret};
-use crate::outbound::{Outbound, test_server};
+use crate::infra::outbound::{Outbound, test_server};
 
 pub(super) const KEY: &str = "sk-do-not-tell";
 

@@ -12,9 +12,9 @@ use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
-use crate::call::Deadline;
+use crate::core::call::Deadline;
 use crate::gateway::Gateway;
-use crate::outbound::{Outbound, OutboundRequest, Trust};
+use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
 use crate::server::{self, Listening};
 
 /// Connections, each with one call under way: enough that both workers always have one waiting.

@@ -1,6 +1,6 @@
 //! The programs that are measured, and what tells that they really ran.
 
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::pipeline::Answer;
 
 /// One program, with the goals of issue and README.

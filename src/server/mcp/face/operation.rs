@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
 use serde_json::{Value, json};
 
-use crate::call::CallContext;
-use crate::error::{CallError, ErrorCode};
+use crate::core::call::CallContext;
+use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::ErrorInfo;
 use crate::sources::mcp::OperationRequest;

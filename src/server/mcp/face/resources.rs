@@ -12,7 +12,7 @@ use rmcp::service::RequestContext;
 use serde_json::{Map, json};
 
 use super::{Face, Request, cursor, error_data, operation, result_of, typed};
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 use crate::server::mcp::calling::Outcome;
 use crate::server::mcp::catalogue::{LIST_TTL_MS, page};
 

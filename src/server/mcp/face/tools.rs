@@ -12,7 +12,7 @@ use rmcp::service::RequestContext;
 use serde_json::Value;
 
 use super::{Face, Request, cursor};
-use crate::call::{Arguments, CallContext};
+use crate::core::call::{Arguments, CallContext};
 use crate::server::mcp::McpFace;
 use crate::server::mcp::calling::{Outcome, is_sessionless};
 use crate::server::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};

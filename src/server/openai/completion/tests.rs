@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::error::ErrorCode;
+use crate::core::error::ErrorCode;
 
 fn content(text: &str) -> Event {
     Event::Content { text: text.into() }

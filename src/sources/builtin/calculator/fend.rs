@@ -6,7 +6,7 @@
 
 use fend_core::{Context, Interrupt};
 
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
 
 /// Groups in groups: more than anybody reads.

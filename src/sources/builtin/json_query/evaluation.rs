@@ -11,7 +11,7 @@ use jmespath::ast::Ast;
 use jmespath::{Context, DEFAULT_RUNTIME, ErrorReason, JmespathError, Rcvar, RuntimeError, Variable};
 
 use super::explained;
-use crate::error::CallError;
+use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
 
 /// Bytes that a node counts, beside the text in it.

@@ -3,7 +3,7 @@
 use jmespath::{Rcvar, Variable};
 use serde_json::Value;
 
-use crate::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode};
 
 /// Deeper than any data that gets in, and shallow enough for whoever walks the result.
 const MAX_DEPTH: usize = 128;

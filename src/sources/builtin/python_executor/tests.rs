@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::call::{CallContext, Caller, Deadline, SentFlag, Via};
+use crate::core::call::{CallContext, Caller, Deadline, SentFlag, Via};
 use crate::sandbox::Running;
 use crate::sandbox::frame::Usage;
 

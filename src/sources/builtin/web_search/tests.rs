@@ -9,9 +9,9 @@ use axum::http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::call::{CallContext, Caller, Deadline, Via};
 use crate::config::OutboundConfig;
-use crate::outbound::test_server;
+use crate::core::call::{CallContext, Caller, Deadline, Via};
+use crate::infra::outbound::test_server;
 
 /// What a provider was asked, and what it is to answer.
 #[derive(Clone)]

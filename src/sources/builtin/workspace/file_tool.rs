@@ -1,9 +1,9 @@
 //! The executor all file tools share: finds the session's workspace and does a job in it.
 
 use super::{Workspace, Workspaces};
-use crate::call::{Arguments, ToolOutput};
-use crate::error::{CallError, ErrorCode};
-use crate::session::Session;
+use crate::core::call::{Arguments, ToolOutput};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::session::Session;
 use crate::sources::{Attempt, Execution, Executor};
 
 /// What one file tool does. The last argument is the largest output in bytes.

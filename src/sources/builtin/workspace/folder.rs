@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::path::{RESERVED_PREFIX, WorkspacePath};
 use super::{PRIVATE, Usage, lock};
 use crate::config::WorkspaceConfig;
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// An open workspace.
 #[derive(Debug)]
@@ -282,7 +282,7 @@ mod tests {
         let path = WorkspacePath::parse("a").unwrap();
         assert!(explained(&path, io::ErrorKind::StorageFull.into()).message().contains("disk is full"));
         let broken = explained(&path, io::Error::from_raw_os_error(5));
-        assert_eq!(broken.code(), crate::error::ErrorCode::Internal);
+        assert_eq!(broken.code(), crate::core::error::ErrorCode::Internal);
         assert!(broken.cause().is_some());
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::folder::{Workspace, explained};
 use super::path::{RESERVED_PREFIX, WorkspacePath};
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// Entries looked at: a folder may have been filled by others than the file tools.
 const MAX_VISITED: usize = 20_000;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// Longest whole path.
 const MAX_PATH_BYTES: usize = 1024;

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::file_tool::Job;
 use super::*;
-use crate::call::ToolOutput;
-use crate::error::ErrorCode;
+use crate::core::call::ToolOutput;
+use crate::core::error::ErrorCode;
 use crate::sources::ToolDefinition;
 use crate::sources::builtin::{file_list, file_read, file_write};
 

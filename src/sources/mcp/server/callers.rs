@@ -179,14 +179,14 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::call::{CallContext, Caller, Via};
-    use crate::config::{McpShare, SessionConfig};
-    use crate::session::Sessions;
+    use crate::config::McpShare;
+    use crate::core::call::{CallContext, Caller, Via};
+    use crate::core::session::Session;
     use crate::sources::mcp::server::Owner;
 
     fn owner(id: &str, session: &str) -> OwnerKey {
         let call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);
-        let session = Sessions::new(&SessionConfig::default()).open(&call.caller, session).unwrap();
+        let session = Arc::new(Session::new(&call.caller, session));
         Owner::of(&CallContext { session: Some(session), ..call }, McpShare::Never, HeaderMap::new()).key.unwrap()
     }
 

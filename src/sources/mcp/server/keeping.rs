@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{FIRST_WAIT, Owner, REMOVED, Server, State, Surroundings};
-use crate::error::Detail;
+use crate::core::error::Detail;
 use crate::sources::mcp::Change;
 use crate::sources::mcp::catalogue::{Catalogue, Terms, source};
 use crate::sources::mcp::executor::ServerTool;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::callers::CapacityError;
 use super::keeping::{sign_of_life, wait_after};
 use super::{Owner, OwnerKey, Server};
-use crate::call::CallContext;
 use crate::config::McpShare;
-use crate::error::{Blame, CallError, ErrorCode};
+use crate::core::call::CallContext;
+use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::mcp::connect::Reach;
 use crate::sources::mcp::session::Session;
 

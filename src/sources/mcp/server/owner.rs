@@ -6,9 +6,9 @@ use std::sync::Arc;
 use http::HeaderMap;
 use sha2::{Digest, Sha256};
 
-use crate::call::{CallContext, Via};
 use crate::config::McpShare;
-use crate::peer::ClientSession;
+use crate::core::call::{CallContext, Via};
+use crate::core::peer::ClientSession;
 
 /// On whose behalf a session is made.
 #[derive(Debug, Default)]
@@ -101,9 +101,8 @@ fn digest(headers: &HeaderMap) -> [u8; 32] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Caller;
-    use crate::config::SessionConfig;
-    use crate::session::Sessions;
+    use crate::core::call::Caller;
+    use crate::core::session::Session;
 
     fn call(id: &str, tenant: &str, via: Via) -> CallContext {
         CallContext::new("t", Arc::new(Caller::new(id, tenant, Vec::new())), via)
@@ -111,10 +110,9 @@ mod tests {
 
     #[test]
     fn each_client_of_each_caller_is_an_owner_and_the_same_one_every_time() {
-        let sessions = Sessions::new(&SessionConfig::default());
         let in_session = |id: &str, session: &str| {
             let call = call(id, "t", Via::Rest);
-            let session = sessions.open(&call.caller, session).ok();
+            let session = Some(Arc::new(Session::new(&call.caller, session)));
             CallContext { session, ..call }
         };
         let user = |name: &'static str| HeaderMap::from_iter([(http::header::FROM, name.parse().unwrap())]);

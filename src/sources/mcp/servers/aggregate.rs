@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::McpServers;
-use crate::call::{Arguments, CallContext, CallKind, Caller, Target};
-use crate::error::CallError;
+use crate::core::call::{Arguments, CallContext, CallKind, Caller, Target};
+use crate::core::error::CallError;
 use crate::registry::unknown_target;
 use crate::sources::mcp::ResourceOwner;
 use crate::sources::mcp::catalogue::source;

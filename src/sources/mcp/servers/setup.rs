@@ -10,7 +10,7 @@ use url::Url;
 
 use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
-use crate::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
+use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use crate::sources::ToolDefinition;
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
 use crate::sources::mcp::access::{HttpAccess, Tokens};

@@ -9,10 +9,10 @@ use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpReq
 use thiserror::Error;
 use url::Url;
 
-use crate::call::Deadline;
-use crate::error::CallError;
-use crate::outbound::{DomainList, Outbound, OutboundRequest};
-use crate::redaction::SentSecrets;
+use crate::core::call::Deadline;
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{DomainList, Outbound, OutboundRequest};
 
 /// Metadata, registrations and tokens are a few kilobytes.
 const MOST_BYTES: usize = 64 << 10;

@@ -7,7 +7,7 @@ use oauth2::basic::BasicTokenType;
 use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
 
 use super::{SignIn, TOKEN_WITHIN};
-use crate::error::{Blame, CallError, ErrorCode};
+use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::Token;
 
 /// Somebody has signed in.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::super::operation::PropertyEncoding;
 use super::super::parameter;
 use super::{File, essence, misfit};
-use crate::error::CallError;
+use crate::core::error::CallError;
 
 /// The body, and its `Content-Type` with the boundary: random, so that no content can hold it.
 pub(super) fn write(

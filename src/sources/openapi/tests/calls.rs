@@ -1,7 +1,7 @@
 //! Arguments in their places, and what each answer means.
 
 use super::*;
-use crate::error::{Blame, ErrorCode};
+use crate::core::error::{Blame, ErrorCode};
 
 #[tokio::test]
 async fn every_argument_arrives_in_its_place() {

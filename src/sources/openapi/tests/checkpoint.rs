@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::Config;
-use crate::error::ErrorCode;
+use crate::core::error::ErrorCode;
 use crate::gateway::Gateway;
 use crate::sources::{Offer, Source};
 

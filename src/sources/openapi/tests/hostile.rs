@@ -112,7 +112,7 @@ const DOCUMENTS: [&[u8]; 3] = [
 #[test]
 fn hostile_bytes_as_a_document() {
     let access = access();
-    crate::fuzz::feed(&DOCUMENTS, |bytes| {
+    crate::core::fuzz::feed(&DOCUMENTS, |bytes| {
         let Ok(document) = crate::sources::openapi::document::parse(bytes) else { return };
         let Ok(api) = crate::sources::openapi::reader::read(&document, None) else { return };
         if let Ok((tools, report)) = definitions("x", &api, &CollectionSettings::default(), &access) {
@@ -131,7 +131,7 @@ fn hostile_bytes_as_an_overlay() {
         b"overlay: 1.0.0\ninfo: {title: t, version: '1'}\nactions:\n  - {target: $.info, update: {title: u, list: [1]}}\n",
     ];
     let document = crate::sources::openapi::document::parse(DOCUMENTS[0]).unwrap();
-    crate::fuzz::feed(&seeds, |bytes| {
+    crate::core::fuzz::feed(&seeds, |bytes| {
         let Ok(overlay) = crate::sources::openapi::document::parse(bytes) else { return };
         let mut changed = document.clone();
         if crate::sources::openapi::overlay::apply(&mut changed, &overlay).is_err() {

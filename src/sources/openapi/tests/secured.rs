@@ -3,7 +3,7 @@
 use super::super::operation::SecurityScheme;
 use super::super::{CredentialFault, credentials};
 use super::*;
-use crate::error::ErrorCode;
+use crate::core::error::ErrorCode;
 
 fn secured(upstream: &Upstream, scheme: SecurityScheme, operations: Vec<Operation>) -> Api {
     let mut api = upstream.api(operations);
@@ -195,7 +195,7 @@ async fn a_token_server_that_fails_is_named_and_counts_for_nobody() {
     let (upstream, server, tool) = with_token_server().await;
     server.answers(500, "application/json", &json!({"error_description": "down"}));
     let error = call(&tool, json!({})).await.unwrap_err();
-    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, crate::error::Blame::Call));
+    assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, crate::core::error::Blame::Call));
     assert!(error.message().starts_with("no access token from 127.0.0.1: "), "{}", error.message());
     server.answers(200, "application/json", &json!({"token": "misspelt"}));
     assert!(call(&tool, json!({})).await.is_err());

@@ -1,0 +1,12 @@
+//! What everything else is written in: who calls, what is asked, until when, what comes back, and what can go wrong.
+//! State and types only: no configuration, no input or output.
+
+pub mod call;
+pub mod error;
+#[cfg(test)]
+pub(crate) mod fuzz;
+pub mod json;
+pub mod peer;
+pub mod record;
+pub mod redaction;
+pub mod session;

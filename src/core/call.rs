@@ -1,0 +1,473 @@
+//! The words everybody uses: who calls, what is asked, until when, and what a tool gives back.
+
+mod open_time;
+mod sending;
+mod target;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+pub use self::open_time::{OpenGuard, OpenTime};
+pub use self::sending::{Sending, SendingState, SentFlag};
+pub use self::target::{CallKind, Target};
+use crate::core::peer::{ClientPeer, ClientSession};
+use crate::core::session::Session;
+
+/// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
+pub type Arguments = Map<String, Value>;
+
+/// One call of one tool, on its way through the checkpoint. Everything but the arguments,
+/// which change hands (and types) from stage to stage.
+#[derive(Debug)]
+pub struct CallContext {
+    pub id: CallId,
+    /// The name as the caller wrote it; it may name no tool at all. With a `target` the method that was asked for.
+    pub tool: String,
+    /// What is asked for, where that is no tool.
+    pub target: Option<Box<Target>>,
+    pub caller: Arc<Caller>,
+    pub via: Via,
+    /// 0 for a call from outside, parent + 1 for a call made by a running tool.
+    pub depth: u32,
+    /// Run every stage but execution.
+    pub dry_run: bool,
+    /// When the call came in: queueing and every later wait counts from here.
+    pub received: Instant,
+    /// An end set from outside (a parent call, a client), on top of the tool's own timeout.
+    pub must_end_by: Option<Instant>,
+    pub scopes: BudgetScopes,
+    pub session: Option<Arc<Session>>,
+    /// `session_context.user_id`: never an identity, only passed on and written down.
+    pub claimed_user: Option<String>,
+    /// `session_context.prompt_params`, for adapters (E43).
+    pub prompt_params: Map<String, Value>,
+    /// `session_context.tool_parameters`, for adapters.
+    pub tool_parameters: Map<String, Value>,
+    pub trace: Option<TraceParent>,
+    pub idempotency_key: Option<String>,
+    /// The client itself, where it can be spoken to while the call runs.
+    pub peer: Option<Arc<dyn ClientPeer>>,
+    /// Whether its price is still to be given back when it ends.
+    pub sending: Sending,
+    /// The MCP session it came in by, where the client's revision has sessions.
+    pub client_session: Option<Arc<dyn ClientSession>>,
+    /// How long it has waited for a session of an MCP server to begin: not counted as the tool's own time.
+    pub starting: OpenTime,
+}
+
+impl CallContext {
+    /// A call from outside with nothing but the essentials; the faces fill in the rest.
+    pub fn new(tool: impl Into<String>, caller: Arc<Caller>, via: Via) -> Self {
+        Self {
+            id: CallId::new(),
+            tool: tool.into(),
+            target: None,
+            caller,
+            via,
+            depth: 0,
+            dry_run: false,
+            received: Instant::now(),
+            must_end_by: None,
+            scopes: BudgetScopes::default(),
+            session: None,
+            claimed_user: None,
+            prompt_params: Map::new(),
+            tool_parameters: Map::new(),
+            trace: None,
+            idempotency_key: None,
+            peer: None,
+            sending: Sending::default(),
+            client_session: None,
+            starting: OpenTime::default(),
+        }
+    }
+
+    /// A further call of the same caller for the same thing, which arrives now.
+    #[must_use]
+    pub fn repeated(&self) -> Self {
+        Self {
+            target: self.target.clone(),
+            depth: self.depth,
+            dry_run: self.dry_run,
+            must_end_by: self.must_end_by,
+            scopes: self.scopes.clone(),
+            session: self.session.clone(),
+            claimed_user: self.claimed_user.clone(),
+            prompt_params: self.prompt_params.clone(),
+            tool_parameters: self.tool_parameters.clone(),
+            trace: self.trace.clone(),
+            idempotency_key: self.idempotency_key.clone(),
+            peer: self.peer.clone(),
+            client_session: self.client_session.clone(),
+            ..Self::new(self.tool.clone(), Arc::clone(&self.caller), self.via)
+        }
+    }
+
+    /// When the call must have ended, given how long its tool may take, counted from its arrival.
+    pub fn deadline(&self, tool_timeout: Duration) -> Deadline {
+        let own = self.received + tool_timeout;
+        Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
+    }
+
+    /// Whether the MCP session that it came in by has ended.
+    pub fn client_has_gone(&self) -> bool {
+        self.client_session.as_ref().is_some_and(|session| session.ended().is_cancelled())
+    }
+
+    /// Waits for `work` until the deadline; `None` when it is not done by then. While the client is thinking about a
+    /// question, or a session of the tool's server begins, the tool's time stands still: both have bounds of their own,
+    /// and may take longer than the tool may.
+    pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let mut end = deadline.0;
+        loop {
+            match tokio::time::timeout_at(end, work.as_mut()).await {
+                Ok(done) => return Some(done),
+                Err(_) => end = self.later_end(deadline, end)?,
+            }
+        }
+    }
+
+    fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
+        /// What is still open is looked at again after this long at least.
+        const LOOK_AGAIN: Duration = Duration::from_millis(100);
+        let asking = self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
+        let later = deadline.0 + asking + self.starting.total();
+        (later > end).then(|| later.max(Instant::now() + LOOK_AGAIN))
+    }
+}
+
+/// Identifies one call in replies, logs, traces and the audit trail. Time-ordered (UUID version 7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallId(Uuid);
+
+impl CallId {
+    #[expect(clippy::new_without_default, reason = "a new id is never a default")]
+    pub fn new() -> Self {
+        Self(Uuid::now_v7())
+    }
+}
+
+impl fmt::Display for CallId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_hyphenated().fmt(formatter)
+    }
+}
+
+impl Serialize for CallId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut buffer = Uuid::encode_buffer();
+        serializer.serialize_str(self.0.as_hyphenated().encode_lower(&mut buffer))
+    }
+}
+
+impl<'de> Deserialize<'de> for CallId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<str>::deserialize(deserializer)?;
+        Uuid::parse_str(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who is calling. Made by `auth` alone (and by tests).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Caller {
+    pub id: Arc<str>,
+    pub tenant: Arc<str>,
+    pub roles: Vec<String>,
+    pub anonymous: bool,
+    /// Tenant and identity in one string: the key of everything a caller owns.
+    pub key: Arc<str>,
+}
+
+/// Stands between the parts of [`Caller::key`]. It is a control character (unit separator), which no id, tenant or
+/// issuer that `auth` lets through has in it, so that two callers never share a key.
+const KEY_SEPARATOR: char = '\u{1f}';
+
+impl Caller {
+    /// A caller with an id of ours, such as an API key's. Stored data is found by this key.
+    pub fn new(id: &str, tenant: &str, roles: Vec<String>) -> Self {
+        let key = format!("{tenant}{KEY_SEPARATOR}{id}").into();
+        Self { id: id.into(), tenant: tenant.into(), roles, anonymous: false, key }
+    }
+
+    /// A caller whom an issuer vouches for: another one than whoever has an id of ours that reads the same. The
+    /// issuer's length says where it ends, whatever characters it has in it.
+    pub fn of_issuer(issuer: &str, subject: &str, tenant: &str, roles: Vec<String>) -> Self {
+        let length = issuer.len();
+        let key = format!("{tenant}{KEY_SEPARATOR}{length}{KEY_SEPARATOR}{issuer}#{subject}").into();
+        Self { key, ..Self::new(subject, tenant, roles) }
+    }
+
+    /// The caller without credentials: no roles, tenant `public`.
+    pub fn anonymous() -> Self {
+        Self { anonymous: true, ..Self::new("anonymous", "public", Vec::new()) }
+    }
+
+    /// Who it is within the tenant: the id, and for a token its issuer too.
+    pub fn identity(&self) -> &str {
+        self.key.get(self.tenant.len() + KEY_SEPARATOR.len_utf8()..).unwrap_or(&self.key)
+    }
+
+    pub fn has_role(&self, role: &str) -> bool {
+        self.roles.iter().any(|held| held == role)
+    }
+
+    pub fn has_one_of(&self, roles: &[String]) -> bool {
+        roles.iter().any(|role| self.has_role(role))
+    }
+}
+
+/// The face a call came in by. Part of the policy input contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    Rest,
+    Mcp,
+    Agent,
+    Sandbox,
+}
+
+impl Via {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Mcp => "mcp",
+            Self::Agent => "agent",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+/// The budget scopes a caller names. Without an id a scope is this call alone.
+#[derive(Debug, Clone, Default)]
+pub struct BudgetScopes {
+    /// `X-Request-Id` as sent by the caller, or `session_context.request_id`.
+    pub request: Option<String>,
+    /// `X-Agent-Id` or `session_context.agent_id`.
+    pub agent: Option<String>,
+    /// `X-Task-Id` or `session_context.task_id`.
+    pub task: Option<String>,
+}
+
+/// The moment a call must have ended. Every wait on the way, down to the socket, ends here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(pub Instant);
+
+impl Deadline {
+    pub fn after(duration: Duration) -> Self {
+        Self(Instant::now() + duration)
+    }
+
+    /// Zero once it has passed.
+    pub fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    pub fn has_passed(self) -> bool {
+        Instant::now() >= self.0
+    }
+
+    /// The earlier of this deadline and `duration` from now.
+    pub fn at_most(self, duration: Duration) -> Self {
+        Self(self.0.min(Instant::now() + duration))
+    }
+}
+
+/// W3C trace context of a call's parent span (<https://www.w3.org/TR/trace-context/>), already parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceParent {
+    pub trace_id: [u8; 16],
+    pub span_id: [u8; 8],
+    pub flags: u8,
+    pub state: Option<String>,
+}
+
+/// The stages of the one path, in order. The names stand in receipts, errors and metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Find,
+    Limits,
+    Validate,
+    Policy,
+    Budget,
+    Breaker,
+    Execute,
+    Accept,
+}
+
+impl Stage {
+    pub const ALL: [Self; 8] = [
+        Self::Find,
+        Self::Limits,
+        Self::Validate,
+        Self::Policy,
+        Self::Budget,
+        Self::Breaker,
+        Self::Execute,
+        Self::Accept,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Find => "find",
+            Self::Limits => "limits",
+            Self::Validate => "validate",
+            Self::Policy => "policy",
+            Self::Budget => "budget",
+            Self::Breaker => "breaker",
+            Self::Execute => "execute",
+            Self::Accept => "accept",
+        }
+    }
+}
+
+/// What a circuit breaker guards: `scheme://host:port`, or `mcp:<server>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Upstream(pub Arc<str>);
+
+/// What stands in a rate limit's bucket, as `X-RateLimit-*` headers and receipts tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RateState {
+    /// Calls a minute.
+    pub limit: u32,
+    /// Calls left right now.
+    pub remaining: u32,
+    /// Seconds until the bucket is full again, rounded up.
+    pub reset_seconds: u64,
+}
+
+/// What a tool gives back when it ran and succeeded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolOutput {
+    pub value: Value,
+    /// The form meant for a model. Without one it is rendered from `value`.
+    pub text: Option<String>,
+    /// Tokens the tool says its text has; counted as bytes / 4 otherwise.
+    pub tokens: Option<u64>,
+    /// Facts about the run beside the result (a final URL, a provider), the reply's `metadata`.
+    pub metadata: Map<String, Value>,
+    /// How an MCP server said it, or what MCP clients are to see otherwise than as text; mostly `None`.
+    pub mcp: Option<Box<McpResult>>,
+}
+
+/// What of a `CallToolResult` has no other place, to be passed on to MCP clients as it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct McpResult {
+    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol writes them.
+    pub content: Vec<Value>,
+    /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
+    pub structured: bool,
+    /// `_meta`.
+    pub meta: Map<String, Value>,
+}
+
+impl From<Value> for ToolOutput {
+    fn from(value: Value) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+
+    use super::*;
+    use crate::core::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
+
+    /// A client that began to think when the call came in, and thinks for so long.
+    #[derive(Debug)]
+    struct Thinking {
+        began: Instant,
+        thinks: Duration,
+    }
+
+    impl ClientPeer for Thinking {
+        fn capabilities(&self) -> &Value {
+            &Value::Null
+        }
+        fn wants_progress(&self) -> bool {
+            false
+        }
+        fn log_level(&self) -> Option<LogLevel> {
+            None
+        }
+        fn time_asking(&self) -> Duration {
+            self.began.elapsed().min(self.thinks)
+        }
+        fn progress(&self, _progress: Progress) {}
+        fn log(&self, _message: LogMessage) {}
+        fn ask(&self, _questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>> {
+            async { Err(Unanswered::Unsupported) }.boxed()
+        }
+    }
+
+    #[test]
+    fn no_two_callers_share_a_key_and_stored_keys_stay() {
+        let key = |id: &str, tenant: &str| Caller::new(id, tenant, Vec::new());
+        let token = |issuer: &str, id: &str, tenant: &str| Caller::of_issuer(issuer, id, tenant, Vec::new());
+        // As they stand in state directories.
+        assert_eq!(&*key("ann", "acme").key, "acme\u{1f}ann");
+        assert_eq!(&*Caller::anonymous().key, "public\u{1f}anonymous");
+        assert!(token("https://i.example", "ann", "acme").key.ends_with("https://i.example#ann"));
+        assert_eq!(&*token("https://i.example", "ann", "acme").id, "ann");
+        let callers = [
+            key("ann", "acme"),
+            key("https://i.example#ann", "acme"),
+            key("17 https://i.example#ann", "acme"),
+            key("anonymous", "acme"),
+            Caller::anonymous(),
+            token("https://i.example", "ann", "acme"),
+            token("https://i.example", "ann", "other"),
+            token("https://i.example#a", "b", "acme"),
+            token("https://i.example", "a#b", "acme"),
+            token("", "https://i.example#ann", "acme"),
+        ];
+        for (index, caller) in callers.iter().enumerate() {
+            assert_eq!(*caller.key, format!("{}\u{1f}{}", caller.tenant, caller.identity()));
+            for other in &callers[index + 1..] {
+                assert_ne!(caller.key, other.key);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tools_time_stands_still_while_its_client_thinks() {
+        let seconds = Duration::from_secs;
+        let mut call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Mcp);
+        let began = call.received;
+        assert_eq!(call.within(call.deadline(seconds(30)), std::future::pending::<()>()).await, None);
+        assert_eq!(began.elapsed(), seconds(30));
+
+        call.received = Instant::now();
+        call.peer = Some(Arc::new(Thinking { began: call.received, thinks: seconds(110) }));
+        let began = call.received;
+        assert_eq!(call.within(call.deadline(seconds(30)), std::future::pending::<()>()).await, None);
+        assert_eq!(began.elapsed(), seconds(140), "its own thirty seconds, and those of the client");
+        let answered = call.within(call.deadline(seconds(30)), std::future::ready(7)).await;
+        assert_eq!(answered, Some(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tools_time_stands_still_while_a_session_begins() {
+        let seconds = Duration::from_secs;
+        let call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Rest);
+        let work = async {
+            let starting = call.starting.open();
+            tokio::time::sleep(seconds(40)).await;
+            drop(starting);
+            std::future::pending::<()>().await;
+        };
+        assert_eq!(call.within(call.deadline(seconds(30)), work).await, None);
+        assert_eq!(call.received.elapsed(), seconds(70), "its own thirty seconds, and those of the start");
+    }
+}

@@ -1,0 +1,366 @@
+//! What can go wrong with a call, for the caller to read and act on.
+//!
+//! Every refusal and failure of a tool call, at whatever stage and by whatever face, is one
+//! [`CallError`] with a code from the closed list of the specification. What the caller sees
+//! (`message`, `details`) is kept apart from what only the log sees (`cause`).
+//! Status codes are the HTTP face's business: `server/reply.rs`.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::core::call::{McpResult, RateState, Stage};
+use crate::core::redaction::SentSecrets;
+
+/// The closed list of error codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorCode {
+    InvalidRequest,
+    InvalidArguments,
+    Unauthenticated,
+    BudgetExceeded,
+    TokenLimitExceeded,
+    Denied,
+    ApprovalRequired,
+    ToolChanged,
+    UnknownTool,
+    UnknownSession,
+    UnknownResult,
+    ConversationLocked,
+    IdempotencyConflict,
+    TooLarge,
+    UnsupportedMediaType,
+    InvalidOutput,
+    RateLimited,
+    Internal,
+    UpstreamError,
+    OutputTooLarge,
+    Overloaded,
+    CircuitOpen,
+    WarmingUp,
+    Timeout,
+    SandboxTimeout,
+    ToolError,
+    SandboxMemory,
+    SandboxOutput,
+    SandboxTrap,
+    /// The caller hung up. Only in logs, metrics and the audit trail: nobody is left to be told.
+    Cancelled,
+}
+
+impl ErrorCode {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::InvalidArguments => "invalid_arguments",
+            Self::Unauthenticated => "unauthenticated",
+            Self::BudgetExceeded => "budget_exceeded",
+            Self::TokenLimitExceeded => "token_limit_exceeded",
+            Self::Denied => "denied",
+            Self::ApprovalRequired => "approval_required",
+            Self::ToolChanged => "tool_changed",
+            Self::UnknownTool => "unknown_tool",
+            Self::UnknownSession => "unknown_session",
+            Self::UnknownResult => "unknown_result",
+            Self::ConversationLocked => "conversation_locked",
+            Self::IdempotencyConflict => "idempotency_conflict",
+            Self::TooLarge => "too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::InvalidOutput => "invalid_output",
+            Self::RateLimited => "rate_limited",
+            Self::Internal => "internal",
+            Self::UpstreamError => "upstream_error",
+            Self::OutputTooLarge => "output_too_large",
+            Self::Overloaded => "overloaded",
+            Self::CircuitOpen => "circuit_open",
+            Self::WarmingUp => "warming_up",
+            Self::Timeout => "timeout",
+            Self::SandboxTimeout => "sandbox_timeout",
+            Self::ToolError => "tool_error",
+            Self::SandboxMemory => "sandbox_memory",
+            Self::SandboxOutput => "sandbox_output",
+            Self::SandboxTrap => "sandbox_trap",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// May the same call succeed later, without anybody changing it?
+    pub fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::RateLimited
+                | Self::Overloaded
+                | Self::CircuitOpen
+                | Self::WarmingUp
+                | Self::Timeout
+                | Self::UpstreamError
+                | Self::ConversationLocked
+        )
+    }
+
+    /// The tool ran and reported failure: an answer, not a fault of the checkpoint.
+    pub fn is_reported_by_tool(self) -> bool {
+        matches!(
+            self,
+            Self::ToolError | Self::SandboxMemory | Self::SandboxOutput | Self::SandboxTrap | Self::SandboxTimeout
+        )
+    }
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// One thing that is wrong, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Detail {
+    /// JSON Pointer (RFC 6901) into the arguments, or a name of the place meant.
+    pub path: String,
+    /// The rule that was broken: a JSON Schema keyword, a limit, a policy package.
+    pub rule: String,
+    /// A sentence a model can act on.
+    pub message: String,
+}
+
+/// Whose fault a failed execution is: decides whether it counts for the circuit breaker
+/// and whether an idempotent call is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The call itself, or nobody: never counted, never retried.
+    Call,
+    /// The upstream answered, and the answer is a failure of its own (5xx): counted, not retried.
+    Upstream,
+    /// The network, or no answer in time: counted, and retried where the tool is idempotent.
+    Network,
+}
+
+/// A refused or failed call. Boxed: the happy path should not carry its size.
+#[derive(Debug)]
+pub struct CallError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    code: ErrorCode,
+    message: String,
+    stage: Option<Stage>,
+    retry_after: Option<Duration>,
+    details: Vec<Detail>,
+    alternatives: Vec<String>,
+    rate: Option<RateState>,
+    blame: Blame,
+    output: Option<Value>,
+    mcp: Option<Box<McpResult>>,
+    attempts: u32,
+    cost_usd: Decimal,
+    policy_version: Option<Arc<str>>,
+    cause: Option<String>,
+}
+
+impl CallError {
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code,
+            message: message.into(),
+            stage: None,
+            retry_after: None,
+            details: Vec::new(),
+            alternatives: Vec::new(),
+            rate: None,
+            blame: Blame::Call,
+            output: None,
+            mcp: None,
+            attempts: 0,
+            cost_usd: Decimal::ZERO,
+            policy_version: None,
+            cause: None,
+        }))
+    }
+
+    /// The tool ran and says no: `message` is its own explanation, for the model to read.
+    pub fn tool(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::ToolError, message)
+    }
+
+    /// A fault of ours. The caller learns that it happened, the log learns why.
+    pub fn internal(cause: impl fmt::Display) -> Self {
+        Self::new(ErrorCode::Internal, "an internal error; the operators' log has the cause").caused_by(cause)
+    }
+
+    #[must_use]
+    pub fn at_stage(mut self, stage: Stage) -> Self {
+        self.0.stage.get_or_insert(stage);
+        self
+    }
+
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
+    #[must_use]
+    pub fn with_detail(mut self, detail: Detail) -> Self {
+        self.0.details.push(detail);
+        self
+    }
+
+    #[must_use]
+    pub fn with_details(mut self, details: Vec<Detail>) -> Self {
+        self.0.details = details;
+        self
+    }
+
+    /// What the caller could use instead: names of tools, mostly.
+    #[must_use]
+    pub fn with_alternatives(mut self, alternatives: Vec<String>) -> Self {
+        self.0.alternatives = alternatives;
+        self
+    }
+
+    #[must_use]
+    pub fn with_rate(mut self, rate: RateState) -> Self {
+        self.0.rate = Some(rate);
+        self
+    }
+
+    #[must_use]
+    pub fn blaming(mut self, blame: Blame) -> Self {
+        self.0.blame = blame;
+        self
+    }
+
+    /// What a tool had produced when it failed; stands in the reply's `output`.
+    #[must_use]
+    pub fn with_output(mut self, output: Value) -> Self {
+        self.0.output = Some(output);
+        self
+    }
+
+    /// How an MCP server said that its tool failed (`isError`), to be passed on to MCP clients as it came.
+    #[must_use]
+    pub fn as_told_by_mcp(mut self, result: McpResult) -> Self {
+        self.0.mcp = Some(Box::new(result));
+        self
+    }
+
+    /// How often the tool was tried before this became the answer.
+    #[must_use]
+    pub fn after_attempts(mut self, attempts: u32) -> Self {
+        self.0.attempts = attempts;
+        self
+    }
+
+    /// What the failed call is charged all the same.
+    #[must_use]
+    pub fn costing(mut self, cost_usd: Decimal) -> Self {
+        self.0.cost_usd = cost_usd;
+        self
+    }
+
+    /// The policy set that said no.
+    #[must_use]
+    pub fn decided_by(mut self, policy_version: Arc<str>) -> Self {
+        self.0.policy_version = Some(policy_version);
+        self
+    }
+
+    /// For the log only. Never shown to the caller.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl fmt::Display) -> Self {
+        self.0.cause = Some(cause.to_string());
+        self
+    }
+
+    /// Without what the upstream repeated of the credentials it was sent.
+    #[must_use]
+    pub fn redacted(mut self, secrets: &SentSecrets) -> Self {
+        if secrets.is_empty() {
+            return self;
+        }
+        let Inner { message, cause, details, output, mcp, .. } = &mut *self.0;
+        let details = details.iter_mut().flat_map(|detail| [&mut detail.message, &mut detail.path]);
+        for text in [Some(message), cause.as_mut()].into_iter().flatten().chain(details) {
+            *text = secrets.strike(text).into_owned();
+        }
+        if let Some(output) = output {
+            secrets.strike_value(output);
+        }
+        if let Some(McpResult { content, meta, .. }) = mcp.as_deref_mut() {
+            content.iter_mut().for_each(|block| secrets.strike_value(block));
+            secrets.strike_members(meta);
+        }
+        self
+    }
+
+    pub fn code(&self) -> ErrorCode {
+        self.0.code
+    }
+
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub fn stage(&self) -> Option<Stage> {
+        self.0.stage
+    }
+
+    pub fn wait(&self) -> Option<Duration> {
+        self.0.retry_after
+    }
+
+    pub fn details(&self) -> &[Detail] {
+        &self.0.details
+    }
+
+    pub fn alternatives(&self) -> &[String] {
+        &self.0.alternatives
+    }
+
+    pub fn rate(&self) -> Option<RateState> {
+        self.0.rate
+    }
+
+    pub fn blame(&self) -> Blame {
+        self.0.blame
+    }
+
+    pub fn output(&self) -> Option<&Value> {
+        self.0.output.as_ref()
+    }
+
+    pub fn mcp_result(&self) -> Option<&McpResult> {
+        self.0.mcp.as_deref()
+    }
+
+    pub fn attempts(&self) -> u32 {
+        self.0.attempts
+    }
+
+    pub fn cost_usd(&self) -> Decimal {
+        self.0.cost_usd
+    }
+
+    pub fn policy_version(&self) -> Option<&Arc<str>> {
+        self.0.policy_version.as_ref()
+    }
+
+    pub fn cause(&self) -> Option<&str> {
+        self.0.cause.as_deref()
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.0.code, self.0.message)
+    }
+}
+
+impl std::error::Error for CallError {}

@@ -1,0 +1,108 @@
+//! What is known of a call, or of an agent's run, once it has ended. Metrics, log, trace, audit and store each
+//! write it down.
+
+use std::time::Duration;
+
+use rust_decimal::Decimal;
+use serde::Serialize;
+
+use crate::core::call::{CallContext, RateState, Stage};
+use crate::core::error::CallError;
+
+/// How a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Success,
+    /// The tool was run and it, its upstream or its output failed.
+    Error,
+    /// A stage before execution said no.
+    Refused,
+    /// The caller hung up.
+    Cancelled,
+}
+
+impl Status {
+    pub const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Refused, Self::Cancelled];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Refused => "refused",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Borrowed from the pipeline for as long as the call is being settled.
+#[derive(Debug)]
+pub struct CallRecord<'a> {
+    pub call: &'a CallContext,
+    /// The registered name; `None` when the call named no tool there is.
+    pub tool: Option<&'a str>,
+    pub category: Option<&'a str>,
+    pub status: Status,
+    /// `None` for a success; a cancelled call has an error with the code `cancelled`.
+    pub error: Option<&'a CallError>,
+    /// From arrival to settlement.
+    pub duration: Duration,
+    /// The stages passed, the last one possibly failed, and the time each took.
+    pub stages: &'a [(Stage, Duration)],
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+    pub attempts: u32,
+    pub rate: Option<RateState>,
+    /// SHA-256 of the arguments' canonical JSON, in the audit trail instead of the arguments.
+    pub arguments_digest: [u8; 32],
+    /// Hash of the policy set that decided, once one did.
+    pub policy_version: Option<&'a str>,
+    /// The output did not fit its schema, which is only reported for this tool.
+    pub output_misfit: bool,
+}
+
+/// Why a run is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// Answered (A14).
+    Stop,
+    /// The model's `max_tokens` cut the answer.
+    Length,
+    /// The provider held back the answer.
+    Refusal,
+    /// The client runs its own tools now.
+    ToolCalls,
+    /// A bound of the profile, told in a `status` before.
+    Limit,
+    Aborted,
+    /// Told in an `error` before.
+    Error,
+}
+
+impl FinishReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Refusal => "refusal",
+            Self::ToolCalls => "tool_calls",
+            Self::Limit => "limit",
+            Self::Aborted => "aborted",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What a run used, over all its turns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct RunUsage {
+    pub turns: u32,
+    pub tool_calls: u32,
+    pub prompt_tokens: u64,
+    pub completion_tokens: u64,
+    /// The model's price by the profile; tools are charged on their own.
+    #[serde(with = "rust_decimal::serde::float")]
+    pub cost_usd: rust_decimal::Decimal,
+    pub duration_ms: u64,
+}

@@ -1,0 +1,163 @@
+//! One session: what is kept for a caller between calls, owned by tenant and caller.
+//!
+//! It lives in memory. A workspace outlives a restart all the same: its name follows from tenant, caller and id
+//! alone, so that the same session finds its files again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rust_decimal::Decimal;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::core::call::Caller;
+
+/// One session of one caller. Whoever holds the `Arc` keeps it from being evicted.
+#[derive(Debug)]
+pub struct Session {
+    pub id: Arc<str>,
+    workspace_name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    labels: Vec<String>,
+    calls: u64,
+    cost_usd: Decimal,
+    /// Tools that agents may not use here (A53).
+    tools_off: BTreeSet<String>,
+    last_used: Instant,
+}
+
+impl Session {
+    pub(crate) fn new(caller: &Caller, id: &str) -> Self {
+        let state = State {
+            labels: Vec::new(),
+            calls: 0,
+            cost_usd: Decimal::ZERO,
+            tools_off: BTreeSet::new(),
+            last_used: Instant::now(),
+        };
+        Self { id: id.into(), workspace_name: workspace_name(caller, id), state: Mutex::new(state) }
+    }
+
+    /// What policies may know of the session's past.
+    pub fn labels(&self) -> Vec<String> {
+        self.lock().labels.clone()
+    }
+
+    /// Adds a label; one that it carries already is not added again.
+    pub fn add_label(&self, label: &str) {
+        let mut state = self.lock();
+        if !state.labels.iter().any(|carried| carried == label) {
+            state.labels.push(label.to_owned());
+        }
+    }
+
+    /// Calls settled in this session.
+    pub fn calls(&self) -> u64 {
+        self.lock().calls
+    }
+
+    /// What those calls cost together.
+    pub fn cost_usd(&self) -> Decimal {
+        self.lock().cost_usd
+    }
+
+    /// The tools that the session's agents neither see nor call.
+    pub fn tools_off(&self) -> BTreeSet<String> {
+        self.lock().tools_off.clone()
+    }
+
+    /// Switches tools on or off; gives all that are off then.
+    pub fn switch_tools(&self, tools: &BTreeMap<String, bool>) -> BTreeSet<String> {
+        let off = &mut self.lock().tools_off;
+        for (tool, on) in tools {
+            if *on {
+                off.remove(tool);
+            } else {
+                off.insert(tool.clone());
+            }
+        }
+        off.clone()
+    }
+
+    /// Counts one ended call. The session is idle from here on.
+    pub fn settle(&self, cost_usd: Decimal) {
+        let mut state = self.lock();
+        state.calls = state.calls.saturating_add(1);
+        state.cost_usd = state.cost_usd.saturating_add(cost_usd);
+        state.last_used = Instant::now();
+    }
+
+    /// SHA-256 (hex) over tenant, caller and id: names the workspace folder. Nothing of what a
+    /// caller wrote reaches the file system.
+    pub fn workspace_name(&self) -> &str {
+        &self.workspace_name
+    }
+
+    /// Moves the start of its idle time to now.
+    pub(crate) fn touch(&self) {
+        self.lock().last_used = Instant::now();
+    }
+
+    /// When it was last opened, or a call of it ended.
+    pub(crate) fn last_used(&self) -> Instant {
+        self.lock().last_used
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Each part goes in behind its length, so that no two triples give the same bytes.
+fn workspace_name(caller: &Caller, id: &str) -> String {
+    let mut hash = Sha256::new();
+    for part in [&caller.tenant, caller.identity(), id] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().fold(String::with_capacity(64), |mut name, byte| {
+        let _ = write!(name, "{byte:02x}");
+        name
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn caller(tenant: &str, id: &str) -> Caller {
+        Caller::new(id, tenant, Vec::new())
+    }
+
+    /// Workspaces on disk are found by these names: they must not change for those who have one.
+    #[test]
+    fn the_workspaces_of_api_keys_stay_where_they_are_and_are_no_tokens() {
+        let ann = workspace_name(&caller("acme", "ann"), "s1");
+        assert_eq!(ann, "2f0a122c9163f1c5e72909e0c591b0e6616c563b0e8b9d7d657bf7423814d00b");
+        let anonymous = workspace_name(&Caller::anonymous(), "s1");
+        assert_eq!(anonymous, "02c64c0a2f54b139159bd922cd63edadbe3d9b46e0d89493712e18f113b4f924");
+        let token = Caller::of_issuer("https://issuer.example", "ann", "acme", Vec::new());
+        assert_ne!(workspace_name(&token, "s1"), ann);
+    }
+
+    #[test]
+    fn a_workspace_name_stays_the_same_over_restarts() {
+        let name = workspace_name(&caller("acme", "ann"), "s");
+        assert_eq!(name, "f1455881d51b963f7ef49c23067ccabcf20528ca432e0a4557e535998ad23b94");
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_owners_share_a_workspace(a in ("[ab\u{1f}]{0,3}", "[ab\u{1f}]{0,3}", "[ab]{1,3}"), b in ("[ab\u{1f}]{0,3}", "[ab\u{1f}]{0,3}", "[ab]{1,3}")) {
+            let name = |(tenant, id, session): &(String, String, String)| workspace_name(&caller(tenant, id), session);
+            prop_assert_eq!(a == b, name(&a) == name(&b));
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The one writer of a trail, a thread of its own: takes what waits, writes and syncs it as one group,
+//! then the head. While the disk refuses, calls are refused too and the group is tried again and again,
+//! each time from the end of the last whole line, so that nothing is lost and no half line stays.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::chain::{Chain, Entry, MAX_LINE};
+use super::verify::{AuditFault, Lines, Next, read_head, verify};
+use super::{Durability, Trail};
+use crate::infra::readiness::Readiness;
+
+/// How long lines gather before they are written as one group: with the writing itself they are on the
+/// disk 50 ms after their call.
+const GATHER: Duration = Duration::from_millis(40);
+
+/// Between tries while the disk refuses.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How long a closing trail waits for calls under way, and for a disk that refuses.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The name under which `/readyz` knows the trail.
+const COMPONENT: &str = "audit";
+
+/// What the writer needs of a file.
+pub(super) trait Disk: Send + 'static {
+    /// Writes `text` behind what is there.
+    fn append(&mut self, text: &[u8]) -> io::Result<()>;
+    /// Returns once what was written is on the disk.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Cuts off everything beyond the first `bytes`.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+    /// Replaces the head as a whole.
+    fn write_head(&mut self, head: &Chain) -> io::Result<()>;
+}
+
+/// The owner of the chain.
+pub(super) struct Writer<D> {
+    disk: D,
+    /// The end of what is on the disk.
+    chain: Chain,
+    /// Something may stand behind that end: part of a group that did not get through.
+    torn: bool,
+    head_is_behind: bool,
+    trail: Arc<Trail>,
+    readiness: Arc<Readiness>,
+}
+
+impl<D: Disk> Writer<D> {
+    pub(super) fn new(disk: D, chain: Chain, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
+        Self { disk, chain, torn: false, head_is_behind: false, trail, readiness }
+    }
+
+    /// Writes until the trail is closed and every line reserved was written or given back.
+    pub(super) fn run(mut self) {
+        if let Err(problem) = self.write_what_comes() {
+            let lines = self.trail.lines.load(Ordering::Acquire);
+            tracing::error!(lines, %problem, "the audit trail is closed without its last lines");
+        }
+        if self.head_is_behind {
+            self.write_head();
+        }
+    }
+
+    fn write_what_comes(&mut self) -> io::Result<()> {
+        let gather = match self.trail.durability {
+            Durability::Relaxed => GATHER,
+            Durability::Strict => Duration::ZERO,
+        };
+        let mut entries = Vec::new();
+        let mut closing = Patience::default();
+        loop {
+            if self.trail.queue.take(gather, &mut entries) {
+                self.commit(&mut entries)?;
+            } else if self.trail.lines.load(Ordering::Acquire) == 0 || closing.is_over() {
+                return Ok(());
+            } else {
+                thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Brings the entries to the disk, however long that takes; an error only while closing.
+    fn commit(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
+        let mut end = self.chain;
+        let mut text = Vec::new();
+        for entry in &*entries {
+            end.append(entry, &mut text)?;
+        }
+        if let Err(problem) = self.write(&text, end) {
+            self.refuse(&problem, entries);
+            self.write_in_the_end(&text, end)?;
+            self.readiness.restore(COMPONENT);
+            self.trail.accept();
+        }
+        self.trail.give_back(entries.len());
+        for acknowledge in entries.drain(..).filter_map(|entry| entry.acknowledge) {
+            // A caller that hung up is not waiting any more.
+            let _ = acknowledge.send(());
+        }
+        self.write_head();
+        Ok(())
+    }
+
+    fn write(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
+        self.mend()?;
+        self.torn = true;
+        if let Err(problem) = self.disk.append(text).and_then(|()| self.disk.sync()) {
+            // At once, since the next try may never come.
+            let _ = self.mend();
+            return Err(problem);
+        }
+        self.torn = false;
+        self.chain = end;
+        Ok(())
+    }
+
+    /// Cuts off what did not get through as a whole.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.torn {
+            self.disk.cut(self.chain.bytes)?;
+            self.torn = false;
+        }
+        Ok(())
+    }
+
+    fn write_in_the_end(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
+        let mut closing = Patience::default();
+        loop {
+            thread::sleep(RETRY);
+            match self.write(text, end) {
+                Err(problem) if self.trail.queue.is_closing() && closing.is_over() => return Err(problem),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// Readiness comes first: a caller who is refused finds the reason there.
+    fn refuse(&self, problem: &io::Error, entries: &mut [Entry]) {
+        self.readiness.degrade(COMPONENT, format!("the audit trail cannot be written, calls are refused: {problem}"));
+        self.trail.refusing.store(true, Ordering::Release);
+        for entry in entries {
+            entry.acknowledge = None;
+        }
+    }
+
+    fn write_head(&mut self) {
+        match self.disk.write_head(&self.chain) {
+            Ok(()) => self.head_is_behind = false,
+            Err(problem) if !self.head_is_behind => {
+                self.head_is_behind = true;
+                tracing::warn!(%problem, "the head of the audit trail cannot be written; tried again with the next lines");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Counts from the first question.
+#[derive(Default)]
+struct Patience(Option<Instant>);
+
+impl Patience {
+    fn is_over(&mut self) -> bool {
+        self.0.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+    }
+}
+
+/// A trail on a real disk, locked for as long as it is open.
+#[derive(Debug)]
+pub(super) struct TrailFile {
+    file: File,
+    head: PathBuf,
+}
+
+impl Disk for TrailFile {
+    fn append(&mut self, text: &[u8]) -> io::Result<()> {
+        // What is written to a file without a name is gone when it is closed.
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed; restart to begin a new trail"));
+        }
+        self.file.write_all(text)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.file.set_len(bytes)
+    }
+
+    /// Synced before it is renamed: after a power loss there is the old head or the new one.
+    fn write_head(&mut self, head: &Chain) -> io::Result<()> {
+        let unfinished = self.head.with_extension("head.new");
+        let mut file = private().create(true).write(true).truncate(true).open(&unfinished)?;
+        file.write_all(&serde_json::to_vec(head)?)?;
+        file.sync_data()?;
+        fs::rename(&unfinished, &self.head)
+    }
+}
+
+/// `<file>.head`
+pub(super) fn head_path(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".head");
+    path.into()
+}
+
+/// Opens and locks a trail, checks its end against its head, and cuts off a line that a crash left half
+/// written: nobody was ever told that it stands there.
+pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditFault> {
+    let unusable = |problem| AuditFault::Unusable { path: path.clone(), problem };
+    let file = create(&path).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Err(AuditFault::InUse { path }),
+        Err(fs::TryLockError::Error(problem)) => return Err(unusable(problem)),
+    }
+    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|fault| AuditFault::Refused {
+        path: path.clone(),
+        // Which looked at the end only: the whole may tell where it began.
+        fault: Box::new(verify(&path).err().unwrap_or(fault)),
+    })?;
+    let mut disk = TrailFile { file, head: head_path(&path) };
+    if unfinished_bytes > 0 {
+        tracing::warn!(unfinished_bytes, file = %path.display(), "cut off the unfinished last line of the audit trail");
+        disk.cut(chain.bytes).and_then(|()| disk.sync()).map_err(unusable)?;
+    }
+    // There before the first line, so that lines without a head are a fault.
+    disk.write_head(&chain).and_then(|()| sync_folder(&path)).map_err(unusable)?;
+    Ok((disk, chain))
+}
+
+/// Follows the chain from the head's line to the end of the file. Also the number of bytes behind it.
+fn end_of(file: &File, path: &Path) -> Result<(Chain, u64), AuditFault> {
+    let unusable = |problem| AuditFault::Unusable { path: path.to_owned(), problem };
+    let length = file.metadata().map_err(unusable)?.len();
+    let mut chain = match read_head(path)? {
+        Some(head) => head,
+        None if length == 0 => Chain::EMPTY,
+        None => return Err(AuditFault::NoHead { path: head_path(path) }),
+    };
+    if length < chain.bytes {
+        return Err(AuditFault::CutOff { line: chain.lines, known: chain.lines });
+    }
+    if chain != Chain::EMPTY {
+        chain.ends_with(&line_before(file, chain.bytes).map_err(unusable)?)?;
+    }
+    (&*file).seek(SeekFrom::Start(chain.bytes)).map_err(unusable)?;
+    let mut lines = Lines::new(BufReader::new(file));
+    loop {
+        match lines.next().map_err(unusable)? {
+            Next::Line(line) => chain.follow(line)?,
+            Next::End { unfinished_bytes } => return Ok((chain, unfinished_bytes)),
+        }
+    }
+}
+
+/// The line that ends at byte `end`, without its newline.
+fn line_before(mut file: &File, end: u64) -> io::Result<Vec<u8>> {
+    let start = end.saturating_sub(MAX_LINE as u64);
+    file.seek(SeekFrom::Start(start))?;
+    let mut text = Vec::new();
+    file.take(end - start).read_to_end(&mut text)?;
+    text.pop();
+    let begin = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    Ok(text.split_off(begin))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    private().create(true).read(true).append(true).open(path)
+}
+
+/// Readable and writable by the owner only.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600);
+    options
+}
+
+/// Makes the files' names survive a power loss.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}

@@ -1,0 +1,211 @@
+//! JSON Web Tokens (RFC 7519) of one issuer. Signature, issuer, audience and expiry are always checked,
+//! the algorithm comes from our list and from the key, never from the token alone (RFC 8725).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dashmap::DashMap;
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
+use super::{AuthFault, Refusal, SecretDigest, identity};
+use crate::config::JwtConfig;
+use crate::core::call::Caller;
+
+pub(super) struct Tokens {
+    config: JwtConfig,
+    keys: Arc<IssuerKeys>,
+    /// Tokens checked before, so that a caller's every request does not cost a signature check.
+    seen: DashMap<SecretDigest, Seen>,
+}
+
+struct Seen {
+    caller: Arc<Caller>,
+    /// Of the keys that vouched for it.
+    generation: u64,
+    /// Seconds since 1970 until which it holds, the leeway included.
+    until: u64,
+}
+
+type Claims = Map<String, Value>;
+
+/// Tokens remembered at once.
+const MOST_SEEN: usize = 10_000;
+
+/// Clocks further apart than this are a fault to mend, not to allow for.
+const LONGEST_LEEWAY_SECONDS: u64 = 3_600;
+
+impl Tokens {
+    pub(super) async fn new(config: &JwtConfig, fetch: Option<Arc<dyn KeySource>>) -> Result<Self, Vec<AuthFault>> {
+        let mut faults = Vec::new();
+        let mut fault = |place: &str, problem: String| {
+            faults.push(AuthFault { place: format!("auth.jwt{place}"), problem });
+        };
+        if config.issuer.is_empty() {
+            fault(".issuer", "must not be empty".to_owned());
+        }
+        if config.issuer.chars().any(char::is_control) {
+            fault(".issuer", "must not have control characters in it".to_owned());
+        }
+        if config.audience.is_empty() {
+            fault(".audience", "must not be empty".to_owned());
+        }
+        if config.leeway_seconds > LONGEST_LEEWAY_SECONDS {
+            fault(".leeway_seconds", format!("must be at most {LONGEST_LEEWAY_SECONDS}"));
+        }
+        let source = match (&config.jwks_file, &config.jwks_url, fetch) {
+            (Some(file), None, _) => Some(Arc::new(KeyFile(file.clone())) as Arc<dyn KeySource>),
+            (None, Some(_), Some(fetch)) => Some(fetch),
+            (None, Some(_), None) => {
+                fault(".jwks_url", "nothing here can fetch it; give `jwks_file`".to_owned());
+                None
+            }
+            _ => {
+                fault("", "give either `jwks_url` or `jwks_file`".to_owned());
+                None
+            }
+        };
+        let keys = source.map(|source| Arc::new(IssuerKeys::new(source)));
+        if let (Some(keys), Some(_)) = (&keys, &config.jwks_file) {
+            match keys.fetch().await {
+                Err(problem) => fault(".jwks_file", problem),
+                Ok(()) if keys.current().is_empty() => fault(".jwks_file", "holds no key for signatures".to_owned()),
+                Ok(()) => {}
+            }
+        }
+        match keys {
+            Some(keys) if faults.is_empty() => Ok(Self { config: config.clone(), keys, seen: DashMap::new() }),
+            _ => Err(faults),
+        }
+    }
+
+    /// Takes over the keys of the same address.
+    pub(super) fn keep_keys_of(&mut self, before: &Self) {
+        if self.config.jwks_url.is_some() && self.config.jwks_url == before.config.jwks_url {
+            self.keys = Arc::clone(&before.keys);
+        }
+    }
+
+    /// `digest` is the token's, under which it is remembered.
+    pub(super) async fn verify(&self, token: &str, digest: &SecretDigest) -> Result<Arc<Caller>, Refusal> {
+        let generation = self.keys.current().generation;
+        if let Some(seen) = self.seen.get(digest)
+            && seen.generation == generation
+            && now() < seen.until
+        {
+            return Ok(seen.caller.clone());
+        }
+        let header = decode_header(token).map_err(|error| refusal(error.kind()))?;
+        check_header(&header)?;
+        let (claims, generation) = self.check_signature(token, &header).await?;
+        let caller = self.caller(&claims)?;
+        self.remember(*digest, Seen { caller: caller.clone(), generation, until: self.until(&claims) });
+        Ok(caller)
+    }
+
+    async fn check_signature(&self, token: &str, header: &Header) -> Result<(Claims, u64), Refusal> {
+        let id = header.kid.as_deref();
+        let (mut keys, mut failure) = (self.keys.current(), None);
+        if keys.find(id, header.alg).is_none() {
+            (keys, failure) = self.keys.renewed().await;
+        }
+        let unknown = "the token is signed with a key or algorithm that its issuer does not publish; get a new token";
+        let key = keys.find(id, header.alg);
+        let key = key.ok_or_else(|| Refusal(failure.map_or(unknown, KeyFetchFailure::message)))?;
+        let data = decode::<Claims>(token, key, &self.validation(header.alg)).map_err(|error| refusal(error.kind()))?;
+        Ok((data.claims, keys.generation))
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
+        validation.set_issuer(&[&self.config.issuer]);
+        validation.set_audience(&[&self.config.audience]);
+        validation.leeway = self.config.leeway_seconds;
+        validation.validate_nbf = true;
+        validation
+    }
+
+    fn caller(&self, claims: &Claims) -> Result<Arc<Caller>, Refusal> {
+        // The library also takes a list of issuers, which RFC 7519 does not know.
+        if claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
+            return Err(refusal(&ErrorKind::InvalidIssuer));
+        }
+        let id = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a text"))?;
+        let tenant = match claims.get(&self.config.tenant_claim) {
+            None | Some(Value::Null) => "default",
+            Some(Value::String(tenant)) => tenant,
+            Some(_) => return Err(Refusal("the token's claim with the tenant must be a text")),
+        };
+        let roles = roles(claims.get(&self.config.roles_claim)).ok_or(Refusal(
+            "the token's claim with the roles must be a list of texts, or one text with spaces between",
+        ))?;
+        identity::checked(Caller::of_issuer(&self.config.issuer, id, tenant, roles)).map_err(Refusal)
+    }
+
+    /// Checked a moment ago: `exp` is there, and a number.
+    fn until(&self, claims: &Claims) -> u64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is meant")]
+        let seconds = |number: f64| number as u64;
+        let expiry = claims.get("exp").and_then(|exp| exp.as_u64().or_else(|| exp.as_f64().map(seconds)));
+        expiry.unwrap_or(0).saturating_add(self.config.leeway_seconds)
+    }
+
+    fn remember(&self, digest: SecretDigest, seen: Seen) {
+        if self.seen.len() >= MOST_SEEN {
+            let now = now();
+            self.seen.retain(|_, seen| now < seen.until);
+            if self.seen.len() >= MOST_SEEN {
+                self.seen.clear();
+            }
+        }
+        self.seen.insert(digest, seen);
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tokens").field("issuer", &self.config.issuer).finish_non_exhaustive()
+    }
+}
+
+fn check_header(header: &Header) -> Result<(), Refusal> {
+    if header.alg.family() == AlgorithmFamily::Hmac {
+        return Err(Refusal("the token is not signed with a key pair (RS, PS, ES or EdDSA), which alone is accepted"));
+    }
+    if header.crit.is_some() {
+        // RFC 7515, 4.1.11: who does not know the extensions listed there must refuse.
+        return Err(Refusal("the token asks for extensions (`crit`) that this service does not know"));
+    }
+    Ok(())
+}
+
+/// `None` for anything but a list of texts or one text; no roles without the claim.
+fn roles(claim: Option<&Value>) -> Option<Vec<String>> {
+    match claim {
+        None | Some(Value::Null) => Some(Vec::new()),
+        Some(Value::String(roles)) => Some(roles.split_ascii_whitespace().map(str::to_owned).collect()),
+        Some(Value::Array(roles)) => roles.iter().map(|role| role.as_str().map(str::to_owned)).collect(),
+        Some(_) => None,
+    }
+}
+
+fn refusal(kind: &ErrorKind) -> Refusal {
+    Refusal(match kind {
+        ErrorKind::ExpiredSignature => "the token has expired; get a new one",
+        ErrorKind::ImmatureSignature => "the token is not valid yet",
+        ErrorKind::InvalidIssuer => "the token is not from the issuer that this service trusts",
+        ErrorKind::InvalidAudience => "the token is not meant for this service (its audience is another)",
+        ErrorKind::InvalidSignature => "the token's signature is wrong",
+        ErrorKind::MissingRequiredClaim(_) => "the token lacks one of the claims `exp`, `iss`, `aud` and `sub`",
+        _ => "the bearer is neither a known API key nor a well-formed token",
+    })
+}
+
+/// Seconds since 1970, by the clock that expiry dates are about.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

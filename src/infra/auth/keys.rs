@@ -1,0 +1,80 @@
+//! API keys, kept only as their SHA-256.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::{AuthFault, SecretDigest, identity};
+use crate::config::ApiKeyConfig;
+use crate::core::call::Caller;
+
+/// The keys of the configuration, each with the caller it stands for.
+#[derive(Default)]
+pub(super) struct ApiKeys {
+    callers: HashMap<SecretDigest, (SecretDigest, Arc<Caller>)>,
+}
+
+impl ApiKeys {
+    /// Also gives every fault of the configured keys; the keys are of use only without any.
+    pub(super) fn new(configured: &[ApiKeyConfig]) -> (Self, Vec<AuthFault>) {
+        let (mut keys, mut faults) = (Self::default(), Vec::new());
+        for (index, key) in configured.iter().enumerate() {
+            if let Err(problem) = keys.add(key) {
+                faults.push(AuthFault { place: format!("auth.api_keys[{index}]"), problem: problem.to_owned() });
+            }
+        }
+        (keys, faults)
+    }
+
+    /// Finding the digest of a key tells nothing about the key: who can choose a digest's beginning can
+    /// break SHA-256. The digest itself is then compared in constant time.
+    pub(super) fn find(&self, digest: &SecretDigest) -> Option<Arc<Caller>> {
+        let (known, caller) = self.callers.get(digest)?;
+        bool::from(known.ct_eq(digest)).then(|| caller.clone())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+
+    fn add(&mut self, configured: &ApiKeyConfig) -> Result<(), &'static str> {
+        let digest = digest_of(configured)?;
+        let caller = identity::checked(Caller::new(&configured.id, &configured.tenant, configured.roles.clone()))?;
+        match self.callers.insert(digest, (digest, caller)) {
+            None => Ok(()),
+            Some(_) => Err("another entry has the same key; a key stands for one caller"),
+        }
+    }
+}
+
+impl fmt::Debug for ApiKeys {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ApiKeys({})", self.callers.len())
+    }
+}
+
+fn digest_of(configured: &ApiKeyConfig) -> Result<SecretDigest, &'static str> {
+    match (&configured.key, &configured.key_sha256) {
+        (Some(key), None) => {
+            let key = key.expose();
+            if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+                return Err("`key` is empty or has characters in it that a header cannot carry; is its variable set?");
+            }
+            Ok(Sha256::digest(key).into())
+        }
+        (None, Some(hex)) => {
+            from_hex(hex).ok_or("`key_sha256` must be the 64 hex digits of `printf %s \"$KEY\" | sha256sum`")
+        }
+        (Some(_), Some(_)) => Err("give `key` or `key_sha256`, not both"),
+        (None, None) => Err("give `key` or `key_sha256`"),
+    }
+}
+
+fn from_hex(text: &str) -> Option<SecretDigest> {
+    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
+    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    (digits.len() == 64).then_some(bytes)?.try_into().ok()
+}

@@ -1,0 +1,257 @@
+//! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
+//!
+//! All families stand in [`families`], each named once with its help as its doc comment. Every one of them
+//! is exported from the start. Labels are bounded: tools that are registered, breakers that live, closed
+//! lists of words; a name that names no tool counts as `unknown`.
+
+mod families;
+mod sandbox;
+mod tool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::process_collector::ProcessCollector;
+use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use rust_decimal::prelude::ToPrimitive;
+use thiserror::Error;
+
+use self::families::Families;
+use crate::breaker::BreakerState;
+use crate::core::call::Stage;
+use crate::core::error::ErrorCode;
+use crate::core::record::{CallRecord, FinishReason, RunUsage};
+
+pub use self::sandbox::{RunEnd, SandboxMetrics};
+pub use self::tool::ToolMetrics;
+
+/// All metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    families: Arc<Families>,
+    /// Where calls count that name no tool there is.
+    unknown: ToolMetrics,
+    /// Looked up once: counted on every call.
+    stages: [prometheus::Histogram; Stage::ALL.len()],
+    allowed: IntCounter,
+}
+
+/// The gauge and counter of one breaker.
+#[derive(Debug, Clone)]
+pub struct BreakerMetrics {
+    state: IntGauge,
+    failures: IntCounter,
+}
+
+/// A call in flight, counted until dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct InFlight(IntGauge);
+
+/// Why there can be no metrics under a namespace.
+#[derive(Debug, Error)]
+#[error(
+    "metrics_namespace: {namespace:?} cannot start the name of a metric ({problem}); \
+     use letters, digits and underscores, a letter first"
+)]
+pub struct MetricsError {
+    namespace: String,
+    problem: prometheus::Error,
+}
+
+/// The label `tool_name` of calls that name no tool there is.
+const UNKNOWN: &str = "unknown";
+
+impl Metrics {
+    /// # Errors
+    /// `namespace` cannot start a metric's name.
+    pub fn new(namespace: &str) -> Result<Self, MetricsError> {
+        Self::register(namespace).map_err(|problem| MetricsError { namespace: namespace.to_owned(), problem })
+    }
+
+    /// The metrics of a registered tool; the same ones when it is registered again.
+    pub fn for_tool(&self, name: &str) -> Arc<ToolMetrics> {
+        Arc::new(ToolMetrics::new(&self.families, name))
+    }
+
+    /// The metrics of the sandbox; the same ones each time.
+    pub fn for_sandbox(&self) -> SandboxMetrics {
+        SandboxMetrics::new(&self.families)
+    }
+
+    /// The metrics of the breaker of an upstream, until it is forgotten.
+    pub fn for_breaker(&self, base_url: &str) -> BreakerMetrics {
+        BreakerMetrics {
+            state: self.families.breaker_state.with_label_values(&[base_url]),
+            failures: self.families.breaker_failures.with_label_values(&[base_url]),
+        }
+    }
+
+    pub fn forget_breaker(&self, base_url: &str) {
+        // Fails only for a breaker that has no metrics.
+        let _ = self.families.breaker_state.remove_label_values(&[base_url]);
+        let _ = self.families.breaker_failures.remove_label_values(&[base_url]);
+    }
+
+    /// An MCP server was connected, or its connection was lost or could not be made.
+    pub fn mcp_server(&self, name: &str, connected: bool) {
+        self.families.mcp_server_up.with_label_values(&[name]).set(connected.into());
+        let event = if connected { "made" } else { "lost" };
+        self.families.mcp_connections.with_label_values(&[name, event]).inc();
+    }
+
+    pub fn forget_mcp_server(&self, name: &str) {
+        // Fails only for a server that has no metrics.
+        let _ = self.families.mcp_server_up.remove_label_values(&[name]);
+        for event in ["made", "lost"] {
+            let _ = self.families.mcp_connections.remove_label_values(&[name, event]);
+        }
+    }
+
+    /// How many tools there are that somebody should look at.
+    pub fn tools_to_look_at(&self, quarantined: usize, flagged: usize) {
+        self.families.tools_quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
+        self.families.tools_flagged.set(i64::try_from(flagged).unwrap_or(i64::MAX));
+    }
+
+    pub fn enter(&self) -> InFlight {
+        self.families.calls_in_flight.inc();
+        InFlight(self.families.calls_in_flight.clone())
+    }
+
+    /// Counts one ended call; `tool` is `None` where the name named no tool.
+    pub fn record(&self, tool: Option<&ToolMetrics>, record: &CallRecord<'_>) {
+        for (stage, took) in record.stages {
+            self.stages[*stage as usize].observe(took.as_secs_f64());
+        }
+        if record.stages.iter().any(|(stage, _)| *stage == Stage::Policy) {
+            self.count_decision(record);
+        }
+        if let Some(error) = record.error
+            && error.stage() == Some(Stage::Budget)
+        {
+            self.families.budget_refusals.with_label_values(&[error.code().as_str()]).inc();
+        }
+        tool.unwrap_or(&self.unknown).record(record);
+    }
+
+    /// Counts tools that a run's model is not offered.
+    pub fn record_tools_left_out(&self, agent: &str, tools: usize) {
+        self.families.agent_tools_left_out.with_label_values(&[agent]).inc_by(tools as u64);
+    }
+
+    /// Counts a run of an agent that is over.
+    pub fn record_run(&self, agent: &str, reason: FinishReason, used: &RunUsage) {
+        let families = &self.families;
+        families.agent_runs.with_label_values(&[agent, reason.as_str()]).inc();
+        families
+            .agent_duration
+            .with_label_values(&[agent])
+            .observe(Duration::from_millis(used.duration_ms).as_secs_f64());
+        families.agent_cost.with_label_values(&[agent]).observe(used.cost_usd.to_f64().unwrap_or_default());
+        families.agent_tokens.with_label_values(&[agent, "input"]).inc_by(used.prompt_tokens);
+        families.agent_tokens.with_label_values(&[agent, "output"]).inc_by(used.completion_tokens);
+        families.agent_turns.with_label_values(&[agent]).inc_by(used.turns.into());
+        families.agent_tool_calls.with_label_values(&[agent]).inc_by(used.tool_calls.into());
+    }
+
+    pub fn configuration_reloaded(&self, accepted: bool) {
+        self.families.configuration_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.configuration_last_reload_successful.set(accepted.into());
+    }
+
+    pub fn policy_reloaded(&self, accepted: bool) {
+        self.families.policy_reloads.with_label_values(&[reload_result(accepted)]).inc();
+        self.families.policy_last_reload_successful.set(accepted.into());
+    }
+
+    /// A stored reply was given again instead of running the call again.
+    pub fn idempotent_replay(&self) {
+        self.families.idempotent_replays.inc();
+    }
+
+    /// The text exposition format, version 0.0.4.
+    pub fn render(&self) -> String {
+        let gathered = self.registry.gather();
+        let mut text = Vec::new();
+        if let Err(problem) = TextEncoder::new().encode(&gathered, &mut text) {
+            tracing::error!(%problem, "the metrics cannot be rendered");
+        }
+        let mut text = String::from_utf8(text).unwrap_or_default();
+        // A family without children yet (no breaker so far) is left out by the encoder: nobody would
+        // see that it exists.
+        for family in self.families.without_samples(&gathered) {
+            text.push_str(&family);
+        }
+        text
+    }
+
+    fn register(namespace: &str) -> prometheus::Result<Self> {
+        let registry = Registry::new();
+        let families = Arc::new(Families::register(namespace, &registry)?);
+        registry.register(Box::new(ProcessCollector::for_self()))?;
+        let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
+        families.build_info.with_label_values(&version).set(1);
+        families.configuration_last_reload_successful.set(1);
+        families.policy_last_reload_successful.set(1);
+        for decision in [DENY, REQUIRE_APPROVAL] {
+            families.policy_decisions.with_label_values(&[decision]);
+        }
+        for code in [ErrorCode::BudgetExceeded, ErrorCode::TokenLimitExceeded] {
+            families.budget_refusals.with_label_values(&[code.as_str()]);
+        }
+        for result in [true, false].map(reload_result) {
+            families.configuration_reloads.with_label_values(&[result]);
+            families.policy_reloads.with_label_values(&[result]);
+        }
+        Ok(Self {
+            unknown: ToolMetrics::new(&families, UNKNOWN),
+            stages: Stage::ALL.map(|stage| families.stage_duration.with_label_values(&[stage.as_str()])),
+            allowed: families.policy_decisions.with_label_values(&[ALLOW]),
+            registry,
+            families,
+        })
+    }
+
+    fn count_decision(&self, record: &CallRecord<'_>) {
+        match record.error {
+            Some(error) if error.stage() == Some(Stage::Policy) => {
+                let decision = if error.code() == ErrorCode::ApprovalRequired { REQUIRE_APPROVAL } else { DENY };
+                self.families.policy_decisions.with_label_values(&[decision]).inc();
+            }
+            _ => self.allowed.inc(),
+        }
+    }
+}
+
+impl BreakerMetrics {
+    pub fn set_state(&self, state: BreakerState) {
+        self.state.set(match state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        });
+    }
+
+    pub fn failed(&self) {
+        self.failures.inc();
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+const ALLOW: &str = "allow";
+const DENY: &str = "deny";
+const REQUIRE_APPROVAL: &str = "require_approval";
+
+fn reload_result(accepted: bool) -> &'static str {
+    if accepted { "accepted" } else { "rejected" }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! The metrics of one tool, looked up once, with its first call: counting a call is then a few atomic additions.
+
+use std::sync::{Arc, OnceLock};
+
+use prometheus::{Histogram, IntCounter, IntGauge};
+use rust_decimal::prelude::ToPrimitive;
+
+use super::families::Families;
+use crate::core::call::Stage;
+use crate::core::error::ErrorCode;
+use crate::core::record::{CallRecord, Status};
+
+/// What is counted of one tool, from its first call on: of thousands of tools most are never called, and each would
+/// stand in every scrape with a hundred lines of zeros.
+#[derive(Debug)]
+pub struct ToolMetrics {
+    name: Box<str>,
+    families: Arc<Families>,
+    counted: OnceLock<Box<Counted>>,
+}
+
+#[derive(Debug)]
+struct Counted {
+    executions: [IntCounter; Status::ALL.len()],
+    duration: Histogram,
+    cost: Histogram,
+    cancellations: IntCounter,
+    output_misfits: IntCounter,
+    rate_limit_exceeded: IntCounter,
+    /// Made with the first call: before it, no bucket is known.
+    rate_limit_tokens: OnceLock<IntGauge>,
+    /// Made when they first happen: few of the codes ever do.
+    errors: [OnceLock<IntCounter>; ERROR_CODES],
+}
+
+/// `Cancelled` is the last of the codes.
+const ERROR_CODES: usize = ErrorCode::Cancelled as usize + 1;
+
+impl ToolMetrics {
+    pub(super) fn new(families: &Arc<Families>, name: &str) -> Self {
+        Self { name: name.into(), families: Arc::clone(families), counted: OnceLock::new() }
+    }
+
+    fn counted(&self) -> &Counted {
+        self.counted.get_or_init(|| {
+            let counted = Box::new(Counted::new(&self.families, &self.name));
+            // So that a rate of errors over calls has something to start from.
+            self.errors_of(&counted, ErrorCode::ToolError);
+            counted
+        })
+    }
+
+    pub(super) fn record(&self, record: &CallRecord<'_>) {
+        let counted = self.counted();
+        counted.executions[record.status as usize].inc();
+        if was_executed(record) {
+            counted.duration.observe(record.duration.as_secs_f64());
+            counted.cost.observe(record.cost_usd.to_f64().unwrap_or_default());
+        }
+        if record.status == Status::Cancelled {
+            counted.cancellations.inc();
+        }
+        if record.output_misfit {
+            counted.output_misfits.inc();
+        }
+        if let Some(rate) = record.rate {
+            let all = &self.families.rate_limit_tokens;
+            let tokens = counted.rate_limit_tokens.get_or_init(|| all.with_label_values(&[&*self.name]));
+            tokens.set(rate.remaining.into());
+        }
+        if let Some(error) = record.error {
+            self.errors_of(counted, error.code()).inc();
+            if error.code() == ErrorCode::RateLimited && error.stage() == Some(Stage::Limits) {
+                counted.rate_limit_exceeded.inc();
+            }
+        }
+    }
+
+    fn errors_of<'a>(&self, counted: &'a Counted, code: ErrorCode) -> &'a IntCounter {
+        let all = &self.families.tool_errors;
+        counted.errors[code as usize].get_or_init(|| all.with_label_values(&[&*self.name, code.as_str()]))
+    }
+}
+
+impl Counted {
+    fn new(families: &Families, name: &str) -> Self {
+        let label = [name];
+        Self {
+            executions: Status::ALL.map(|status| families.tool_executions.with_label_values(&[name, status.as_str()])),
+            duration: families.tool_duration.with_label_values(&label),
+            cost: families.tool_cost.with_label_values(&label),
+            cancellations: families.tool_cancellations.with_label_values(&label),
+            output_misfits: families.tool_output_misfits.with_label_values(&label),
+            rate_limit_exceeded: families.rate_limit_exceeded.with_label_values(&label),
+            rate_limit_tokens: OnceLock::new(),
+            errors: [const { OnceLock::new() }; ERROR_CODES],
+        }
+    }
+}
+
+/// Calls that were refused, or that nobody meant to run, take microseconds and cost nothing: they would drown
+/// those that ran. One whose caller hung up meanwhile, or whose tool panicked, has no time noted for its
+/// execution, but passed the last stage before.
+fn was_executed(record: &CallRecord<'_>) -> bool {
+    let was_let_through = record.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
+    was_let_through && record.status != Status::Refused && !record.call.dry_run
+}

@@ -1,0 +1,410 @@
+//! The one HTTP client: everything a tool asks of the network goes through [`Outbound::send`].
+//!
+//! It connects only to addresses the guard permits (checked where the connection is made, and again
+//! on every redirect), keeps to its number of requests under way, reads no more of a body than it
+//! was asked to, and ends at the call's deadline. It does not retry: that is the pipeline's business.
+
+mod client;
+mod domains;
+mod failure;
+mod guard;
+mod own;
+mod redirect;
+mod resolver;
+mod slots;
+mod status;
+mod stream;
+#[cfg(test)]
+pub(crate) mod test_server;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use rustls::ClientConfig;
+use thiserror::Error;
+use url::{Host, Position, Url};
+
+use self::client::{Client, Response};
+use self::failure::{Failure, host_of};
+use self::own::OwnListeners;
+use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
+use self::slots::Slots;
+use crate::config::{OutboundConfig, WebFetchConfig};
+use crate::core::call::{Deadline, SentFlag, TraceParent, Upstream};
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+
+pub use self::domains::{DomainList, InvalidDomain};
+pub use self::guard::{AddressGuard, InvalidNetwork};
+pub use self::status::check_status;
+pub use self::stream::OutboundStream;
+
+/// The client. Clones share its connections, slots and looked-up addresses; [one for a source](Self::for_source) has
+/// connections of its own, since each was opened to an address that this source may reach.
+#[derive(Debug, Clone)]
+pub struct Outbound {
+    guard: Arc<AddressGuard>,
+    /// One pool of connections for each trust: one that was opened unchecked must never serve a tool's request.
+    for_callers: Client,
+    for_operator: Client,
+    dialing: Arc<Dialing>,
+    slots: Arc<Slots>,
+    /// Of answers that stay open: they must not keep short requests waiting.
+    streams: Arc<Slots>,
+    /// Of those that were asked of an address of the configuration.
+    streams_of_operator: Arc<Slots>,
+}
+
+/// What connections of all sources are opened with.
+#[derive(Debug)]
+struct Dialing {
+    names: Arc<Names>,
+    connect_timeout: Duration,
+    tls: ClientConfig,
+    own: OwnListeners,
+}
+
+impl Dialing {
+    fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<OwnListeners>) -> Client {
+        let resolver = GuardedResolver { names: Arc::clone(&self.names), guard };
+        Client::new(self.connect_timeout, resolver, own, self.tls.clone())
+    }
+}
+
+/// Why there is no client.
+#[derive(Debug, Error)]
+pub enum OutboundError {
+    #[error(transparent)]
+    InvalidNetwork(#[from] InvalidNetwork),
+    #[error("outbound.connect_timeout_seconds: {0} is not a number of seconds; write one above 0, such as 3")]
+    InvalidConnectTimeout(f64),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Who chose the address of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// A caller, a tool's document, another server: public addresses, and those named for the source.
+    Caller,
+    /// The operator, in the configuration: any address. A redirect to another origin is the caller's again.
+    Operator,
+}
+
+/// What is asked, and the bounds it must keep.
+#[derive(Debug, Clone)]
+pub struct OutboundRequest<'a> {
+    pub method: Method,
+    /// `http` or `https`, any port, no user name or password.
+    pub url: Url,
+    /// Dropped when a redirect leaves the origin, except what only describes content. Credentials are marked as
+    /// sensitive.
+    pub headers: HeaderMap,
+    /// Credentials that stand somewhere else than in the headers.
+    pub secrets: Option<Arc<[String]>>,
+    pub body: Option<Bytes>,
+    /// Of everything together: waiting for a slot, redirects, the last byte of the body.
+    pub deadline: Deadline,
+    /// Most bytes of the body, decompressed.
+    pub max_response_bytes: usize,
+    /// What happens to a body with more bytes.
+    pub too_long: TooLong,
+    /// Redirects followed; with 0 a redirect is an answer like any other.
+    pub max_redirects: usize,
+    /// Hosts that may be asked, redirects included.
+    pub allowed: &'a DomainList,
+    pub trust: Trust,
+    /// Passed on as `traceparent` and `tracestate`.
+    pub trace: Option<TraceParent>,
+    /// Set when a connection begins to write the request.
+    pub sent: Option<SentFlag>,
+}
+
+impl OutboundRequest<'static> {
+    /// A GET without headers of any public host: 1 MiB at most, no redirects, no trace.
+    pub fn get(url: Url, deadline: Deadline) -> Self {
+        Self {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            secrets: None,
+            body: None,
+            deadline,
+            max_response_bytes: 1 << 20,
+            too_long: TooLong::Refuse,
+            max_redirects: 0,
+            allowed: DomainList::any(),
+            trust: Trust::Caller,
+            trace: None,
+            sent: None,
+        }
+    }
+}
+
+/// What to do with a body that is longer than asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TooLong {
+    /// `output_too_large`.
+    Refuse,
+    /// Keep what fits.
+    Cut,
+}
+
+/// An answer, whole, whatever its status: [`check_status`] tells success from failure.
+#[derive(Debug, Clone)]
+pub struct OutboundResponse {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// Where the answer came from, redirects followed.
+    pub url: Url,
+    pub body: Bytes,
+    /// The body went on; see [`TooLong::Cut`].
+    pub cut: bool,
+    /// The address really connected to.
+    pub remote_addr: Option<SocketAddr>,
+    pub sent: SentCredentials,
+}
+
+/// The credentials of one request, which its answer may repeat.
+#[derive(Debug, Clone, Default)]
+pub struct SentCredentials {
+    pub headers: HeaderMap,
+    /// Of requests that were redirected to another origin.
+    left_behind: Vec<HeaderValue>,
+    secrets: Option<Arc<[String]>>,
+}
+
+impl SentCredentials {
+    pub fn new(headers: HeaderMap) -> Self {
+        Self { headers, ..Self::default() }
+    }
+
+    /// What is to be struck out of an error.
+    pub fn secrets(&self) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        secrets.add_headers(&self.headers);
+        self.left_behind.iter().for_each(|value| secrets.add_header(value));
+        self.secrets.iter().flat_map(|more| more.iter()).for_each(|secret| secrets.add(secret));
+        secrets
+    }
+}
+
+impl Outbound {
+    /// # Errors
+    /// An `allow_networks` entry that is no network, a timeout that is no duration, TLS that cannot be set up.
+    pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
+        Self::with(config, system_lookup(), &client::tls()?)
+    }
+
+    fn with(config: &OutboundConfig, lookup: Lookup, tls: &ClientConfig) -> Result<Self, OutboundError> {
+        let seconds = config.connect_timeout_seconds;
+        let connect_timeout = Duration::try_from_secs_f64(seconds)
+            .ok()
+            .filter(|timeout| !timeout.is_zero())
+            .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
+        let guard = Arc::new(AddressGuard::shared(&config.allow_networks)?);
+        let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
+        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own: OwnListeners::default() });
+        Ok(Self {
+            for_callers: dialing.client(Some(Arc::clone(&guard)), None),
+            for_operator: dialing.client(None, None),
+            dialing,
+            guard,
+            slots: Slots::new(config.max_connections, config.max_connections_per_origin),
+            streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
+            streams_of_operator: Slots::new(stream::MOST_STREAMS_OF_OPERATOR, stream::MOST_STREAMS_OF_OPERATOR),
+        })
+    }
+
+    /// The client of one source, which may reach `networks` beside those of `outbound.allow_networks`. `key` is where
+    /// the configuration names them.
+    ///
+    /// # Errors
+    /// An entry that is no network.
+    pub fn for_source(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
+        Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
+    }
+
+    /// The client of `web_fetch`: public addresses and the web's ports, and what is named for it, but never the
+    /// gateway itself.
+    ///
+    /// # Errors
+    /// An entry that is no network.
+    pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
+        let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
+        Ok(self.guarded_by(guard, Some(self.dialing.own.clone())))
+    }
+
+    fn guarded_by(&self, guard: AddressGuard, own: Option<OwnListeners>) -> Self {
+        let guard = Arc::new(guard);
+        Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
+    }
+
+    /// Whether both may reach the same addresses.
+    pub fn reaches_as(&self, other: &Self) -> bool {
+        self.guard == other.guard
+    }
+
+    /// Where the gateway listens from now on.
+    pub fn set_own_listeners(&self, listeners: Vec<SocketAddr>) {
+        self.dialing.own.set(listeners);
+    }
+
+    /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
+    ///
+    /// # Errors
+    /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
+    /// fails, `timeout` at the deadline, `output_too_large` for a body with more bytes than asked for.
+    pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
+        let host = host_of(&request.url);
+        match tokio::time::timeout_at(request.deadline.0, Box::pin(self.follow(request))).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Failure::Deadline { host }.into()),
+        }
+    }
+
+    /// Fetches a document from an address of the configuration (a key set, say): a private one is
+    /// as good as a public one, a redirect is not followed.
+    ///
+    /// # Errors
+    /// Those of [`Outbound::send`], and every status but success.
+    pub async fn fetch_trusted(&self, url: Url, deadline: Deadline, max_bytes: usize) -> Result<Bytes, CallError> {
+        let request = OutboundRequest {
+            max_response_bytes: max_bytes,
+            trust: Trust::Operator,
+            ..OutboundRequest::get(url, deadline)
+        };
+        let response = self.send(request).await?;
+        check_status(&response)?;
+        Ok(response.body)
+    }
+
+    async fn follow(&self, mut request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
+        let mut sent = SentCredentials { secrets: request.secrets.take(), ..SentCredentials::default() };
+        let outcome = self.follow_redirects(&mut request, &mut sent.left_behind).await;
+        sent.headers = request.headers;
+        match outcome {
+            Ok(response) => Ok(OutboundResponse { sent, ..response }),
+            // An address that is redirected to may repeat them too.
+            Err(error) => Err(error.redacted(&sent.secrets())),
+        }
+    }
+
+    async fn follow_redirects(
+        &self,
+        request: &mut OutboundRequest<'_>,
+        left_behind: &mut Vec<HeaderValue>,
+    ) -> Result<OutboundResponse, CallError> {
+        let mut redirects = 0;
+        loop {
+            self.check(request)?;
+            match self.exchange(request).await? {
+                ControlFlow::Break(response) => return Ok(response),
+                ControlFlow::Continue((status, location)) => {
+                    redirects += 1;
+                    if redirects > request.max_redirects {
+                        return Err(Failure::TooManyRedirects { limit: request.max_redirects }.into());
+                    }
+                    left_behind.extend(request.headers.values().filter(|value| value.is_sensitive()).cloned());
+                    redirect::follow(request, status, location)?;
+                }
+            }
+        }
+    }
+
+    /// What can be said of a request before it is sent. A host name's addresses are checked by the
+    /// resolver; an address in the URL never gets there, so it is checked here.
+    fn check(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
+        let url = &request.url;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Failure::Scheme { scheme: url.scheme().to_owned() });
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Failure::UserInfo);
+        }
+        if !request.allowed.allows(url) {
+            return Err(Failure::NotAllowed { host: host_of(url) });
+        }
+        if request.trust == Trust::Operator {
+            return Ok(());
+        }
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => Some(address.into()),
+            Some(Host::Ipv6(address)) => Some(address.into()),
+            _ => None,
+        };
+        if let Some(address) = address.filter(|address| !self.guard.permits(*address)) {
+            return Err(Failure::RefusedLiteral { address, key: Arc::clone(self.guard.key()) });
+        }
+        let port = url.port_or_known_default().unwrap_or_default();
+        if !self.guard.permits_port(port) {
+            return Err(Failure::RefusedPort { port });
+        }
+        Ok(())
+    }
+
+    /// One request and its answer; the slot is held until the body has ended.
+    async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
+        let _slot = self.slots.acquire(origin_of(&request.url)).await;
+        let response = self.client(request.trust).send(request, request.headers.clone()).await?;
+        if request.max_redirects > 0
+            && let Some(location) = redirect::location(&response, &request.url)?
+        {
+            return Ok(ControlFlow::Continue((response.status, location)));
+        }
+        read(response, request).await.map(ControlFlow::Break)
+    }
+
+    fn client(&self, trust: Trust) -> &Client {
+        match trust {
+            Trust::Caller => &self.for_callers,
+            Trust::Operator => &self.for_operator,
+        }
+    }
+}
+
+/// What a circuit breaker guards for requests to this URL: `scheme://host:port`.
+pub fn upstream_of(url: &Url) -> Upstream {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port_or_known_default().unwrap_or_default();
+    Upstream(format!("{}://{host}:{port}", url.scheme()).into())
+}
+
+/// As [`upstream_of`], but as it stands in the URL: a port that goes without saying is not said.
+fn origin_of(url: &Url) -> &str {
+    &url[..Position::BeforePath]
+}
+
+/// The whole answer, or where to go on.
+type Answer = ControlFlow<OutboundResponse, (StatusCode, Url)>;
+
+async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
+    let limit = request.max_response_bytes;
+    let refuse = request.too_long == TooLong::Refuse;
+    let Response { status, headers, remote_addr, body: mut answer } = response;
+    // The announced length is believed only to refuse early.
+    if refuse && answer.announced().is_some_and(|length| length > limit as u64) {
+        return Err(Failure::TooLarge { limit });
+    }
+    let mut body = Vec::new();
+    let mut cut = false;
+    while let Some(chunk) = answer.chunk().await? {
+        let room = limit - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if chunk.len() > room {
+            if refuse {
+                return Err(Failure::TooLarge { limit });
+            }
+            cut = true;
+            break;
+        }
+    }
+    let (url, sent) = (request.url.clone(), SentCredentials::default());
+    Ok(OutboundResponse { status, remote_addr, url, headers, body: body.into(), cut, sent })
+}

@@ -1,0 +1,149 @@
+//! What can go wrong between us and an upstream, and how it is told: to the caller by host name
+//! alone (addresses inside and query strings with keys are for the log), with the blame the
+//! circuit breaker and the retries go by.
+
+use std::error::Error;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper_util::client::legacy;
+use thiserror::Error;
+use url::Url;
+
+use super::own::OwnAddressError;
+use super::resolver::{RefusedAddress, Unresolved};
+use crate::core::error::{Blame, CallError, ErrorCode};
+
+#[derive(Debug, Error)]
+pub(super) enum Failure {
+    #[error("only http and https addresses can be fetched, not {scheme}:")]
+    Scheme { scheme: String },
+    #[error("an address with a user name or password in it is not fetched; leave them out")]
+    UserInfo,
+    #[error("{host} is not on the list of hosts this tool may reach")]
+    NotAllowed { host: String },
+    #[error("{address} is not a public address; tools may not reach it unless {key} names it")]
+    RefusedLiteral { address: IpAddr, key: Arc<str> },
+    #[error("{host} is not at a public address; tools may not reach it unless {key} names it")]
+    RefusedName { host: String, address: IpAddr, key: Arc<str> },
+    #[error("port {port} is none of the web's; web_fetch may not reach it unless tools.web_fetch.allow_ports names it")]
+    RefusedPort { port: u16 },
+    #[error("{host} is this gateway itself, which its tools may not reach")]
+    OwnAddress { host: String },
+    #[error("more than {limit} redirects; fetch the final address itself")]
+    TooManyRedirects { limit: usize },
+    #[error("{host} redirects to something that is no address")]
+    BadRedirect { host: String },
+    #[error("{host} redirects from https to http, which would give away what the request carries")]
+    Downgrade { host: String },
+    #[error("the answer is longer than the {limit} bytes allowed; ask for less at a time")]
+    TooLarge { limit: usize },
+    #[error("{host} did not answer in time")]
+    Deadline { host: String },
+    #[error("no connection to {host}: {problem}")]
+    NoConnection { host: String, problem: &'static str, cause: String },
+    #[error("the connection to {host} broke off before the whole answer was there")]
+    BrokenOff { host: String, cause: String },
+    #[error("the answer of {host} cannot be decoded")]
+    Garbled { host: String, cause: String },
+    #[error("the request to {host} cannot be written as HTTP")]
+    Unwritable { host: String, cause: String },
+}
+
+impl Failure {
+    /// Sorts what the HTTP library says of a request without an answer.
+    pub(super) fn of_connection(error: &legacy::Error, url: &Url) -> Self {
+        if let Some(refused) = find::<RefusedAddress>(error) {
+            let RefusedAddress { host, address, key } = refused;
+            return Self::RefusedName { host: host.clone(), address: *address, key: Arc::clone(key) };
+        }
+        if find::<OwnAddressError>(error).is_some() {
+            return Self::OwnAddress { host: host_of(url) };
+        }
+        let (host, cause) = (host_of(url), chain(error));
+        let timed_out = || find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if !error.is_connect() {
+            Self::BrokenOff { host, cause }
+        } else if find::<Unresolved>(error).is_some() {
+            Self::NoConnection { host, problem: "its name cannot be resolved", cause }
+        } else if timed_out() {
+            Self::NoConnection { host, problem: "it did not accept one in time", cause }
+        } else {
+            Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
+        }
+    }
+
+    /// The same of an answer whose body has begun.
+    pub(super) fn of_body(error: &(dyn Error + 'static), url: &Url) -> Self {
+        let (host, cause) = (host_of(url), chain(error));
+        match find::<hyper::Error>(error) {
+            Some(_) => Self::BrokenOff { host, cause },
+            None => Self::Garbled { host, cause },
+        }
+    }
+
+    pub(super) fn unwritable(error: &http::Error, url: &Url) -> Self {
+        Self::Unwritable { host: host_of(url), cause: chain(error) }
+    }
+
+    fn code(&self) -> ErrorCode {
+        match self {
+            Self::TooLarge { .. } => ErrorCode::OutputTooLarge,
+            Self::Deadline { .. } => ErrorCode::Timeout,
+            Self::NoConnection { .. } | Self::BrokenOff { .. } | Self::Garbled { .. } | Self::BadRedirect { .. } => {
+                ErrorCode::UpstreamError
+            }
+            _ => ErrorCode::ToolError,
+        }
+    }
+
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Deadline { .. } | Self::NoConnection { .. } | Self::BrokenOff { .. } => Blame::Network,
+            Self::Garbled { .. } | Self::BadRedirect { .. } => Blame::Upstream,
+            _ => Blame::Call,
+        }
+    }
+}
+
+impl From<Failure> for CallError {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(failure.code(), failure.to_string()).blaming(failure.blame());
+        match failure {
+            Failure::NoConnection { cause, .. }
+            | Failure::BrokenOff { cause, .. }
+            | Failure::Garbled { cause, .. }
+            | Failure::Unwritable { cause, .. } => error.caused_by(cause),
+            Failure::RefusedName { host, address, .. } => error.caused_by(format_args!("{host} is at {address}")),
+            _ => error,
+        }
+    }
+}
+
+pub(super) fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
+}
+
+/// An error with everything that led to it, for the log.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+fn find<'e, T: Error + 'static>(error: &'e (dyn Error + 'static)) -> Option<&'e T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}

@@ -1,0 +1,182 @@
+//! What an upstream's status means for the call, the breaker and the retries (fault 2 of the specification).
+
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode, header};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::OutboundResponse;
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::redaction::SentSecrets;
+
+/// Success, or what the status says went wrong: 5xx is the upstream's own failure, 429 asks for
+/// patience, every other status is an answer to this very call and counts against nobody.
+///
+/// # Errors
+/// `upstream_error` for 5xx and 429 (with the upstream's `Retry-After`), `tool_error` otherwise.
+pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
+    let status = response.status;
+    if status.is_success() {
+        return Ok(());
+    }
+    let host = response.url.host_str().unwrap_or_default();
+    let (code, blame) = match status {
+        StatusCode::TOO_MANY_REQUESTS => (ErrorCode::UpstreamError, Blame::Call),
+        _ if status.is_server_error() => (ErrorCode::UpstreamError, Blame::Upstream),
+        _ => (ErrorCode::ToolError, Blame::Call),
+    };
+    let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
+    let secrets = response.sent.secrets();
+    let said = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
+    let message = format!("{host} answered {}{reason}{said}", status.as_u16());
+    let error = CallError::new(code, message).blaming(blame).redacted(&secrets);
+    match retry_after(&response.headers, Timestamp::now()) {
+        Some(wait) if code == ErrorCode::UpstreamError => Err(error.retry_after(wait)),
+        _ => Err(error),
+    }
+}
+
+/// The longest wait an upstream may ask for; more would only be a longer way to say no.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
+
+/// `Retry-After` in either of its forms, seconds or a date (RFC 9110 §10.2.3).
+fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs)
+    } else {
+        let date = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+        Duration::try_from(date.duration_since(now)).unwrap_or_default()
+    };
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+/// Characters of an upstream's own words that are passed on.
+const MAX_MESSAGE: usize = 300;
+
+/// The message in an error body: the field most services put it in, or a short plain text.
+fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
+    let text = std::str::from_utf8(body).ok()?.trim();
+    let message = match serde_json::from_str::<Value>(text) {
+        Ok(json) => json_message(&json)?.to_owned(),
+        // A page for a browser says nothing that its status does not.
+        Err(_) if text.starts_with('<') => return None,
+        Err(_) => text.to_owned(),
+    };
+    // Before it is cut: a part of a secret would no longer be known.
+    let message = secrets.strike(&message);
+    let readable = |character: char| if character.is_control() { ' ' } else { character };
+    let shown: String = message.chars().map(readable).take(MAX_MESSAGE).collect();
+    (!shown.trim().is_empty()).then_some(shown)
+}
+
+fn json_message(json: &Value) -> Option<&str> {
+    ["message", "error", "detail", "title", "error_description"].iter().find_map(|field| match json.get(field)? {
+        Value::String(message) => Some(message.as_str()),
+        nested @ Value::Object(_) => json_message(nested),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::HeaderValue;
+    use url::Url;
+
+    use super::*;
+    use crate::infra::outbound::SentCredentials;
+
+    fn answer(status: u16, retry_after: Option<&str>, body: &'static str) -> OutboundResponse {
+        let mut headers = HeaderMap::new();
+        if let Some(value) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_str(value).unwrap());
+        }
+        OutboundResponse {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers,
+            url: Url::parse("https://api.example/v1?key=secret").unwrap(),
+            body: Bytes::from_static(body.as_bytes()),
+            cut: false,
+            remote_addr: None,
+            sent: SentCredentials::default(),
+        }
+    }
+
+    #[test]
+    fn what_is_repeated_of_a_credential_is_struck_out_also_where_the_message_is_cut() {
+        let mut key = HeaderValue::from_static("Bearer S3CRET-token");
+        key.set_sensitive(true);
+        let mut sent =
+            SentCredentials { secrets: Some(vec!["k3y in the query".to_owned()].into()), ..Default::default() };
+        sent.headers.insert(header::AUTHORIZATION, key);
+        let padding = "x".repeat(MAX_MESSAGE - 5);
+        for (body, says) in [
+            ("denied for Bearer S3CRET-token".to_owned(), "denied for [redacted]"),
+            (r#"{"error": {"message": "denied for S3CRET-token"}}"#.to_owned(), "denied for [redacted]"),
+            ("denied for ?key=k3y+in+the+query".to_owned(), "denied for ?key=[redacted]"),
+            (format!("{padding}S3CRET-token"), "x[reda"),
+        ] {
+            let response = OutboundResponse { body: body.into(), sent: sent.clone(), ..answer(401, None, "") };
+            let error = check_status(&response).unwrap_err();
+            assert!(error.message().ends_with(says), "{error}");
+            assert!(!error.message().contains("S3C"), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_status_blames_whom_it_should() {
+        for status in [200, 201, 204] {
+            assert!(check_status(&answer(status, None, "")).is_ok());
+        }
+        for (status, code, blame, wait) in [
+            (500, ErrorCode::UpstreamError, Blame::Upstream, Some(7)),
+            (503, ErrorCode::UpstreamError, Blame::Upstream, Some(7)),
+            (429, ErrorCode::UpstreamError, Blame::Call, Some(7)),
+            (400, ErrorCode::ToolError, Blame::Call, None),
+            (404, ErrorCode::ToolError, Blame::Call, None),
+            (302, ErrorCode::ToolError, Blame::Call, None),
+        ] {
+            let error = check_status(&answer(status, Some("7"), "")).unwrap_err();
+            assert_eq!((error.code(), error.blame()), (code, blame), "{status}");
+            assert_eq!(error.wait(), wait.map(Duration::from_secs), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_message_quotes_the_upstream_but_not_the_query() {
+        for (body, expected) in [
+            (r#"{"error": {"message": "no such user"}}"#, "api.example answered 404 Not Found: no such user"),
+            (r#"{"detail": "gone"}"#, "api.example answered 404 Not Found: gone"),
+            (r#"{"error": true}"#, "api.example answered 404 Not Found"),
+            ("plain\nwords", "api.example answered 404 Not Found: plain words"),
+            ("<html>nothing</html>", "api.example answered 404 Not Found"),
+            ("", "api.example answered 404 Not Found"),
+        ] {
+            assert_eq!(check_status(&answer(404, None, body)).unwrap_err().message(), expected);
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_in_both_forms_and_capped() {
+        let now: Timestamp = "1994-11-06T08:49:37Z".parse().unwrap();
+        for (value, seconds) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            (" 5 ", Some(5)),
+            ("86400", Some(3_600)),
+            ("99999999999999999999999999", Some(3_600)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("Sat, 06 Nov 2094 08:00:00 GMT", Some(3_600)),
+            ("-5", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ] {
+            let headers = answer(503, Some(value), "").headers;
+            assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{value:?}");
+        }
+    }
+}

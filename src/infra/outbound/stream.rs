@@ -1,0 +1,109 @@
+//! Answers that are read as they come: event streams, which may stay open for as long as a session does.
+
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::Stream;
+use http::{HeaderMap, StatusCode};
+
+use super::client::{Body, Response};
+use super::failure::{Failure, host_of};
+use super::slots::Slot;
+use super::{Outbound, OutboundRequest, Trust, origin_of};
+use crate::core::error::{CallError, ErrorCode};
+
+/// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
+/// must not hold up the one that asks whether it is still there.
+pub(super) const MOST_STREAMS: usize = 1_024;
+
+/// Of those, to one origin.
+pub(super) const MOST_STREAMS_PER_ORIGIN: usize = 256;
+
+/// Of those to addresses of the configuration, in places of their own and to one origin or many: a model's provider
+/// answers all agents at once, and how many of them run is bounded where they begin.
+pub(super) const MOST_STREAMS_OF_OPERATOR: usize = 2_048;
+
+/// An answer whose body is still to come.
+pub struct OutboundStream {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    body: Body,
+    limit: usize,
+    place: Slot,
+}
+
+impl fmt::Debug for OutboundStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OutboundStream").field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl Outbound {
+    /// Sends the request and gives the answer as soon as its head is there. No redirect is followed. The
+    /// deadline is that of the head; the body ends when the answer is dropped, or with `max_response_bytes`
+    /// where it is read [whole](OutboundStream::whole).
+    ///
+    /// # Errors
+    /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
+    pub async fn open(&self, mut request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
+        self.check(&request)?;
+        let places = match request.trust {
+            Trust::Caller => &self.streams,
+            Trust::Operator => &self.streams_of_operator,
+        };
+        let Some(place) = places.try_acquire(origin_of(&request.url)) else {
+            let problem = "too many answers of other services are awaited; call again when some have come";
+            return Err(CallError::new(ErrorCode::Overloaded, problem));
+        };
+        let headers = std::mem::take(&mut request.headers);
+        let head = self.client(request.trust).send(&request, headers);
+        let deadline = |_| Failure::Deadline { host: host_of(&request.url) };
+        let Response { status, headers, body, .. } =
+            tokio::time::timeout_at(request.deadline.0, head).await.map_err(deadline)??;
+        Ok(OutboundStream { status, headers, body, limit: request.max_response_bytes, place })
+    }
+}
+
+impl OutboundStream {
+    /// The whole body.
+    ///
+    /// # Errors
+    /// `output_too_large` for a body with more bytes than asked for, `upstream_error` when it breaks off.
+    pub async fn whole(mut self) -> Result<Bytes, CallError> {
+        let too_large = || CallError::from(Failure::TooLarge { limit: self.limit });
+        if self.body.announced().is_some_and(|announced| announced > self.limit as u64) {
+            return Err(too_large());
+        }
+        let mut body = BytesMut::new();
+        while let Some(chunk) = self.body.chunk().await? {
+            if body.len() + chunk.len() > self.limit {
+                return Err(too_large());
+            }
+            // Most bodies come in one piece.
+            if body.is_empty() {
+                body = BytesMut::from(chunk);
+            } else {
+                body.extend_from_slice(&chunk);
+            }
+        }
+        Ok(body.freeze())
+    }
+
+    /// The body as it comes, without bound: whoever reads it bounds what it keeps.
+    pub fn pieces(self) -> impl Stream<Item = Result<Bytes, CallError>> + Send + 'static {
+        let Self { mut body, place, .. } = self;
+        async_stream::stream! {
+            let _place = place;
+            loop {
+                match body.chunk().await {
+                    Ok(Some(chunk)) => yield Ok(chunk),
+                    Ok(None) => break,
+                    Err(failure) => {
+                        yield Err(CallError::from(failure));
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Another sekisho, asked over HTTP: by commands with `--server`, and by agents that use its tools.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use serde_json::Value;
+use url::Url;
+
+use crate::core::call::Deadline;
+use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
+use crate::infra::telemetry;
+
+/// The longest a call may take; the gateway's own limits are shorter.
+pub const CALL_WITHIN: Duration = Duration::from_secs(600);
+
+/// The largest answer read.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// One gateway, and what goes with every request to it.
+#[derive(Clone)]
+pub struct OtherGateway {
+    server: Url,
+    /// The key among them.
+    headers: HeaderMap,
+    outbound: Outbound,
+}
+
+/// What it is asked.
+#[derive(Debug)]
+pub struct Question<'a> {
+    pub method: Method,
+    pub path: &'a [&'a str],
+    pub query: &'a [(&'a str, &'a str)],
+    pub body: Option<&'a Value>,
+    pub within: Duration,
+}
+
+impl<'a> Question<'a> {
+    pub fn get(path: &'a [&'a str]) -> Self {
+        Self { method: Method::GET, path, query: &[], body: None, within: CALL_WITHIN }
+    }
+
+    pub fn post(path: &'a [&'a str], body: &'a Value) -> Self {
+        Self { method: Method::POST, body: Some(body), ..Self::get(path) }
+    }
+}
+
+/// Its answer, which may be a refusal.
+#[derive(Debug)]
+pub struct OtherAnswer {
+    /// The status was one of success.
+    pub success: bool,
+    pub body: Value,
+}
+
+impl OtherGateway {
+    pub fn new(server: Url, headers: HeaderMap, outbound: Outbound) -> Self {
+        Self { server, headers, outbound }
+    }
+
+    /// The same gateway, with one header more.
+    #[must_use]
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    pub fn server(&self) -> &Url {
+        &self.server
+    }
+
+    /// # Errors
+    /// Why there is no answer, as the end of a sentence.
+    pub async fn ask(&self, question: Question<'_>) -> Result<OtherAnswer, String> {
+        let request = OutboundRequest {
+            method: question.method,
+            headers: self.headers.clone(),
+            body: question.body.map(|body| body.to_string().into()),
+            max_response_bytes: MAX_ANSWER_BYTES,
+            trust: Trust::Operator,
+            trace: telemetry::current(),
+            ..OutboundRequest::get(self.url(question.path, question.query)?, Deadline::after(question.within))
+        };
+        let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
+        let body = serde_json::from_slice(&answer.body).map_err(|_| "what answers there is no sekisho".to_owned())?;
+        Ok(OtherAnswer { success: answer.status.is_success(), body })
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, String> {
+        let mut url = self.server.clone();
+        url.path_segments_mut().map_err(|()| "write it as http://HOST:PORT".to_owned())?.pop_if_empty().extend(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+}
+
+impl fmt::Debug for OtherGateway {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OtherGateway").field("server", &self.server.as_str()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,330 @@
+//! Calls with an idempotency key: which were started, and what they were answered.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Store, StoreError};
+
+/// A record without `answered` is that of a call that runs, or ran when its process ended.
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE idempotency_records (
+        id         TEXT   NOT NULL PRIMARY KEY, -- SHA-256 of the caller, the tool and the key
+        tenant     TEXT   NOT NULL,
+        caller_key TEXT   NOT NULL, -- tenant and id of the caller
+        request    TEXT   NOT NULL, -- SHA-256 of what was asked
+        answered   BIGINT NOT NULL, -- 0, 1
+        reply      TEXT,            -- as it was sent; NULL when it was too large or was evicted
+        bytes      BIGINT NOT NULL, -- of the reply
+        kept_since BIGINT NOT NULL, -- microseconds since 1970
+        last_used  BIGINT NOT NULL
+    );
+    CREATE INDEX idempotency_records_by_owner ON idempotency_records (tenant, caller_key, last_used);
+    CREATE INDEX idempotency_records_by_age ON idempotency_records (kept_since)";
+
+/// Whose records push out each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordOwner {
+    pub tenant: Arc<str>,
+    /// [`Caller::key`](crate::core::call::Caller).
+    pub caller_key: Arc<str>,
+}
+
+/// A call that is about to be sent.
+#[derive(Debug, Clone, Copy)]
+pub struct StartedCall<'a> {
+    pub id: &'a str,
+    pub owner: &'a RecordOwner,
+    pub request: &'a str,
+}
+
+/// What is known of a call with a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdempotencyRecord {
+    pub request: String,
+    pub kept_since: Timestamp,
+    pub outcome: RecordedOutcome,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordedOutcome {
+    /// It runs, or its process ended before it did.
+    Unknown,
+    Answered(String),
+    /// It was answered, and the reply is not kept.
+    ReplyDropped,
+}
+
+/// How many records an owner has, and how many bytes their replies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedRecords {
+    pub owner: RecordOwner,
+    pub records: u64,
+    pub bytes: u64,
+}
+
+impl Store {
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn idempotency_record(&self, id: &str) -> Result<Option<IdempotencyRecord>, StoreError> {
+        let row: Option<(String, i64, i64, Option<String>)> =
+            sqlx::query_as("SELECT request, kept_since, answered, reply FROM idempotency_records WHERE id = $1")
+                .bind(id)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        let Some((request, kept_since, answered, reply)) = row else { return Ok(None) };
+        let outcome = match (answered, reply) {
+            (0, _) => RecordedOutcome::Unknown,
+            (_, Some(reply)) => RecordedOutcome::Answered(reply),
+            (_, None) => RecordedOutcome::ReplyDropped,
+        };
+        let kept_since = Timestamp::from_microsecond(kept_since)
+            .map_err(|_| self.damaged(format!("a record is kept since {kept_since}")))?;
+        Ok(Some(IdempotencyRecord { request, kept_since, outcome }))
+    }
+
+    /// Records a call before it is sent. False when there is such a record already.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is recorded then.
+    pub async fn start_idempotent_call(&self, call: StartedCall<'_>, now: Timestamp) -> Result<bool, StoreError> {
+        let added = sqlx::query(
+            "INSERT INTO idempotency_records (id, tenant, caller_key, request, answered, bytes, kept_since, last_used)
+             VALUES ($1, $2, $3, $4, 0, 0, $5, $5) ON CONFLICT (id) DO NOTHING",
+        )
+        .bind(call.id)
+        .bind(&*call.owner.tenant)
+        .bind(&*call.owner.caller_key)
+        .bind(call.request)
+        .bind(now.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(added.rows_affected() > 0)
+    }
+
+    /// Keeps what a recorded call was answered, from now on. False when there is no such record any more.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the call's outcome stays unknown then.
+    pub async fn end_idempotent_call(&self, id: &str, reply: Option<&str>, now: Timestamp) -> Result<bool, StoreError> {
+        let ended = sqlx::query(
+            "UPDATE idempotency_records SET answered = 1, reply = $2, bytes = $3, kept_since = $4, last_used = $4
+             WHERE id = $1",
+        )
+        .bind(id)
+        .bind(reply)
+        .bind(i64::try_from(reply.map_or(0, str::len)).unwrap_or(i64::MAX))
+        .bind(now.as_microsecond())
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(ended.rows_affected() > 0)
+    }
+
+    /// Notes that a record was of use.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn use_idempotency_record(&self, id: &str, now: Timestamp) -> Result<(), StoreError> {
+        let used = sqlx::query("UPDATE idempotency_records SET last_used = $2 WHERE id = $1");
+        let used = used.bind(id).bind(now.as_microsecond()).execute(&self.pool).await;
+        used.map(drop).map_err(|error| self.failed(error))
+    }
+
+    /// Removes a record; how many bytes its reply had.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_idempotency_record(&self, id: &str) -> Result<Option<u64>, StoreError> {
+        let removed: Vec<(i64,)> = sqlx::query_as("DELETE FROM idempotency_records WHERE id = $1 RETURNING bytes")
+            .bind(id)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(removed.first().map(|(bytes,)| count(*bytes)))
+    }
+
+    /// Removes the owner's least recently used record of a call that was answered; how many bytes its reply had.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_oldest_idempotency_record(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
+        let removed: Vec<(i64,)> = sqlx::query_as(
+            "DELETE FROM idempotency_records WHERE id =
+             (SELECT id FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND answered = 1
+              ORDER BY last_used LIMIT 1)
+             RETURNING bytes",
+        )
+        .bind(&*owner.tenant)
+        .bind(&*owner.caller_key)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(removed.first().map(|(bytes,)| count(*bytes)))
+    }
+
+    /// Removes the owner's least recently used reply, not its record; how many bytes it had.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn drop_oldest_idempotent_reply(&self, owner: &RecordOwner) -> Result<Option<u64>, StoreError> {
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
+        let oldest: Option<(String, i64)> = sqlx::query_as(
+            "SELECT id, bytes FROM idempotency_records WHERE tenant = $1 AND caller_key = $2 AND reply IS NOT NULL
+             ORDER BY last_used LIMIT 1",
+        )
+        .bind(&*owner.tenant)
+        .bind(&*owner.caller_key)
+        .fetch_optional(&mut *transaction)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let Some((id, bytes)) = oldest else { return Ok(None) };
+        sqlx::query("UPDATE idempotency_records SET reply = NULL, bytes = 0 WHERE id = $1")
+            .bind(id)
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| self.failed(error))?;
+        transaction.commit().await.map_err(|error| self.failed(error))?;
+        Ok(Some(count(bytes)))
+    }
+
+    /// Removes the records kept since then or longer; whose each was, and how many bytes its reply had.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_idempotency_records_until(
+        &self,
+        moment: Timestamp,
+    ) -> Result<Vec<(RecordOwner, u64)>, StoreError> {
+        let removed: Vec<(String, String, i64)> = sqlx::query_as(
+            "DELETE FROM idempotency_records WHERE kept_since <= $1 RETURNING tenant, caller_key, bytes",
+        )
+        .bind(moment.as_microsecond())
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let removed = removed.into_iter().map(|(tenant, caller_key, bytes)| {
+            (RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() }, count(bytes))
+        });
+        Ok(removed.collect())
+    }
+
+    /// How much each owner has.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn owned_idempotency_records(&self) -> Result<Vec<OwnedRecords>, StoreError> {
+        let rows: Vec<(String, String, i64, i64)> = sqlx::query_as(
+            "SELECT tenant, caller_key, COUNT(*), SUM(bytes) FROM idempotency_records GROUP BY tenant, caller_key",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        let owned = rows.into_iter().map(|(tenant, caller_key, records, bytes)| OwnedRecords {
+            owner: RecordOwner { tenant: tenant.into(), caller_key: caller_key.into() },
+            records: count(records),
+            bytes: count(bytes),
+        });
+        Ok(owned.collect())
+    }
+}
+
+/// A count that the database keeps is never negative.
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+
+    fn at(microsecond: i64) -> Timestamp {
+        Timestamp::from_microsecond(microsecond).unwrap()
+    }
+
+    fn owner(caller: &str) -> RecordOwner {
+        RecordOwner { tenant: "acme".into(), caller_key: caller.into() }
+    }
+
+    async fn start(store: &Store, id: &str, caller: &str, now: i64) -> Result<bool, StoreError> {
+        let owner = owner(caller);
+        store.start_idempotent_call(StartedCall { id, owner: &owner, request: "r" }, at(now)).await
+    }
+
+    async fn outcome(store: &Store, id: &str) -> Option<RecordedOutcome> {
+        store.idempotency_record(id).await.unwrap().map(|record| record.outcome)
+    }
+
+    #[tokio::test]
+    async fn a_record_is_started_once_and_survives_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let store = Store::open(&path).await.unwrap();
+        assert!(start(&store, "a", "ann", 1).await.unwrap());
+        assert!(!start(&store, "a", "bob", 2).await.unwrap(), "there is one already");
+        assert!(start(&store, "b", "ann", 1).await.unwrap());
+        assert!(store.end_idempotent_call("b", Some("{\"n\":1.10}"), at(5)).await.unwrap());
+        assert!(!store.end_idempotent_call("c", Some("{}"), at(5)).await.unwrap());
+        store.close().await;
+        let store = Store::open(&path).await.unwrap();
+        assert_eq!(outcome(&store, "a").await, Some(RecordedOutcome::Unknown));
+        let kept = store.idempotency_record("b").await.unwrap().unwrap();
+        let expected = RecordedOutcome::Answered("{\"n\":1.10}".to_owned());
+        assert_eq!((kept.request.as_str(), kept.kept_since, kept.outcome), ("r", at(5), expected));
+        assert_eq!(outcome(&store, "c").await, None);
+        let owned = OwnedRecords { owner: owner("ann"), records: 2, bytes: 10 };
+        assert_eq!(store.owned_idempotency_records().await.unwrap(), [owned]);
+    }
+
+    #[tokio::test]
+    async fn the_least_recently_used_answered_record_of_an_owner_goes_first() {
+        let store = Store::in_memory().await.unwrap();
+        for (now, (id, caller)) in (1..).zip([("running", "ann"), ("a", "ann"), ("b", "ann"), ("c", "bob")]) {
+            start(&store, id, caller, now).await.unwrap();
+        }
+        for (now, id) in (10..).zip(["a", "b", "c"]) {
+            store.end_idempotent_call(id, Some("12345"), at(now)).await.unwrap();
+        }
+        store.use_idempotency_record("a", at(20)).await.unwrap();
+        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), Some(5));
+        assert_eq!(outcome(&store, "b").await, Some(RecordedOutcome::ReplyDropped));
+        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(0), "b");
+        assert_eq!(outcome(&store, "b").await, None);
+        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), Some(5), "a");
+        assert_eq!(store.forget_oldest_idempotency_record(&owner("ann")).await.unwrap(), None, "the other runs");
+        assert_eq!(store.drop_oldest_idempotent_reply(&owner("ann")).await.unwrap(), None);
+        assert_eq!(outcome(&store, "running").await, Some(RecordedOutcome::Unknown));
+        assert!(outcome(&store, "c").await.is_some(), "another's stay");
+    }
+
+    #[tokio::test]
+    async fn old_records_are_removed_and_counted() {
+        let store = Store::in_memory().await.unwrap();
+        for (id, caller, now) in [("a", "ann", 1), ("b", "bob", 2), ("c", "ann", 3)] {
+            start(&store, id, caller, now).await.unwrap();
+        }
+        store.end_idempotent_call("b", Some("123"), at(2)).await.unwrap();
+        let removed = store.forget_idempotency_records_until(at(2)).await.unwrap();
+        assert_eq!(removed, [(owner("ann"), 0), (owner("bob"), 3)]);
+        assert_eq!(store.forget_idempotency_record("c").await.unwrap(), Some(0));
+        assert_eq!(store.forget_idempotency_record("c").await.unwrap(), None);
+        assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn on_a_full_disk_nothing_is_recorded() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        fill_the_disk(&store).await;
+        let owner = RecordOwner { caller_key: "x".repeat(100_000).into(), ..owner("ann") };
+        let call = StartedCall { id: "a", owner: &owner, request: "r" };
+        let error = store.start_idempotent_call(call, at(1)).await.unwrap_err();
+        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+        make_room_on_disk(&store).await;
+        assert_eq!(outcome(&store, "a").await, None);
+        assert!(store.start_idempotent_call(call, at(1)).await.unwrap());
+    }
+}

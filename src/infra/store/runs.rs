@@ -1,0 +1,155 @@
+//! What each run of an agent used.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Store, StoreError};
+use crate::core::record::RunUsage;
+
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE agent_runs (
+        begun             TEXT   NOT NULL, -- UTC, RFC 3339
+        caller_key        TEXT   NOT NULL, -- tenant and id of the caller
+        agent             TEXT   NOT NULL, -- the profile's name
+        model             TEXT   NOT NULL,
+        reason            TEXT   NOT NULL, -- how it ended
+        turns             BIGINT NOT NULL,
+        tool_calls        BIGINT NOT NULL,
+        prompt_tokens     BIGINT NOT NULL,
+        completion_tokens BIGINT NOT NULL,
+        cost_usd          TEXT   NOT NULL,
+        duration_ms       BIGINT NOT NULL
+    );
+    CREATE INDEX agent_runs_by_begin ON agent_runs (begun);
+    CREATE INDEX agent_runs_by_caller ON agent_runs (caller_key, begun)";
+
+/// A run that is over.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentRun {
+    pub begun: Timestamp,
+    pub caller_key: Arc<str>,
+    /// The profile's name.
+    pub agent: String,
+    pub model: String,
+    pub reason: String,
+    pub used: RunUsage,
+}
+
+/// As the columns stand.
+type Row = (String, String, String, String, i64, i64, i64, i64, String, i64);
+
+impl Store {
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn add_run(&self, run: &AgentRun) -> Result<(), StoreError> {
+        let count = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        sqlx::query(
+            "INSERT INTO agent_runs (begun, caller_key, agent, model, reason, turns, tool_calls, prompt_tokens,
+             completion_tokens, cost_usd, duration_ms) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        )
+        .bind(text_of(run.begun))
+        .bind(&*run.caller_key)
+        .bind(&run.agent)
+        .bind(&run.model)
+        .bind(&run.reason)
+        .bind(i64::from(run.used.turns))
+        .bind(i64::from(run.used.tool_calls))
+        .bind(count(run.used.prompt_tokens))
+        .bind(count(run.used.completion_tokens))
+        .bind(run.used.cost_usd.to_string())
+        .bind(count(run.used.duration_ms))
+        .execute(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    /// The latest runs of a caller, the last one first.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn runs_of(&self, caller_key: &str, most: u32) -> Result<Vec<AgentRun>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cost_usd,
+             duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
+        )
+        .bind(caller_key)
+        .bind(i64::from(most))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(|error| self.failed(error))?;
+        rows.into_iter().map(|row| self.run(caller_key, row)).collect()
+    }
+
+    /// Removes runs that began before a moment.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_runs_before(&self, moment: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM agent_runs WHERE begun < $1")
+            .bind(text_of(moment))
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    fn run(&self, caller_key: &str, row: Row) -> Result<AgentRun, StoreError> {
+        let (begun, agent, model, reason, turns, tool_calls, prompt, completion, cost_usd, duration_ms) = row;
+        let begun = begun.parse().map_err(|_| self.damaged(format!("a run began at {begun:?}")))?;
+        let count = |count: i64| u64::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let small = |count: i64| u32::try_from(count).map_err(|_| self.damaged(format!("a count of a run is {count}")));
+        let used = RunUsage {
+            turns: small(turns)?,
+            tool_calls: small(tool_calls)?,
+            prompt_tokens: count(prompt)?,
+            completion_tokens: count(completion)?,
+            cost_usd: cost_usd.parse().map_err(|_| self.damaged(format!("a cost is {cost_usd:?}")))?,
+            duration_ms: count(duration_ms)?,
+        };
+        Ok(AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used })
+    }
+}
+
+/// With as many decimals always, so that texts are in the order of their moments.
+fn text_of(moment: Timestamp) -> String {
+    format!("{moment:.6}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(begun: &str, caller_key: &str) -> AgentRun {
+        let used = RunUsage {
+            turns: 2,
+            tool_calls: 1,
+            prompt_tokens: 290,
+            completion_tokens: 42,
+            cost_usd: "0.00042".parse().unwrap(),
+            duration_ms: 7,
+        };
+        let begun = begun.parse().unwrap();
+        let (agent, model, reason) = ("weather".into(), "m".into(), "stop".into());
+        AgentRun { begun, caller_key: caller_key.into(), agent, model, reason, used }
+    }
+
+    #[tokio::test]
+    async fn runs_are_kept_for_their_caller_until_they_are_old() {
+        let store = Store::in_memory().await.unwrap();
+        let runs = [
+            run("2026-11-21T10:00:00Z", "ann"),
+            run("2026-11-21T10:00:00.5Z", "ann"),
+            run("2026-11-21T11:00:00Z", "bob"),
+        ];
+        for run in &runs {
+            store.add_run(run).await.unwrap();
+        }
+        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone(), runs[0].clone()]);
+        assert_eq!(store.runs_of("ann", 1).await.unwrap(), [runs[1].clone()]);
+        store.forget_runs_before("2026-11-21T10:00:00.5Z".parse().unwrap()).await.unwrap();
+        assert_eq!(store.runs_of("ann", 10).await.unwrap(), [runs[1].clone()]);
+        assert_eq!(store.runs_of("bob", 10).await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,126 @@
+//! What is remembered of conversations: one short summary a thread (A42).
+
+use super::{Store, StoreError};
+
+/// `caller_key` keeps callers apart: a guessed thread id opens nothing. `used` is a counter that grows with
+/// every use, since a clock may stand still or go back.
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE thread_summaries (
+        caller_key TEXT   NOT NULL, -- tenant and id of the caller
+        thread     TEXT   NOT NULL,
+        summary    TEXT   NOT NULL,
+        used       BIGINT NOT NULL,
+        PRIMARY KEY (caller_key, thread)
+    );
+    CREATE INDEX thread_summaries_by_use ON thread_summaries (used)";
+
+const NEXT_USE: &str = "(SELECT COALESCE(MAX(used), 0) + 1 FROM thread_summaries)";
+
+impl Store {
+    /// The summary of a caller's thread, which counts as used from here on.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn thread_summary(&self, caller_key: &str, thread: &str) -> Result<Option<String>, StoreError> {
+        let statement = format!(
+            "UPDATE thread_summaries SET used = {NEXT_USE} WHERE caller_key = $1 AND thread = $2 RETURNING summary"
+        );
+        sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
+            .bind(caller_key)
+            .bind(thread)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))
+    }
+
+    /// Keeps a thread's summary in the place of its old one. Beyond `most` in all, those not used for
+    /// longest go (A44).
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then.
+    pub async fn keep_thread_summary(
+        &self,
+        caller_key: &str,
+        thread: &str,
+        summary: &str,
+        most: u32,
+    ) -> Result<(), StoreError> {
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
+        let statement = format!(
+            "INSERT INTO thread_summaries (caller_key, thread, summary, used) VALUES ($1, $2, $3, {NEXT_USE})
+             ON CONFLICT (caller_key, thread) DO UPDATE SET summary = excluded.summary, used = excluded.used"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(caller_key)
+            .bind(thread)
+            .bind(summary)
+            .execute(&mut *transaction)
+            .await
+            .map_err(|error| self.failed(error))?;
+        // `used` is never the same twice: the one after the `most` latest, and all before it, go.
+        sqlx::query(
+            "DELETE FROM thread_summaries
+             WHERE used <= (SELECT used FROM thread_summaries ORDER BY used DESC LIMIT 1 OFFSET $1)",
+        )
+        .bind(i64::from(most))
+        .execute(&mut *transaction)
+        .await
+        .map_err(|error| self.failed(error))?;
+        transaction.commit().await.map_err(|error| self.failed(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+
+    #[tokio::test]
+    async fn a_summary_survives_a_restart_and_is_replaced_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let store = Store::open(&path).await.unwrap();
+        assert_eq!(store.thread_summary("ann", "t").await.unwrap(), None);
+        store.keep_thread_summary("ann", "t", "first", 10).await.unwrap();
+        store.keep_thread_summary("ann", "t", "second", 10).await.unwrap();
+        store.close().await;
+        let store = Store::open(&path).await.unwrap();
+        assert_eq!(store.thread_summary("ann", "t").await.unwrap().as_deref(), Some("second"));
+    }
+
+    /// Fault 11.
+    #[tokio::test]
+    async fn a_guessed_thread_opens_nothing_of_another_caller() {
+        let store = Store::in_memory().await.unwrap();
+        store.keep_thread_summary("acme\u{1f}ann", "t", "ann's", 10).await.unwrap();
+        store.keep_thread_summary("acme\u{1f}bob", "t", "bob's", 10).await.unwrap();
+        assert_eq!(store.thread_summary("acme\u{1f}ann", "t").await.unwrap().as_deref(), Some("ann's"));
+        assert_eq!(store.thread_summary("rival\u{1f}ann", "t").await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn the_summary_not_used_for_longest_goes_first() {
+        let store = Store::in_memory().await.unwrap();
+        for thread in ["a", "b", "c"] {
+            store.keep_thread_summary("ann", thread, thread, 3).await.unwrap();
+        }
+        assert!(store.thread_summary("ann", "a").await.unwrap().is_some());
+        store.keep_thread_summary("bob", "d", "d", 3).await.unwrap();
+        for (caller, thread, kept) in [("ann", "a", true), ("ann", "b", false), ("ann", "c", true), ("bob", "d", true)]
+        {
+            assert_eq!(store.thread_summary(caller, thread).await.unwrap().is_some(), kept, "{thread}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_is_named_and_leaves_what_was_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        store.keep_thread_summary("ann", "t", "kept", 10).await.unwrap();
+        fill_the_disk(&store).await;
+        let error = store.keep_thread_summary("ann", "u", &"x".repeat(100_000), 10).await.unwrap_err();
+        assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+        make_room_on_disk(&store).await;
+        assert_eq!(store.thread_summary("ann", "t").await.unwrap().as_deref(), Some("kept"));
+    }
+}

@@ -1,0 +1,231 @@
+//! What callers and tenants spent on each day.
+
+use std::sync::Arc;
+
+use jiff::civil::Date;
+use rust_decimal::Decimal;
+use sqlx::{Sqlite, Transaction};
+
+use super::{Store, StoreError};
+
+/// Money is an exact decimal in text: no SQL type of both SQLite and PostgreSQL keeps it exact.
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE daily_usage (
+        day       TEXT   NOT NULL, -- UTC, YYYY-MM-DD
+        scope     TEXT   NOT NULL, -- caller, tenant
+        scope_key TEXT   NOT NULL,
+        cost_usd  TEXT   NOT NULL,
+        tokens    BIGINT NOT NULL,
+        PRIMARY KEY (day, scope, scope_key)
+    )";
+
+/// What is counted by the day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DailyScope {
+    Caller,
+    Tenant,
+}
+
+impl DailyScope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Caller => "caller",
+            Self::Tenant => "tenant",
+        }
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        [Self::Caller, Self::Tenant].into_iter().find(|scope| scope.as_str() == name)
+    }
+}
+
+/// Money and tokens of one caller or tenant on one day (UTC).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DailyUsage {
+    pub day: Date,
+    pub scope: DailyScope,
+    /// The caller's key, or the tenant.
+    pub key: Arc<str>,
+    pub cost_usd: Decimal,
+    pub tokens: u64,
+}
+
+impl Store {
+    /// All usage of one day.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn usage_of(&self, day: Date) -> Result<Vec<DailyUsage>, StoreError> {
+        let rows: Vec<(String, String, String, i64)> =
+            sqlx::query_as("SELECT scope, scope_key, cost_usd, tokens FROM daily_usage WHERE day = $1")
+                .bind(day.to_string())
+                .fetch_all(&self.pool)
+                .await
+                .map_err(|error| self.failed(error))?;
+        rows.into_iter()
+            .map(|(scope, key, cost_usd, tokens)| {
+                let scope =
+                    DailyScope::parse(&scope).ok_or_else(|| self.damaged(format!("unknown scope {scope:?}")))?;
+                let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+                Ok(DailyUsage { day, scope, key: key.into(), cost_usd, tokens })
+            })
+            .collect()
+    }
+
+    /// Adds to what is stored, all or nothing, and gives the new totals in the same order.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is added then.
+    pub async fn add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
+        // The write lock from the beginning: nobody may write between our reading and our writing.
+        let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
+        let mut totals = Vec::with_capacity(additions.len());
+        for addition in additions {
+            totals.push(self.add_one(&mut transaction, addition).await?);
+        }
+        transaction.commit().await.map_err(|error| self.failed(error))?;
+        Ok(totals)
+    }
+
+    /// Removes the usage of all days before `day`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn forget_usage_before(&self, day: Date) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM daily_usage WHERE day < $1")
+            .bind(day.to_string())
+            .execute(&self.pool)
+            .await
+            .map_err(|error| self.failed(error))?;
+        Ok(())
+    }
+
+    async fn add_one(
+        &self,
+        transaction: &mut Transaction<'_, Sqlite>,
+        addition: &DailyUsage,
+    ) -> Result<DailyUsage, StoreError> {
+        let mut total = addition.clone();
+        let stored: Option<(String, i64)> =
+            sqlx::query_as("SELECT cost_usd, tokens FROM daily_usage WHERE day = $1 AND scope = $2 AND scope_key = $3")
+                .bind(addition.day.to_string())
+                .bind(addition.scope.as_str())
+                .bind(&*addition.key)
+                .fetch_optional(&mut **transaction)
+                .await
+                .map_err(|error| self.failed(error))?;
+        if let Some((cost_usd, tokens)) = stored {
+            let (cost_usd, tokens) = self.amounts(&cost_usd, tokens)?;
+            total.cost_usd = total.cost_usd.saturating_add(cost_usd);
+            total.tokens = total.tokens.saturating_add(tokens);
+        }
+        sqlx::query(
+            "INSERT INTO daily_usage (day, scope, scope_key, cost_usd, tokens) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (day, scope, scope_key) DO UPDATE SET cost_usd = excluded.cost_usd, tokens = excluded.tokens",
+        )
+        .bind(total.day.to_string())
+        .bind(total.scope.as_str())
+        .bind(&*total.key)
+        .bind(total.cost_usd.to_string())
+        .bind(i64::try_from(total.tokens).unwrap_or(i64::MAX))
+        .execute(&mut **transaction)
+        .await
+        .map_err(|error| self.failed(error))?;
+        Ok(total)
+    }
+
+    fn amounts(&self, cost_usd: &str, tokens: i64) -> Result<(Decimal, u64), StoreError> {
+        let cost = Decimal::from_str_exact(cost_usd)
+            .map_err(|problem| self.damaged(format!("a cost is {cost_usd:?}: {problem}")))?;
+        let tokens = u64::try_from(tokens).map_err(|_| self.damaged(format!("a count of tokens is {tokens}")))?;
+        Ok((cost, tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+
+    fn usage(day: Date, key: &str, cost_cents: i64, tokens: u64) -> DailyUsage {
+        DailyUsage { day, scope: DailyScope::Caller, key: key.into(), cost_usd: Decimal::new(cost_cents, 2), tokens }
+    }
+
+    #[tokio::test]
+    async fn usage_adds_up_exactly_by_day_and_scope() {
+        let store = Store::in_memory().await.unwrap();
+        let (monday, tuesday) = (date(2026, 3, 2), date(2026, 3, 3));
+        store.add_usage(&[usage(monday, "acme\u{1f}ann", 10, 1)]).await.unwrap();
+        let totals = store
+            .add_usage(&[usage(monday, "acme\u{1f}ann", 20, 2), usage(tuesday, "acme\u{1f}ann", 5, 5)])
+            .await
+            .unwrap();
+        assert_eq!(totals, [usage(monday, "acme\u{1f}ann", 30, 3), usage(tuesday, "acme\u{1f}ann", 5, 5)]);
+        assert_eq!(store.usage_of(monday).await.unwrap(), totals[..1]);
+        let tenant = DailyUsage { scope: DailyScope::Tenant, ..usage(monday, "acme\u{1f}ann", 1, 1) };
+        store.add_usage(std::slice::from_ref(&tenant)).await.unwrap();
+        assert_eq!(store.usage_of(monday).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn processes_that_write_at_once_lose_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let day = date(2026, 3, 2);
+        let (one, other) = (Store::open(&path).await.unwrap(), Store::open(&path).await.unwrap());
+        let additions = (0..40).map(|n| {
+            let store = if n % 2 == 0 { one.clone() } else { other.clone() };
+            tokio::spawn(async move { store.add_usage(&[usage(day, "ann", 1, 1)]).await })
+        });
+        for added in futures_util::future::join_all(additions).await {
+            added.unwrap().unwrap();
+        }
+        assert_eq!(one.usage_of(day).await.unwrap(), [usage(day, "ann", 40, 40)]);
+    }
+
+    #[tokio::test]
+    async fn old_days_are_forgotten() {
+        let store = Store::in_memory().await.unwrap();
+        let (old, recent) = (date(2025, 12, 31), date(2026, 1, 1));
+        store.add_usage(&[usage(old, "ann", 1, 1), usage(recent, "ann", 1, 1)]).await.unwrap();
+        store.forget_usage_before(recent).await.unwrap();
+        assert!(store.usage_of(old).await.unwrap().is_empty());
+        assert_eq!(store.usage_of(recent).await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_adds_nothing_and_is_called_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
+        let day = date(2026, 3, 2);
+        let many: Vec<_> = (0..500).map(|n| usage(day, &format!("caller {n}"), 1, 1)).collect();
+        fill_the_disk(&store).await;
+        for _ in 0..5 {
+            let error = store.add_usage(&many).await.unwrap_err();
+            assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+            assert!(store.usage_of(day).await.unwrap().is_empty());
+        }
+        make_room_on_disk(&store).await;
+        store.add_usage(&many).await.unwrap();
+        assert_eq!(store.usage_of(day).await.unwrap().len(), 500);
+    }
+
+    #[tokio::test]
+    async fn a_value_nobody_could_have_written_is_damage() {
+        let cases = [
+            ("UPDATE daily_usage SET cost_usd = 'much'"),
+            ("UPDATE daily_usage SET tokens = -1"),
+            ("UPDATE daily_usage SET scope = 'me'"),
+        ];
+        for change in cases {
+            let store = Store::in_memory().await.unwrap();
+            let day = date(2026, 3, 2);
+            store.add_usage(&[usage(day, "ann", 1, 1)]).await.unwrap();
+            sqlx::raw_sql(change).execute(&store.pool).await.unwrap();
+            let error = store.usage_of(day).await.unwrap_err();
+            assert!(matches!(error, StoreError::Damaged { .. }), "{change}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Where log lines go: a buffer that a thread of its own writes out, so that logging a call costs a copy
+//! and no system call. Lines are out within 50 ms, and all of them before the process ends.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::infra::batch_queue::Batch;
+
+/// How long lines gather before they are written out together.
+const GATHER: Duration = Duration::from_millis(40);
+
+/// A buffer of this size does not wait for more.
+const PLENTY: usize = 64 << 10;
+
+/// Beyond this, with a reader that does not read, lines are dropped and counted: a stuck terminal
+/// must not stop calls.
+const MAX_BUFFERED: usize = 16 << 20;
+
+/// How long the end waits for a reader that does not read.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A buffer for whole lines. Clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Sink(Arc<Buffer>);
+
+#[derive(Debug)]
+struct Buffer {
+    text: Batch<u8>,
+    dropped_lines: AtomicU64,
+}
+
+/// Keeps the writing thread; writes out what is left when dropped.
+#[derive(Debug)]
+pub(super) struct SinkWriter {
+    sink: Sink,
+    /// Hangs up when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl Sink {
+    /// Starts the thread that writes to `out`.
+    pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<SinkWriter> {
+        let sink = Self(Arc::new(Buffer { text: Batch::new(PLENTY), dropped_lines: AtomicU64::new(0) }));
+        let (ending, ended) = channel();
+        let writing = sink.clone();
+        thread::Builder::new().name("log".into()).spawn(move || {
+            let _ending: Sender<()> = ending;
+            writing.write_out(out);
+        })?;
+        Ok(SinkWriter { sink, ended })
+    }
+
+    /// Adds one line, newline included.
+    pub(super) fn write_line(&self, line: &[u8]) {
+        let mut fits = true;
+        let taken = self.0.text.put(|text| {
+            fits = text.len() + line.len() <= MAX_BUFFERED;
+            if fits {
+                text.extend_from_slice(line);
+            }
+        });
+        if !fits {
+            self.0.dropped_lines.fetch_add(1, Ordering::Relaxed);
+        } else if !taken {
+            // After the end: nobody is left to do it later.
+            let _ = io::stderr().write_all(line);
+        }
+    }
+
+    fn write_out(&self, mut out: impl Write) {
+        let mut text = Vec::new();
+        while self.0.text.take(GATHER, &mut text) {
+            // A log that cannot be written is nowhere to be complained about.
+            let _ = out.write_all(&text).and_then(|()| out.flush());
+            text.clear();
+            let dropped_lines = self.0.dropped_lines.swap(0, Ordering::Relaxed);
+            if dropped_lines > 0 {
+                tracing::warn!(dropped_lines, "log lines were dropped: nobody read them in time");
+            }
+        }
+        let _ = out.write_all(&self.0.text.end()).and_then(|()| out.flush());
+    }
+}
+
+/// For layers that write through [`Write`]: one call, one line.
+impl Write for Sink {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.write_line(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl SinkWriter {
+    pub(super) fn sink(&self) -> Sink {
+        self.sink.clone()
+    }
+}
+
+impl Drop for SinkWriter {
+    fn drop(&mut self) {
+        self.sink.0.text.close();
+        // Either it has ended, or it is stuck.
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{SyncSender, sync_channel};
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Passes on what is written, and blocks while nobody takes it.
+    struct Pipe(SyncSender<Vec<u8>>);
+
+    impl Write for Pipe {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let _ = self.0.send(text.to_vec());
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_line_is_out_before_the_end_and_in_few_writes() {
+        let (pipe, out) = sync_channel(10_000);
+        let writer = Sink::start(Pipe(pipe)).unwrap();
+        for n in 0..1_000 {
+            writer.sink().write_line(format!("line {n}\n").as_bytes());
+        }
+        let closing = Instant::now();
+        drop(writer);
+        assert!(closing.elapsed() < PATIENCE, "it waits for nothing more");
+        let writes: Vec<_> = out.try_iter().collect();
+        assert!(writes.len() <= 10, "{} writes", writes.len());
+        let expected: String = (0..1_000).map(|n| format!("line {n}\n")).collect();
+        assert_eq!(String::from_utf8(writes.concat()).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_stops_nobody() {
+        let (pipe, out) = sync_channel(0);
+        let writer = Sink::start(Pipe(pipe)).unwrap();
+        let line = [b'x'; 1 << 20];
+        for _ in 0..40 {
+            writer.sink().write_line(&line);
+        }
+        let buffer = Arc::clone(&writer.sink.0);
+        assert!(buffer.dropped_lines.load(Ordering::Relaxed) >= 7, "they are counted");
+        drop(out);
+        drop(writer);
+    }
+}
