@@ -34,7 +34,7 @@ use self::scope::{Asked, Limits};
 use crate::config::BudgetConfig;
 use crate::core::call::CallContext;
 use crate::core::error::CallError;
-use crate::registry::{Metadata, Tool};
+use crate::tool::{Metadata, Tool};
 
 /// What is left of money and tokens in the narrowest scope of a call; scopes without a limit do not count.
 pub type Left = Amount;

@@ -42,7 +42,7 @@ use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
-use crate::sources::{Offer, Source};
+use crate::tool::{Offer, Source};
 
 pub use self::documents::NotRegistered;
 pub use self::lock::read as read_lock;

@@ -32,6 +32,8 @@ pub mod breaker;
 // Which tools there are, and what a tool is.
 pub mod registry;
 
+pub mod tool;
+
 // What all of it stands on.
 pub mod infra;
 

@@ -23,7 +23,7 @@ use self::rate::{EachTool, Together};
 use crate::config::LimitsConfig;
 use crate::core::call::{CallContext, Caller, RateState};
 use crate::core::error::CallError;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 #[cfg(test)]
 pub(crate) use self::tests::in_paused_time;

@@ -5,6 +5,7 @@
 //! nothing can be executed. Whatever happens on the way, also when the caller hangs up or the tool
 //! panics, the call is settled: metrics, log, trace, audit line, receipt.
 
+mod accept;
 mod execute;
 mod explain;
 mod idempotency;
@@ -26,8 +27,10 @@ use crate::core::call::{Arguments, CallContext, Caller, Stage};
 use crate::core::error::CallError;
 use crate::limits::Limits;
 use crate::policy::{CallerTools, Policy};
-use crate::registry::{Accepted, Registry};
+use crate::registry::Registry;
 
+use self::accept::Accepted;
+use self::execute::upstream_of;
 use self::idempotency::{Entered, Turn};
 
 pub use self::execute::Retries;
@@ -125,7 +128,7 @@ impl Pipeline {
         let arguments = entry.at(Stage::Validate, tool.input.validate(arguments))?;
         let permit = entry.at(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
         let hold = entry.at(Stage::Budget, self.budget.reserve(call, &tool))?;
-        let trial = entry.at(Stage::Breaker, self.breakers.admit(tool.upstream_of(&permit)))?;
+        let trial = entry.at(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }

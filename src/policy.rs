@@ -36,7 +36,8 @@ use self::set::{PolicySet, Verdict};
 use crate::config::PolicyConfig;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::registry::{Snapshot, Tool, ValidArguments};
+use crate::registry::Snapshot;
+use crate::tool::{Tool, ValidArguments};
 
 /// The policy set in force, swapped whole on reload.
 #[derive(Debug)]

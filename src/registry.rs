@@ -1,20 +1,11 @@
 //! Name → tool: an immutable snapshot, swapped whole, so that a call sees one state of the world.
 
-mod bounds;
-mod coerce;
-mod definitions;
 mod describe;
 pub mod lock;
-mod misfit;
-mod name;
 mod operations;
-mod quarantine;
-mod schema;
 mod search;
-mod suspicion;
 #[cfg(test)]
 mod tests;
-mod tool;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,28 +14,20 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use self::coerce::Coercion;
-pub use self::definitions::{Fit, SharedSchema};
 pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
-pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::operations::unknown_target;
-pub use self::quarantine::Quarantined;
-pub use self::schema::{
-    ArgumentSchema, InputSchema, InvalidSchema, OutputSchema, Parameters, ValidArguments, is_pattern,
-};
 pub use self::search::{SearchIndex, Searchable};
-pub use self::suspicion::{escape_hidden, suspicions};
-pub(crate) use self::tool::BUILTIN;
-pub(crate) use self::tool::approximate_size;
-pub use self::tool::{Accepted, Effects, Metadata, Tool};
 
 use crate::config::{ToolOverride, ToolsConfig};
 use crate::core::call::{CallKind, Caller};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::infra::metrics::Metrics;
-use crate::sources::{Offer, ToolDefinition, Unavailable};
+use crate::tool::{
+    InputSchema, InvalidSchema, InvalidToolName, Metadata, Offer, OutputSchema, Tool, ToolDefinition, ToolName,
+    Unavailable,
+};
 
-use self::lock::{Lock, Objection, Pin};
+use self::lock::{Lock, Objection, Pin, Quarantined};
 
 /// The tools on offer.
 #[derive(Debug)]
@@ -335,7 +318,7 @@ fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> 
 fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
     let parts: Vec<_> = [("parameters", definition.parameters.document())].into_iter().chain(output).collect();
-    suspicion::look(&definition.metadata.description, &parts, &definition.metadata.told)
+    lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.told)
 }
 
 fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::core::call::Arguments;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 pub use self::in_process::InProcess;
 pub use self::over_http::OverHttp;

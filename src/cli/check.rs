@@ -11,9 +11,10 @@ use crate::agent::prices;
 use crate::config::{Config, ToolsConfig};
 use crate::gateway;
 use crate::policy;
+use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::registry::{Metadata, Snapshot};
 use crate::sources::openapi::Collections;
+use crate::tool::Metadata;
 
 /// One part that was looked at.
 struct Finding {

@@ -7,6 +7,7 @@
 
 mod canonical;
 mod large;
+mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -21,6 +22,7 @@ use self::large::LargeInteger;
 
 pub use self::canonical::digest;
 pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
+pub(crate) use self::size::approximate_size;
 
 /// Deepest nesting of arrays and objects that is read (the bound of `serde_json`).
 pub const MAX_DEPTH: usize = 127;

@@ -16,11 +16,11 @@ use super::parts::{fixed_offer, log_dangerous_operations, snapshot, tell_what_is
 use super::{CannotStart, Gateway};
 use crate::config::Config;
 use crate::infra::store::{Registrations, Store, StoreError};
-use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::openapi::{
     Collection, CollectionFault, Collections, Registration, RegistrationFault, Wait, Wanted,
 };
+use crate::tool::Source;
 
 /// Most collections registered over HTTP: each holds a document's tools in memory.
 const MAX_REGISTERED: usize = 100;

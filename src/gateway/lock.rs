@@ -8,8 +8,9 @@ use super::{CannotStart, Gateway};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::readiness::Readiness;
+use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
-use crate::registry::{Quarantined, Snapshot};
+use crate::registry::lock::Quarantined;
 
 /// The part of the service that a lock which cannot be used is named as.
 const PART: &str = "tools.lock";

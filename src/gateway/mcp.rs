@@ -11,10 +11,10 @@ use super::parts::{fixed_offer, in_part, snapshot};
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
 use crate::infra::store::{Registrations, Store, StoreError};
-use crate::registry::ToolName;
-use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationFault, upstream};
+use crate::tool::Source;
+use crate::tool::ToolName;
 
 /// Changes of MCP servers' tools that come so close together are taken over in one go.
 const TOGETHER: Duration = Duration::from_millis(50);

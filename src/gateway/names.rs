@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::config::{Config, McpPrefix};
 use crate::infra::store::{Registrations, Store, StoreError};
 use crate::policy::KnownNames;
-use crate::registry::{Snapshot, qualified_name};
+use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
+use crate::tool::qualified_name;
 
 /// The role that the gateway itself asks for.
 const ADMINISTRATOR: &str = "admin";

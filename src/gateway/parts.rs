@@ -28,7 +28,7 @@ use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
-use crate::sources::{Offer, Source};
+use crate::tool::{Offer, Source};
 
 /// The tools that a configuration offers, and the collections some of them come from, those registered over
 /// HTTP included, without starting anything.

@@ -12,10 +12,10 @@ use crate::infra::readiness::Readiness;
 use crate::infra::store::Store;
 use crate::registry::Snapshot;
 use crate::registry::lock::{Pin, pins};
-use crate::sources::Source;
 use crate::sources::builtin::Builtin;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, Wait, Wanted};
+use crate::tool::Source;
 
 /// What there is now.
 #[derive(Debug, Default)]

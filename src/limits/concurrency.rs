@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 use super::Numbers;
 use crate::core::call::{CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 /// The caps and the queues before them.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::buckets::Buckets;
 use super::{Limit, Numbers};
 use crate::core::call::{Caller, RateState};
 use crate::core::error::{CallError, ErrorCode};
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 /// All calls of one tenant, or of one caller, whatever the tool. No limit unless configured.
 #[derive(Debug)]

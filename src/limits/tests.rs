@@ -12,8 +12,9 @@ use crate::config::ToolsConfig;
 use crate::core::call::{Arguments, Via};
 use crate::core::error::ErrorCode;
 use crate::infra::metrics::Metrics;
-use crate::registry::{Metadata, Snapshot};
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::registry::Snapshot;
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 /// Runs a future to its end in a runtime whose clock stands still until it is advanced.
 pub(crate) fn in_paused_time<T>(work: impl Future<Output = T>) -> T {

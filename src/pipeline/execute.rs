@@ -7,10 +7,10 @@ use rand::Rng;
 
 use crate::breaker::Trial;
 use crate::config::ExecutionConfig;
-use crate::core::call::{CallContext, Deadline, ToolOutput};
-use crate::core::error::{Blame, CallError};
+use crate::core::call::{CallContext, Deadline, ToolOutput, Upstream};
+use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::policy::Permit;
-use crate::registry::Tool;
+use crate::tool::{Attempt, Tool};
 
 /// How often and how far apart a call is attempted (E68).
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Retries {
                 Some(_) if most > 1 => deadline.at_most(seconds(config.attempt_timeout_seconds)),
                 _ => deadline,
             };
-            let error = match tool.execute(call, permit, attempt_deadline).await {
+            let error = match attempt(call, tool, permit, attempt_deadline).await {
                 Ok(output) => return (Ok(output), attempts),
                 Err(error) => error,
             };
@@ -85,6 +85,38 @@ impl Retries {
             attempts += 1;
         }
     }
+}
+
+/// What the circuit breaker guards for the permitted call.
+pub(super) fn upstream_of(tool: &Tool, permit: &Permit) -> Option<Upstream> {
+    tool.executor().upstream(permit.arguments())
+}
+
+/// Runs the tool once. Only here is a permit opened, and plain arguments handed over.
+async fn attempt(
+    call: &CallContext,
+    tool: &Tool,
+    permit: &Permit,
+    deadline: Deadline,
+) -> Result<ToolOutput, CallError> {
+    let executor = tool.executor();
+    let attempt = Attempt {
+        call,
+        deadline,
+        memory_limit_bytes: tool.memory_limit_bytes(),
+        max_output_bytes: tool.max_output_bytes(),
+    };
+    if !executor.marks_sent() {
+        call.sending.begin();
+    }
+    let execution = executor.execute(attempt, permit.arguments());
+    call.within(deadline, execution).await.unwrap_or_else(|| Err(timed_out(tool)))
+}
+
+fn timed_out(tool: &Tool) -> CallError {
+    let (name, limit) = (tool.name(), tool.metadata.timeout_seconds);
+    CallError::new(ErrorCode::Timeout, format!("{name} did not answer in time (its limit is {limit} s)"))
+        .blaming(Blame::Network)
 }
 
 /// Only the network's own failures are worth the same request again (fault 2), and only while there

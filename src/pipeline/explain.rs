@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::Pipeline;
+use super::execute::upstream_of;
 use crate::core::call::{Arguments, CallContext, CallKind, Caller, Stage};
 use crate::core::error::CallError;
 use crate::policy::Permit;
-use crate::registry::{Tool, ValidArguments};
+use crate::tool::{Tool, ValidArguments};
 
 /// The verdict of one stage.
 #[derive(Debug, Serialize)]
@@ -69,7 +70,7 @@ impl Pipeline {
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
-        verdicts.push(self.breaker_verdict(permit.and_then(|permit| tool.upstream_of(&permit))));
+        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(&tool, &permit))));
         verdicts
     }
 

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use super::accept::Accepted;
 use super::execute::Executed;
 use crate::breaker::{BreakerState, Trial};
 use crate::budget::{Hold, Left};
@@ -17,7 +18,7 @@ use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage};
 use crate::core::error::{CallError, Detail};
 use crate::limits::Slots;
 use crate::policy::Permit;
-use crate::registry::{Accepted, Coercion, Tool, ValidArguments};
+use crate::tool::{Coercion, Tool, ValidArguments};
 
 /// The answer to one tool call, the same on every face.
 #[derive(Debug)]
@@ -46,8 +47,8 @@ impl Answered {
     }
 }
 
-/// What the tool said.
-#[derive(Debug)]
+/// What a tool answered, checked and bounded.
+#[derive(Debug, Default)]
 pub struct Answer {
     pub output: Value,
     /// The form meant for a model, within its tokens.
@@ -188,7 +189,7 @@ impl Note for Executed {
 
 impl Note for Accepted {
     fn note(&self, receipt: &mut Receipt) {
-        receipt.output_misfits.clone_from(&self.misfits);
+        receipt.output_misfits.clone_from(&self.violations);
         receipt.budget_after = Some(self.charge.after);
     }
 }

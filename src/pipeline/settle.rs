@@ -8,7 +8,8 @@ use rust_decimal::Decimal;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::receipt::{Answer, Note, Receipt, Reply};
+use super::accept::{Accepted, accept};
+use super::receipt::{Note, Receipt, Reply};
 use crate::budget::Hold;
 use crate::core::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
 use crate::core::error::{CallError, ErrorCode};
@@ -17,7 +18,8 @@ use crate::core::record::{CallRecord, Status};
 use crate::infra::audit::{Audit, AuditSlot, Durable};
 use crate::infra::metrics::{InFlight, Metrics};
 use crate::infra::telemetry;
-use crate::registry::{Accepted, Registry, Tool};
+use crate::registry::Registry;
+use crate::tool::Tool;
 
 /// Where calls are written down.
 #[derive(Debug)]
@@ -100,7 +102,7 @@ impl Entry<'_> {
     /// The last stage: checks the output, and charges for it.
     pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
         let hold = self.hold.take().ok_or_else(|| CallError::internal("nothing was set aside for an executed call"));
-        self.at(Stage::Accept, hold.and_then(|hold| tool.accept(output, hold)))
+        self.at(Stage::Accept, hold.and_then(|hold| accept(tool, output, hold)))
     }
 
     /// Charges or refunds what was set aside for a call that ends without an output, and says what was charged.
@@ -132,12 +134,11 @@ impl Entry<'_> {
         }
         let duration = self.call.received.elapsed();
         let (cost_usd, tokens) = match &outcome {
-            Ok(accepted) => (accepted.charge.cost_usd, accepted.tokens),
+            Ok(accepted) => (accepted.charge.cost_usd, accepted.charge.tokens),
             Err(error) => (self.charge_failed(error), 0),
         };
         let durable = self.write(outcome.as_ref().err(), duration, cost_usd, tokens);
-        let mut outcome =
-            outcome.map(|Accepted { value, text, metadata, mcp, .. }| Answer { output: value, text, metadata, mcp });
+        let mut outcome = outcome.map(|accepted| accepted.answer);
         if let Some(durable) = durable
             && let Err(error) = durable.wait().await
         {

@@ -17,8 +17,9 @@ use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
 use crate::infra::metrics::Metrics;
 use crate::infra::store::Store;
-use crate::registry::{Metadata, Snapshot, Tool};
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::registry::Snapshot;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::{Metadata, Tool};
 
 /// What a tool does at its nth run, counted from 1.
 type Answer = Box<dyn Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync>;
@@ -152,7 +153,7 @@ impl Checkpoint {
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap();
-        let trial = breakers.admit(tool.upstream_of(&permit)).unwrap();
+        let trial = breakers.admit(upstream_of(&tool, &permit)).unwrap();
         retries.execute(&call, &tool, &permit, trial).await
     }
 

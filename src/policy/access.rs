@@ -14,7 +14,8 @@ use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
 use crate::core::call::{CallKind, Caller};
 use crate::core::error::{CallError, ErrorCode};
-use crate::registry::{Snapshot, Tool};
+use crate::registry::Snapshot;
+use crate::tool::Tool;
 
 /// Whether a caller may use a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]

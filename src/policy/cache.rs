@@ -11,7 +11,7 @@ use regorus::Value;
 use super::input;
 use super::set::Verdict;
 use crate::core::call::Caller;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 /// Belongs to one policy set and goes with it, so that nothing outlives a reload.
 #[derive(Debug, Default)]

@@ -25,7 +25,8 @@ use super::set::{PolicySet, Verdict};
 use super::{input, load_set};
 use crate::config::PolicyConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Via};
-use crate::registry::{Metadata, Snapshot};
+use crate::registry::Snapshot;
+use crate::tool::Metadata;
 
 /// How one case went.
 #[derive(Debug, Clone, PartialEq, Eq)]

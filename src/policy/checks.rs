@@ -3,7 +3,7 @@
 
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::registry::Metadata;
+use crate::tool::Metadata;
 
 /// What the checks go by, beside what each tool says of itself.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 use super::reads::Reads;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::session::Session;
-use crate::registry::Metadata;
+use crate::tool::Metadata;
 
 /// The half of the input that does not change from call to call.
 pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {

@@ -16,8 +16,8 @@ use super::*;
 use crate::config::ToolsConfig;
 use crate::core::call::{CallKind, Target, Via};
 use crate::infra::metrics::Metrics;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 /// A folder with these files.
 pub(super) fn folder(files: &[(&str, &str)]) -> TempDir {

@@ -8,9 +8,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{Metadata, Quarantined, Tool};
+use super::lock::Quarantined;
 use crate::core::error::Detail;
 use crate::policy::Missing;
+use crate::tool::{Metadata, Tool};
 
 /// A tool in a listing.
 #[derive(Debug, Serialize, ToSchema)]

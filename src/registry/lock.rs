@@ -1,12 +1,14 @@
 //! `tools.lock`: what was approved of every tool. A tool from outside that is another by now, or new, is not
-//! offered ([`super::quarantine`]) until somebody has looked at it and approved it.
+//! offered ([`super::lock::quarantine`]) until somebody has looked at it and approved it.
 //!
 //! The lock pins what a source says of a tool, before the configuration has its say: settings of the
 //! configuration are reviewed where they stand.
 
 mod difference;
 mod file;
+pub(crate) mod injection_scan;
 mod pin;
+pub(crate) mod quarantine;
 #[cfg(test)]
 mod tests;
 
@@ -15,13 +17,16 @@ use std::fmt;
 
 pub use self::difference::{Change, Difference, Edit, differences};
 pub use self::file::{DamagedLock, UnreadableLock};
+pub(super) use self::injection_scan::scan_for_injection;
+pub use self::injection_scan::{escape_hidden, suspicions};
 pub use self::pin::Pin;
+pub use self::quarantine::Quarantined;
 
-use super::tool::BUILTIN;
 use super::{Snapshot, offered_name};
 use crate::config::ToolsConfig;
 use crate::core::call::CallKind;
-use crate::sources::ToolDefinition;
+use crate::tool::BUILTIN;
+use crate::tool::ToolDefinition;
 
 /// What the name of an MCP server's source begins with.
 const SERVER: &str = "mcp:";

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Building, Registry, RegistryError, Snapshot, Tool};
+use super::{Building, Registry, RegistryError, Snapshot};
 use crate::core::call::{CallContext, CallKind};
 use crate::core::error::{CallError, ErrorCode};
-use crate::sources::ToolDefinition;
+use crate::tool::Tool;
+use crate::tool::ToolDefinition;
 
 impl Registry {
     /// What runs the call: the tool of its name, or the operation of the source that has its target.

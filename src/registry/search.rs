@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::Tool;
+use crate::tool::Tool;
 
 /// How soon repetition stops to count, and how much long texts are held back (both as usual).
 const K1: f64 = 1.2;

@@ -2,25 +2,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::core::call::{Arguments, CallContext, Target, ToolOutput};
-use crate::sources::{Attempt, Execution, Executor};
-
-/// Answers with nothing.
-struct Silent;
-
-impl Executor for Silent {
-    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(async { Ok(ToolOutput::default()) })
-    }
-}
-
-/// A tool that was never registered.
-pub(super) fn tool_with(metadata: Metadata, parameters: Value, output_schema: Option<Value>) -> Tool {
-    let input = InputSchema::compile(&metadata.name, parameters, true).unwrap();
-    let output = output_schema.map(|schema| OutputSchema::compile(schema).unwrap());
-    let metrics = Metrics::new("test").unwrap().for_tool(&metadata.name);
-    Tool::new(metadata, input, output, Vec::new(), metrics, Arc::new(Silent))
-}
+use crate::core::call::{Arguments, CallContext, Target};
+use crate::tool::tests::Silent;
+use crate::tool::{ArgumentSchema, Parameters};
 
 fn definition(name: &str, source: &str) -> ToolDefinition {
     let metadata = Metadata { name: name.into(), source: source.into(), ..Metadata::default() };

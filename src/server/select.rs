@@ -17,7 +17,7 @@ use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::policy::CallerTools;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 /// Tools that a model chooses from: those that a search finds first.
 const MOST_CANDIDATES: usize = 30;

@@ -17,7 +17,8 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
 use crate::policy::{Access, CallerTools};
-use crate::registry::{Metadata, Tool, ToolMetadata, ToolSchema, ToolSummary};
+use crate::registry::{ToolMetadata, ToolSchema, ToolSummary};
+use crate::tool::{Metadata, Tool};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

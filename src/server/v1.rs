@@ -17,7 +17,7 @@ use super::tools::run;
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::policy::Access;
-use crate::registry::Tool;
+use crate::tool::Tool;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -18,12 +18,12 @@ use serde::Deserialize;
 
 pub use self::workspace::Workspaces;
 
-use super::{Offer, Source, ToolDefinition};
 use crate::config::{ToolsConfig, WebFetchConfig, WebSearchConfig};
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
 use crate::sandbox::{RunPython, Sandbox};
+use crate::tool::{Offer, Source, ToolDefinition};
 
 /// The tools that travel with the binary.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::core::error::Detail;
-use crate::registry::escape_hidden;
+use crate::registry::lock::escape_hidden;
 use crate::registry::lock::{Change, Difference, Edit, Pin};
 
 /// Characters of a line that are shown where it is the same before and after a change.

@@ -1,13 +1,18 @@
+use std::sync::Arc;
+
 use futures_util::future::{join, pending};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::breaker::BreakerState;
-use crate::config::Config;
+use crate::config::{Config, PolicyConfig};
+use crate::core::call::{Arguments, Caller, Via};
 use crate::core::error::ErrorCode;
 use crate::pipeline::tests::{Checkpoint, Scripted, failure, upstream};
-use crate::registry::Metadata;
+use crate::policy::Policy;
+use crate::tool::tests::tool_run_by;
+use crate::tool::{Execution, Executor, Metadata};
 
 fn answer() -> ToolOutput {
     json!("fine").into()
@@ -107,4 +112,27 @@ async fn a_dropped_execution_is_no_outcome_for_the_breaker() {
         () = pending() => {}
     }
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
+}
+
+/// Never answers.
+struct Endless;
+
+impl Executor for Endless {
+    fn execute<'a>(&'a self, _attempt: Attempt<'a>, _arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_at_its_deadline_and_blames_the_network() {
+    let metadata = Metadata { name: "endless".into(), ..Metadata::default() };
+    let tool = tool_run_by(Arc::new(Endless), metadata);
+    let call = CallContext::new("endless", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest);
+    let policy = Policy::load(&PolicyConfig::default()).unwrap();
+    let permit = policy.authorize(&call, &tool, tool.input.validate(Arguments::new()).unwrap()).unwrap();
+    let started = Instant::now();
+    let error = attempt(&call, &tool, &permit, Deadline::after(Duration::from_secs(3))).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::Timeout, Blame::Network));
+    assert!(error.message().contains("endless did not answer in time"), "{}", error.message());
+    assert!((2.99..3.1).contains(&started.elapsed().as_secs_f64()));
 }

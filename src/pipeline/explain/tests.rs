@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::call::ToolOutput;
 use crate::pipeline::tests::{Checkpoint, Scripted, call, upstream};
-use crate::registry::Metadata;
+use crate::tool::Metadata;
 
 fn checkpoint(metadata: Metadata) -> Checkpoint {
     let mut config = Config::default();

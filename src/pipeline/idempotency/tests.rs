@@ -296,7 +296,7 @@ async fn a_tenants_records_push_out_no_other_tenants_and_the_largest_owners_olde
 #[tokio::test]
 async fn calls_under_way_are_never_pushed_out() {
     let (script, gate) = gated();
-    let checkpoint = Checkpoint::with(&config(2), crate::registry::Metadata::default(), script);
+    let checkpoint = Checkpoint::with(&config(2), crate::tool::Metadata::default(), script);
     let meanwhile = async {
         until(|| checkpoint.runs() == 2).await;
         let refused = send(&checkpoint, "c").await;

@@ -10,7 +10,7 @@ use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::Blame;
 use crate::infra::audit;
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, cents, failure};
-use crate::registry::Metadata;
+use crate::tool::Metadata;
 
 fn checkpoint() -> Checkpoint {
     Checkpoint::around(Scripted::answering(|_| Ok(ToolOutput::from(json!("fine")))))
@@ -20,7 +20,7 @@ fn checkpoint() -> Checkpoint {
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).unwrap();
-    tool.accept(json!("fine").into(), hold).unwrap()
+    accept(&tool, json!("fine").into(), hold).unwrap()
 }
 
 #[tokio::test]

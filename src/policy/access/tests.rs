@@ -1,7 +1,7 @@
 use super::*;
 use crate::policy::Policy;
 use crate::policy::tests::{policy, snapshot};
-use crate::registry::Metadata;
+use crate::tool::Metadata;
 
 fn tools() -> Arc<Snapshot> {
     let tool = |name: &str| Metadata { name: name.into(), ..Metadata::default() };

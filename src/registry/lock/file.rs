@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use super::{Lock, Pin, SERVER};
 use crate::core::json;
-use crate::registry::suspicion::is_hidden;
-use crate::registry::{InvalidToolName, ToolName};
+use crate::registry::lock::injection_scan::is_hidden;
+use crate::tool::{InvalidToolName, ToolName};
 
 const VERSION: u64 = 1;
 

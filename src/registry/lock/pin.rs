@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use crate::core::error::Detail;
 use crate::core::json;
-use crate::registry::suspicion;
-use crate::sources::ToolDefinition;
+use crate::registry::lock::injection_scan;
+use crate::tool::ToolDefinition;
 
 /// One tool as its source describes it: origin, description, schemas, and what else MCP clients are told of it
 /// (annotations, title, icons, `_meta`).
@@ -81,7 +81,7 @@ impl Pin {
 
     /// What looks like hidden instructions in it.
     pub fn flags(&self) -> Vec<Detail> {
-        suspicion::look("", &[], &self.content)
+        injection_scan::scan_for_injection("", &[], &self.content)
     }
 
     pub fn content(&self) -> &Map<String, Value> {

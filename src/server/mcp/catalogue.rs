@@ -16,7 +16,8 @@ use serde_json::{Map, Value, json};
 use crate::core::call::Caller;
 use crate::gateway::Gateway;
 use crate::policy::CallerTools;
-use crate::registry::{BUILTIN, Metadata, OutputSchema, Snapshot, Tool};
+use crate::registry::Snapshot;
+use crate::tool::{BUILTIN, Metadata, OutputSchema, Tool};
 
 /// Items of one page. Many clients read only the first page, so that it is a large one.
 pub(super) const PAGE: usize = 2_000;
@@ -234,7 +235,7 @@ pub(super) fn for_older_clients(mut tool: McpTool) -> McpTool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Effects;
+    use crate::tool::Effects;
 
     fn names(page: &Page<String>) -> (usize, Option<&str>) {
         (page.items.len(), page.next.as_deref())

@@ -16,8 +16,8 @@ use self::decimal::Decimal;
 use super::side_thread::SideThreads;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::{CallError, ErrorCode};
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 /// Longest expression. What is written by hand or by a model stays far below.
 const MAX_EXPRESSION_BYTES: usize = 1024;

@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 use super::read_arguments;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::CallError;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 pub(super) fn definition() -> ToolDefinition {
     definition_at(Timestamp::now)

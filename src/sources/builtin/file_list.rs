@@ -10,8 +10,8 @@ use super::read_arguments;
 use super::workspace::{FileTool, Kind, Reach, Workspace, WorkspacePath, Workspaces};
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::CallError;
-use crate::registry::Metadata;
-use crate::sources::ToolDefinition;
+use crate::tool::Metadata;
+use crate::tool::ToolDefinition;
 
 /// Entries in one answer.
 const MAX_ENTRIES: usize = 1_000;

@@ -13,8 +13,8 @@ use super::read_arguments;
 use super::workspace::{FileTool, Part, Reach, Workspace, WorkspacePath, Workspaces};
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::CallError;
-use crate::registry::Metadata;
-use crate::sources::ToolDefinition;
+use crate::tool::Metadata;
+use crate::tool::ToolDefinition;
 
 pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
     ToolDefinition {

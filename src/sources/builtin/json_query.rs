@@ -18,8 +18,8 @@ use super::read_arguments;
 use super::side_thread::{SideThreads, Stop};
 use crate::core::call::Arguments;
 use crate::core::error::CallError;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 const MAX_QUERY_BYTES: usize = 4096;
 

@@ -14,10 +14,10 @@ use super::read_arguments;
 use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::registry::Metadata;
 use crate::sandbox::RunPython;
 use crate::sandbox::frame::{Captured, End, GuestFile, Job, JobLimits, Outcome};
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 const MAX_CODE_BYTES: usize = 1 << 20;
 const MAX_STDIN_BYTES: usize = 1 << 20;

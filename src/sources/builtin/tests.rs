@@ -10,7 +10,7 @@ use crate::config::{OutboundConfig, SandboxConfig, WorkspaceConfig};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::session::Session;
 use crate::infra::metrics::Metrics;
-use crate::sources::{Attempt, ToolDefinition};
+use crate::tool::{Attempt, ToolDefinition};
 
 pub(super) async fn run(tool: &ToolDefinition, arguments: Value) -> Result<ToolOutput, CallError> {
     let call = CallContext::new(tool.metadata.name.clone(), Arc::new(Caller::anonymous()), Via::Rest);

@@ -23,8 +23,8 @@ use crate::infra::outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, TooLong, Trust, check_status, upstream_of,
 };
 use crate::infra::telemetry;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
 
 /// Characters of content given back unless the call asks for another number.
 const DEFAULT_MAX_LENGTH: usize = 50_000;

@@ -22,8 +22,8 @@ use crate::core::call::{Arguments, ToolOutput, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 use crate::infra::telemetry;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
 
 /// # Errors
 /// What the configuration lacks, and the line to add.

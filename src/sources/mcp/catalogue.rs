@@ -11,8 +11,9 @@ use super::names::Names;
 use crate::config::McpServerSettings;
 use crate::core::error::Detail;
 use crate::registry::lock::Pin;
-use crate::registry::{Metadata, Parameters, suspicions};
-use crate::sources::{Executor, ToolDefinition, Unavailable};
+use crate::registry::lock::suspicions;
+use crate::tool::{Executor, ToolDefinition, Unavailable};
+use crate::tool::{Metadata, Parameters};
 
 /// Bytes of a description that a model is shown.
 const LONGEST_DESCRIPTION: usize = 16 << 10;
@@ -224,7 +225,7 @@ fn fits(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::core::call::Arguments;
-    use crate::sources::{Attempt, Execution};
+    use crate::tool::{Attempt, Execution};
 
     struct Nothing;
 

@@ -6,7 +6,7 @@ use super::output;
 use super::server::Server;
 use crate::core::call::{Arguments, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
-use crate::sources::{Attempt, Execution, Executor};
+use crate::tool::{Attempt, Execution, Executor};
 
 #[derive(Debug)]
 pub(super) struct ServerTool {

@@ -19,7 +19,7 @@ use crate::config::McpServerSettings;
 use crate::core::call::Arguments;
 use crate::core::fuzz::feed;
 use crate::core::json;
-use crate::sources::{Attempt, Execution, Executor};
+use crate::tool::{Attempt, Execution, Executor};
 
 const MESSAGES: [&[u8]; 4] = [
     br#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"x"},{"type":"image","data":"AAAA","mimeType":"image/png"},{"type":"resource","resource":{"uri":"a://b","text":"c"}}],"isError":true,"structuredContent":{"a":[1]}}}"#,

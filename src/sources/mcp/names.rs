@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::registry::{ToolName, qualified_name};
+use crate::tool::{ToolName, qualified_name};
 
 /// The prefix of one server, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]

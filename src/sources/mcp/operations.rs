@@ -9,8 +9,9 @@ use super::catalogue::source;
 use super::server::Server;
 use crate::core::call::{Arguments, CallKind, Stage, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
-use crate::registry::{Metadata, qualified_name, unknown_target};
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::registry::unknown_target;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::{Metadata, qualified_name};
 
 /// An argument of a call that asks for a resource's changes instead of its contents. Clients do not write it.
 pub(super) const SUBSCRIBE: &str = "subscribe";

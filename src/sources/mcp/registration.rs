@@ -16,8 +16,8 @@ use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::infra::outbound::upstream_of;
-use crate::registry::Metadata;
-use crate::sources::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::Metadata;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 /// What `POST /tools/mcp/register` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

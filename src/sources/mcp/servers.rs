@@ -23,7 +23,7 @@ use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
-use crate::sources::{Offer, Source, ToolDefinition, Unavailable};
+use crate::tool::{Offer, Source, ToolDefinition, Unavailable};
 
 /// Changes that a listener may be behind before it is told only that it missed some.
 const CHANGES_KEPT: usize = 256;

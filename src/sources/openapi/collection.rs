@@ -16,7 +16,7 @@ use super::report::Report;
 use crate::config::CollectionSettings;
 use crate::core::call::{Arguments, Upstream};
 use crate::infra::outbound::{DomainList, InvalidNetwork};
-use crate::sources::ToolDefinition;
+use crate::tool::ToolDefinition;
 
 /// Why an operation is lost that nobody knows the server of.
 pub(super) const NO_SERVER: &str = "no server is named; set base_url";

@@ -10,7 +10,7 @@ use super::collection::{Collection, CollectionFault};
 use super::loader::Loader;
 use super::registration::Registration;
 use crate::config::{CollectionSettings, OpenApiConfig};
-use crate::sources::{Offer, Source};
+use crate::tool::{Offer, Source};
 
 /// One state of all collections.
 #[derive(Debug, Clone, Default)]

@@ -18,8 +18,8 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
 use crate::infra::telemetry;
-use crate::registry::SharedSchema;
-use crate::sources::{Attempt, Execution, Executor};
+use crate::tool::SharedSchema;
+use crate::tool::{Attempt, Execution, Executor};
 
 /// Redirects followed for methods that only read. Any other method's redirect is an answer like another: its
 /// body is not sent to an address that nobody named.

@@ -17,7 +17,7 @@ use self::keyword::{Form, insert_example, is_annotation, names_in, types, values
 use super::document::Version;
 use super::reference::{References, reference};
 use super::report::Note;
-use crate::registry::is_pattern;
+use crate::tool::is_pattern;
 
 /// Which way a value goes: `readOnly` properties are not sent, `writeOnly` ones do not come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

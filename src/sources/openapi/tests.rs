@@ -30,7 +30,7 @@ use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, Paginatio
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::CallError;
 use crate::infra::outbound::{DomainList, Outbound, test_server};
-use crate::sources::{Attempt, ToolDefinition};
+use crate::tool::{Attempt, ToolDefinition};
 
 /// What the server was asked.
 #[derive(Debug, Clone)]

@@ -24,9 +24,10 @@ use super::operation::{Api, Operation, StatusRange};
 use super::report::{Note, Report, Works};
 use super::request::{RequestPlan, is_sent};
 use crate::config::{CollectionSettings, OutputCheck};
+use crate::core::json;
 use crate::infra::outbound::{DomainList, upstream_of};
-use crate::registry::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema, approximate_size};
-use crate::sources::ToolDefinition;
+use crate::tool::ToolDefinition;
+use crate::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, SharedSchema};
 
 pub(super) use self::dangerous::without_false_hints;
 
@@ -249,7 +250,7 @@ fn checkable(
     definitions: &Arc<Map<String, Value>>,
 ) -> Result<(Parameters, Option<&'static str>), InvalidSchema> {
     let compiled = |schema| Ok(Parameters::Compiled(Arc::new(ArgumentSchema::compile(schema)?)));
-    let size = approximate_size(&schema);
+    let size = json::approximate_size(&schema);
     if size <= LARGEST_INPUT {
         return Ok((compiled(schema)?, None));
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sekisho::core::call::Arguments;
 use sekisho::core::error::CallError;
 use sekisho::core::peer::{Progress, Question, QuestionMethod, Questions};
-use sekisho::registry::Metadata;
-use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use sekisho::tool::Metadata;
+use sekisho::tool::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
 use serde_json::{Value, json};
 
 pub(super) struct ConversingTools;

@@ -4,7 +4,7 @@ use super::{Workspace, Workspaces};
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
-use crate::sources::{Attempt, Execution, Executor};
+use crate::tool::{Attempt, Execution, Executor};
 
 /// What one file tool does. The last argument is the largest output in bytes.
 pub(super) type Job = fn(&Workspace, &Arguments, usize) -> Result<ToolOutput, CallError>;

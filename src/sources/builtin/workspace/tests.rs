@@ -10,8 +10,8 @@ use super::file_tool::Job;
 use super::*;
 use crate::core::call::ToolOutput;
 use crate::core::error::ErrorCode;
-use crate::sources::ToolDefinition;
 use crate::sources::builtin::{file_list, file_read, file_write};
+use crate::tool::ToolDefinition;
 
 const OURS: &str = "a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1a3f1";
 const THEIRS: &str = "b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2b4e2";

@@ -11,7 +11,6 @@ use url::Url;
 use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
-use crate::sources::ToolDefinition;
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
 use crate::sources::mcp::access::{HttpAccess, Tokens};
 use crate::sources::mcp::connect::{Connector, Reach};
@@ -19,6 +18,7 @@ use crate::sources::mcp::handler::News;
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
 use crate::sources::mcp::sign_in::SignIn;
+use crate::tool::ToolDefinition;
 
 /// Why a server cannot even be tried.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::error::ErrorCode;
 use crate::gateway::Gateway;
-use crate::sources::{Offer, Source};
+use crate::tool::{Offer, Source};
 
 struct Pets(Api);
 

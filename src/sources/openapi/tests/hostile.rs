@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::*;
-use crate::registry::InputSchema;
+use crate::tool::InputSchema;
 
 /// A debug build on a busy machine; a bomb that goes off takes for ever.
 const SOON: Duration = Duration::from_secs(60);

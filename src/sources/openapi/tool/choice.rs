@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::operation::Operation;
 use crate::config::CollectionSettings;
-use crate::registry::qualified_name;
+use crate::tool::qualified_name;
 
 /// An empty filter lets everything through.
 pub(super) fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {

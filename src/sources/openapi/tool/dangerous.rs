@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::operation::Operation;
 use super::super::report::Report;
 use crate::config::DangerousOperations;
-use crate::registry::Effects;
+use crate::tool::Effects;
 
 /// Says of an operation that it is dangerous, or, in an overlay, that it is not.
 const EXTENSION: &str = "x-dangerous";

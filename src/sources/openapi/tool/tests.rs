@@ -192,7 +192,7 @@ fn the_method_says_what_a_call_does_to_the_world() {
         (Method::DELETE, false, Some(true), true),
     ] {
         let tool = made(&api(vec![operation(Some("a"), method.clone(), "/a")]), json!({})).0.remove(0);
-        let effects = crate::registry::Effects { read_only, destructive, open_world: true };
+        let effects = crate::tool::Effects { read_only, destructive, open_world: true };
         assert_eq!((tool.metadata.effects, tool.metadata.idempotent), (Some(effects), idempotent), "{method}");
     }
 }
@@ -293,7 +293,7 @@ proptest! {
         let found = names(&operations);
         prop_assert_eq!(found.iter().collect::<HashSet<_>>().len(), ids.len());
         for name in found {
-            prop_assert!(crate::registry::ToolName::parse(&name).is_ok(), "{}", name);
+            prop_assert!(crate::tool::ToolName::parse(&name).is_ok(), "{}", name);
         }
     }
 }

@@ -3,8 +3,12 @@
 //! Schemas come from outside too, so nothing here fetches what a `$ref` names, a schema is bounded
 //! before it is compiled (`bounds`), and a pattern that backtracks for ever fails.
 
+mod bounds;
+mod coerce;
+mod definitions;
 #[cfg(test)]
 mod tests;
+mod violation;
 
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
@@ -13,13 +17,14 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Value, json};
 use thiserror::Error;
 
-use super::bounds::{self, Bounds};
-use super::coerce::{self, Coercion};
-use super::definitions::SharedSchema;
-use super::misfit::{self, Misfit};
+use self::bounds::Bounds;
+use self::violation::Misfit;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json;
+
+pub use self::coerce::Coercion;
+pub use self::definitions::{Fit, SharedSchema};
 
 /// Steps a pattern with look-around or back-references may take back on one text.
 const BACKTRACK_LIMIT: usize = 20_000;
@@ -127,7 +132,8 @@ impl ArgumentSchema {
             }
             Some(Value::String(kind)) if kind == "object" => {}
             Some(other) => {
-                let message = format!("the schema of arguments must have `type: object`, not {}", misfit::brief(other));
+                let message =
+                    format!("the schema of arguments must have `type: object`, not {}", violation::brief(other));
                 return Err(InvalidSchema(message));
             }
         }
@@ -162,7 +168,7 @@ impl InputSchema {
     /// Checks the arguments and, where that is switched on, mends what is wrong only in form.
     ///
     /// # Errors
-    /// `invalid_arguments`, with at most [`misfit::MOST_TOLD`] details: path, rule, and what to do.
+    /// `invalid_arguments`, with at most [`violation::MOST_TOLD`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
         let Schema { document, bounds, .. } = &self.schema.schema;
@@ -204,7 +210,7 @@ impl OutputSchema {
 
     /// One of which lists show only a part, `listed`. The whole is put together and compiled once an output
     /// is to be checked: a document's tools together reach its definitions many times over.
-    pub(super) fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
+    pub(crate) fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
         Self { listed, whole: Some(whole), compiled: OnceLock::new() }
     }
 
@@ -266,7 +272,7 @@ impl Schema {
     fn compile(document: Value) -> Result<Self, InvalidSchema> {
         let bounds = bounds::check(&document)?;
         build(&document).map_err(|error| {
-            let problem = misfit::shorten(&error.to_string(), 300);
+            let problem = violation::shorten(&error.to_string(), 300);
             InvalidSchema(format!("its schema is not valid at {:?}: {problem}", error.instance_path().as_str()))
         })?;
         Ok(Self { document, validator: OnceLock::new(), bounds })
@@ -279,8 +285,8 @@ impl Schema {
 
     /// What does not fit; never empty for a value that is not valid.
     fn misfits(&self, value: &Value, subject: &'static str) -> Vec<Misfit> {
-        let effort = misfit::effort(value, self.bounds.fan_out);
-        misfit::explain(self.validator(), &self.document, value, subject, effort)
+        let effort = violation::effort(value, self.bounds.fan_out);
+        violation::explain(self.validator(), &self.document, value, subject, effort)
     }
 }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 
 fn rules(description: &str) -> Vec<String> {
-    look(description, &[], &Map::new()).into_iter().map(|flag| flag.rule).collect()
+    scan_for_injection(description, &[], &Map::new()).into_iter().map(|flag| flag.rule).collect()
 }
 
 #[test]
@@ -62,13 +62,13 @@ fn characters_that_nobody_sees_are_flagged_and_told() {
         ("a\u{fe01}\u{fe02}\u{fe03}", "3 characters"),
         ("日本\u{200b}語", "U+200B"),
     ] {
-        let flags = look(text, &[], &Map::new());
+        let flags = scan_for_injection(text, &[], &Map::new());
         assert_eq!(flags.len(), 1, "{text:?}");
         assert_eq!(flags[0].rule, "hidden_characters");
         assert!(flags[0].message.contains(first), "{text:?}: {}", flags[0].message);
     }
     let smuggled: String = "obey".chars().map(|c| char::from_u32(0xe0000 + u32::from(c)).unwrap()).collect();
-    let flags = look(&format!("Adds.{smuggled}"), &[], &Map::new());
+    let flags = scan_for_injection(&format!("Adds.{smuggled}"), &[], &Map::new());
     assert!(flags[0].message.contains(r#"spell "obey""#), "{}", flags[0].message);
 }
 
@@ -93,7 +93,7 @@ fn every_word_a_model_may_read_is_looked_at() {
     let tag = "<IMPORTANT>";
     let schema = json!({"properties": {"a": {"default": tag}, "b/<system>": {"enum": [1, tag]}}});
     let told = json!({"annotations": {"title": tag}, "icons": [{"src": tag}]});
-    let flags = look("", &[("parameters", &schema)], told.as_object().unwrap());
+    let flags = scan_for_injection("", &[("parameters", &schema)], told.as_object().unwrap());
     let paths: Vec<_> = flags.iter().map(|flag| flag.path.as_str()).collect();
     assert_eq!(
         paths,
@@ -109,5 +109,5 @@ fn every_word_a_model_may_read_is_looked_at() {
 #[test]
 fn only_so_many_findings_are_told() {
     let many: Value = vec![json!("<system>"); 1_000].into();
-    assert_eq!(look("", &[("parameters", &many)], &Map::new()).len(), MOST_TOLD);
+    assert_eq!(scan_for_injection("", &[("parameters", &many)], &Map::new()).len(), MOST_TOLD);
 }

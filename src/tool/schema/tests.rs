@@ -113,7 +113,7 @@ fn the_message_reads_alone_and_repeats_no_value() {
 fn refusals_stay_small_however_large_the_arguments() {
     let schema =
         json!({"properties": {"list": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": false});
-    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), misfit::MOST_TOLD);
+    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), violation::MOST_TOLD);
     assert_eq!(
         refusals(&schema, json!({"list": vec![0; 200_000]})),
         ["/list/0 type: `list[0]` must be a string, got 0"]
@@ -369,7 +369,7 @@ proptest! {
     fn any_arguments_get_an_answer(arguments in json::tests::any_json()) {
         let arguments = Arguments::from_iter([("any".to_owned(), arguments)]);
         if let Err(error) = compile(near_schema()).validate(arguments) {
-            prop_assert!((1..=misfit::MOST_TOLD).contains(&error.details().len()));
+            prop_assert!((1..=violation::MOST_TOLD).contains(&error.details().len()));
         }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::registry::InputSchema;
+use crate::tool::InputSchema;
 
 fn definitions(value: Value) -> Map<String, Value> {
     let Value::Object(definitions) = value else { panic!("no object") };

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::misfit::shorten;
-use super::schema::InvalidSchema;
+use super::InvalidSchema;
+use super::violation::shorten;
 
 const MAX_NODES: usize = 20_000;
 const MAX_DEPTH: usize = 100;

@@ -1,9 +1,9 @@
 //! Tools from outside that the lock objects to: they are known, and neither offered nor run.
 
-use super::Metadata;
-use super::lock::Objection;
+use super::Objection;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::tool::Metadata;
 
 /// One such tool. What it says of itself now is not kept, but for what the findings tell.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What looks like instructions hidden in a tool's words: a model reads them all, a person sees few of them.
 //!
 //! A finding is a flag for people, not a verdict: descriptions of harmless tools may look so, and a clever
-//! attack may not. What decides is the lock ([`super::lock`]).
+//! attack may not. What decides is the lock ([`crate::registry::lock`]).
 
 mod encoded;
 mod hidden;
@@ -21,7 +21,11 @@ use crate::core::error::Detail;
 const MOST_TOLD: usize = 8;
 
 /// Looks at everything of a tool that a model may read: keys as well as values.
-pub(super) fn look(description: &str, parts: &[(&str, &Value)], told: &Map<String, Value>) -> Vec<Detail> {
+pub(in crate::registry) fn scan_for_injection(
+    description: &str,
+    parts: &[(&str, &Value)],
+    told: &Map<String, Value>,
+) -> Vec<Detail> {
     let mut search = Search::default();
     search.text("/description", description);
     for (name, part) in parts {
@@ -35,7 +39,7 @@ pub(super) fn look(description: &str, parts: &[(&str, &Value)], told: &Map<Strin
 
 /// Looks at every word of something that is no tool, which is told as `name`.
 pub fn suspicions(name: &str, value: &Value) -> Vec<Detail> {
-    look("", &[(name, value)], &Map::new())
+    scan_for_injection("", &[(name, value)], &Map::new())
 }
 
 #[derive(Default)]

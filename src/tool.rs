@@ -1,0 +1,92 @@
+//! What a tool is: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools.
+
+mod metadata;
+mod name;
+pub(crate) mod schema;
+mod source;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::core::error::Detail;
+use crate::infra::metrics::ToolMetrics;
+
+pub(crate) use self::metadata::BUILTIN;
+pub use self::metadata::{Effects, Metadata};
+pub use self::name::{InvalidToolName, ToolName, qualified_name};
+pub use self::schema::{
+    ArgumentSchema, Coercion, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
+    is_pattern,
+};
+pub use self::source::{Attempt, Execution, Executor, Offer, Source, ToolDefinition, Unavailable};
+
+/// A registered tool. Immutable; a changed configuration makes a new one.
+pub struct Tool {
+    /// Differs for every tool ever registered in this process, so that caches keyed by it never go stale.
+    pub id: u64,
+    pub metadata: Metadata,
+    pub input: InputSchema,
+    pub output: Option<OutputSchema>,
+    /// What looks like hidden instructions in it.
+    pub flags: Vec<Detail>,
+    pub metrics: Arc<ToolMetrics>,
+    executor: Arc<dyn Executor>,
+}
+
+impl Tool {
+    pub(crate) fn new(
+        mut metadata: Metadata,
+        input: InputSchema,
+        output: Option<OutputSchema>,
+        flags: Vec<Detail>,
+        metrics: Arc<ToolMetrics>,
+        executor: Arc<dyn Executor>,
+    ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        metadata.sandboxed = executor.sandboxed();
+        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), metadata, input, output, flags, metrics, executor }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    /// Whether it was made of these: an executor belongs to one definition, and with it to one pair of schemas.
+    pub(crate) fn is_made_of(&self, metadata: &Metadata, executor: &Arc<dyn Executor>) -> bool {
+        self.is_run_by(executor) && self.metadata == *metadata
+    }
+
+    /// Whether it stems from the definition that has this executor.
+    pub(crate) fn is_run_by(&self, executor: &Arc<dyn Executor>) -> bool {
+        Arc::ptr_eq(&self.executor, executor)
+    }
+
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.metadata.timeout_seconds.into())
+    }
+
+    /// What runs it. For the execute stage alone, which holds the call's permit: nothing else may run a tool.
+    pub(crate) fn executor(&self) -> &dyn Executor {
+        &*self.executor
+    }
+
+    /// What one call may hold at once (E11).
+    pub fn memory_limit_bytes(&self) -> usize {
+        self.metadata.memory_limit_mb as usize * (1 << 20)
+    }
+
+    /// The largest output that is accepted.
+    pub fn max_output_bytes(&self) -> usize {
+        self.metadata.max_output_bytes.min(self.memory_limit_bytes())
+    }
+}
+
+impl fmt::Debug for Tool {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Tool").field("id", &self.id).field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
