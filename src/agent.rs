@@ -10,10 +10,10 @@
 //! use std::sync::Arc;
 //!
 //! use futures_util::StreamExt;
-//! use sekisho::agent::llm::Replay;
+//! use sekisho::agent::models::Replay;
 //! use sekisho::agent::toolbox::InProcess;
 //! use sekisho::agent::{Agent, Event, Message, RunInput};
-//! use sekisho::call::Caller;
+//! use sekisho::core::call::Caller;
 //! use sekisho::config::{AgentProfile, Config};
 //! use sekisho::gateway::Gateway;
 //!
@@ -36,21 +36,20 @@
 //! # }
 //! ```
 
-mod books;
 pub mod call_ids;
+pub mod client_calls;
 pub mod conversations;
-pub mod desk;
 pub mod event;
-pub mod llm;
 pub mod message;
 pub mod meter;
-pub mod prices;
+pub mod models;
 pub mod prompts;
 mod run;
+mod run_recorder;
 pub mod selection;
+pub mod service;
 pub mod summary;
 pub mod toolbox;
-pub mod waiting;
 
 #[cfg(test)]
 mod tests;
@@ -64,12 +63,12 @@ use tracing::Span;
 
 use crate::config::AgentProfile;
 
-pub use self::desk::{Desk, Errand};
 pub use self::event::{Event, FinishReason, RunUsage};
-pub use self::llm::Model;
 pub use self::message::Message;
 pub use self::meter::Meter;
+pub use self::models::Model;
 pub use self::prompts::{Prompts, UnreadablePrompt};
+pub use self::service::{Desk, Errand};
 pub use self::toolbox::{ToolDescription, Toolbox};
 
 /// A model, the tools it may call, and the bounds of its runs. Cheap to make: one for each caller.

@@ -11,6 +11,7 @@
 mod account;
 mod accounts;
 mod hold;
+pub mod model_prices;
 mod scope;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ use rust_decimal::{Decimal, RoundingStrategy};
 
 pub use self::account::Amount;
 pub use self::hold::{Charge, Hold};
+pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
 use self::accounts::Books;

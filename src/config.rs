@@ -23,15 +23,11 @@ mod telemetry;
 mod tools;
 
 mod check;
-mod document;
 mod environment;
-mod fault;
-mod interpolate;
-mod misfit;
 mod overrides;
-mod reader;
 mod schema;
 mod watch;
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -40,8 +36,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::check::{Finding, Findings};
-use self::document::Document;
 use self::overrides::Overrides;
+use self::yaml::document::Document;
 
 pub use self::agent::{AgentConfig, AgentProfile, MemoryConfig, Provider};
 pub use self::audit::{AuditConfig, Durability};
@@ -50,7 +46,6 @@ pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
 pub use self::environment::Environment;
 pub use self::execution::ExecutionConfig;
-pub use self::fault::{ConfigFault, Place};
 pub use self::limits::LimitsConfig;
 pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare, McpSignIn, McpTransport};
 pub use self::openapi::{
@@ -68,6 +63,7 @@ pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
 pub use self::watch::Watcher;
+pub use self::yaml::error::{ConfigFault, Place};
 
 /// The whole configuration. `Config::default()` is what runs with no file at all.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -141,8 +137,8 @@ impl Config {
         let (mut config, document) = match document {
             None => (Self::default(), None),
             Some(mut document) => {
-                faults.extend(interpolate::interpolate(&mut document, environment));
-                let config = reader::read(&document).unwrap_or_else(|misfits| {
+                faults.extend(yaml::interpolate::interpolate(&mut document, environment));
+                let config = yaml::reader::read(&document).unwrap_or_else(|misfits| {
                     faults.extend(misfits);
                     Self::default()
                 });

@@ -1,13 +1,13 @@
 //! Everything wired together: built from a configuration, rebuilt from another while it runs.
 
 mod background;
-mod documents;
+mod inventory;
+mod known_names;
 mod lock;
 mod mcp;
-mod names;
+mod openapi;
 mod parts;
 mod sessions;
-mod survey;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::documents::Bringing;
+use self::openapi::Bringing;
 use self::parts::{
     authenticator, create_private, fixed_offer, in_part, lines, loader, log_dangerous_operations, pipeline,
     report_unpriced_models, sandbox, snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
@@ -44,13 +44,13 @@ use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
 use crate::tool::{Offer, Source};
 
-pub use self::documents::NotRegistered;
+pub use self::inventory::{Survey, survey};
+pub use self::known_names::{known_names, registered_servers_at};
 pub use self::lock::read as read_lock;
 pub use self::mcp::NotAdded;
-pub use self::names::{known_names, registered_servers_at};
+pub use self::openapi::NotRegistered;
 pub use self::parts::{loader_of, registry_of};
 pub use self::sessions::Sessions;
-pub use self::survey::{Survey, survey};
 
 /// The running service, whatever faces it has.
 pub struct Gateway {
@@ -121,7 +121,7 @@ impl Gateway {
         let loader = loader(&config, &outbound)?;
         create_private(&config.state_directory())?;
         let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
-        let registered = documents::registered(&store).await.map_err(in_part("store"))?;
+        let registered = openapi::registered(&store).await.map_err(in_part("store"))?;
         let wanted = Wanted::of(&config.openapi, &registered);
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
@@ -187,7 +187,7 @@ impl Gateway {
     pub async fn notes(&self) -> BTreeMap<String, String> {
         let config = self.config.load_full();
         let mut notes = config.notes();
-        let registered = names::registered_servers(&self.store).await.unwrap_or_default();
+        let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
         let known = known_names(&config, &self.pipeline.registry.snapshot(), &self.collections.load(), &registered);
         // What cannot be read has been told where the policies were loaded.
         let unknown = unknown_names(&config.policy, &known).unwrap_or_default();

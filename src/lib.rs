@@ -3,9 +3,11 @@
 //! Read [`pipeline`] first: the life of a tool call. The modules below stand in layers, the highest first. A module uses
 //! only modules that stand after it; `tests/tidy.rs` reads this list and refuses an import that points upwards.
 
-// How calls come in.
+// The command line.
 pub mod cli;
-pub mod server;
+
+// The HTTP server and the MCP server: how calls come in.
+pub mod api;
 
 // A client of the gateway: a model in a loop with its tools.
 pub mod agent;

@@ -10,24 +10,21 @@
 //! frames.
 
 mod admission;
+mod capacity;
 pub mod compiled;
-pub mod door;
 pub mod engine;
 pub mod files;
-pub mod frame;
-pub mod guest;
 pub mod interpreter;
 pub mod mounts;
+pub mod owner_only_files;
 mod pool;
 pub mod prepare;
-pub mod private;
+pub mod protocol;
 mod python;
-mod room;
-mod setup;
-mod walls;
 pub mod wasi;
 pub mod worker;
-mod worker_process;
+mod worker_handle;
+mod worker_setup;
 
 use std::fmt;
 use std::future::Future;
@@ -39,11 +36,11 @@ use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
 use self::admission::Admission;
-use self::frame::{End, Job, Outcome};
+use self::capacity::{Room, memory_of_run};
 use self::interpreter::{Manifest, ManifestFault};
 use self::pool::{COMPONENT, Pool, Start};
-use self::room::{Room, memory_of_run};
-use self::setup::Setup;
+use self::protocol::{End, Job, Outcome};
+use self::worker_setup::Setup;
 use crate::config::SandboxConfig;
 use crate::core::call::{Deadline, SentFlag};
 use crate::core::error::{CallError, ErrorCode};
@@ -150,7 +147,7 @@ impl Sandbox {
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
         // Looks at files, and asks the engine what its compiled ones are called.
-        let looked = tokio::task::spawn_blocking(move || setup::look(&config, &interpreter)).await;
+        let looked = tokio::task::spawn_blocking(move || worker_setup::look(&config, &interpreter)).await;
         let found = match looked.unwrap_or_else(|panic| Err(format!("looking for the interpreter failed: {panic}"))) {
             Ok(setup) => {
                 self.readiness.restore(COMPONENT);

@@ -7,10 +7,11 @@ use futures_util::stream::{BoxStream, StreamExt};
 use tracing::Span;
 
 use super::event::RunUsage;
-use super::llm::{Model, ModelChunk, ModelError, ModelRequest, ModelUsage};
 use super::message::Message;
-use super::prices::Prices;
+use super::models::{Model, ModelChunk, ModelError, ModelRequest};
 use super::toolbox::ToolDescription;
+use crate::budget::ModelUsage;
+use crate::budget::model_prices::Prices;
 use crate::budget::{Budgets, Hold};
 use crate::config::AgentProfile;
 use crate::core::call::{BudgetScopes, CallContext, Caller, Via};
@@ -201,7 +202,7 @@ mod tests {
     use rust_decimal::Decimal;
 
     use super::*;
-    use crate::agent::llm::StopReason;
+    use crate::agent::models::StopReason;
     use crate::config::BudgetConfig;
 
     /// Says its pieces, then nothing for ever.

@@ -13,10 +13,11 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
 use super::event::{Event, FinishReason};
-use super::llm::patience::{self, Patience};
-use super::llm::{ModelError, StopReason};
 use super::message::RequestedCall;
 use super::meter::Metered;
+use super::models::retry;
+use super::models::retry::Patience;
+use super::models::{ModelError, StopReason};
 use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
 use crate::config::AgentProfile;
@@ -92,7 +93,7 @@ fn turns<'a>(
             let model = Metered { model: &*agent.model, meter: &meter, profile, span: &span };
             let patience = Patience { timeout: profile.timeout(), retries: profile.retries };
             {
-                let mut pieces = pin!(patience::ask(&model, request, patience));
+                let mut pieces = pin!(retry::ask(&model, request, patience));
                 while let Some(piece) = pieces.next().await {
                     if let Some(event) = progress.hear(piece)? {
                         yield event;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::llm::patience::{self, Patience};
-use super::llm::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use super::message::Message;
+use super::models::retry;
+use super::models::retry::Patience;
+use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
 use crate::config::AgentProfile;
@@ -33,7 +34,7 @@ pub async fn select(
     // Somebody waits, and a search is there in its place.
     let patience = Patience { timeout: profile.timeout(), retries: 0 };
     let work = choose(model, request, patience);
-    patience::within(profile.timeout(), work).await
+    retry::within(profile.timeout(), work).await
 }
 
 async fn choose(
@@ -41,7 +42,7 @@ async fn choose(
     request: Arc<ModelRequest>,
     patience: Patience,
 ) -> Result<Vec<ToolboxCall>, ModelError> {
-    let mut pieces = pin!(patience::ask(model, Arc::clone(&request), patience));
+    let mut pieces = pin!(retry::ask(model, Arc::clone(&request), patience));
     let (mut asked, mut is_cut) = (Vec::new(), false);
     while let Some(piece) = pieces.next().await {
         match piece? {
@@ -67,8 +68,9 @@ mod tests {
     use futures_util::stream::{self, BoxStream};
 
     use super::*;
-    use crate::agent::llm::{ModelUsage, Replay};
     use crate::agent::message::RequestedCall;
+    use crate::agent::models::Replay;
+    use crate::budget::ModelUsage;
 
     struct Saying(Vec<Result<ModelChunk, ModelError>>);
 

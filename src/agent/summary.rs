@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 
-use super::llm::patience::{self, Patience};
-use super::llm::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
 use super::message::Message;
+use super::models::retry;
+use super::models::retry::Patience;
+use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
 use super::prompts::{LONGEST_SUMMARY, Prompts, beginning, summary_input};
 use crate::config::AgentProfile;
 
@@ -86,7 +87,7 @@ async fn ask(
     // A reply waits for its summary, and a background task should not be long either.
     let patience = Patience { timeout: profile.timeout(), retries: 0 };
     let work = async {
-        let mut pieces = pin!(patience::ask(model, Arc::new(request), patience));
+        let mut pieces = pin!(retry::ask(model, Arc::new(request), patience));
         let mut text = String::new();
         while let Some(piece) = pieces.next().await {
             if let ModelChunk::Text(more) = piece? {
@@ -95,7 +96,7 @@ async fn ask(
         }
         Ok(text)
     };
-    patience::within(profile.timeout(), work).await
+    retry::within(profile.timeout(), work).await
 }
 
 /// The items of a list, one a line, whatever they begin with.
@@ -116,7 +117,8 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::agent::llm::{ModelUsage, StopReason};
+    use crate::agent::models::StopReason;
+    use crate::budget::ModelUsage;
 
     /// Says one thing, and remembers what it was asked.
     struct Saying(&'static str, Mutex<Vec<Arc<ModelRequest>>>);

@@ -15,8 +15,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::llm::{ModelChunk, ModelError, ModelRequest, Replay};
 use super::meter::Account;
+use super::models::{ModelChunk, ModelError, ModelRequest, Replay};
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use super::*;
 use crate::budget::Budgets;

@@ -17,13 +17,13 @@ use super::call::Identity;
 use super::client::Unanswered;
 use super::{Common, Exit, client, present, with_config};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
-use crate::agent::{Errand, Event, FinishReason, Message, desk};
+use crate::agent::{Errand, Event, FinishReason, Message, service};
 use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::CallError;
 use crate::core::session::Session;
 use crate::gateway::Gateway;
-use crate::sandbox::private;
+use crate::sandbox::owner_only_files;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
@@ -108,7 +108,7 @@ fn state_of(mut config: Config, is_remote: bool) -> io::Result<(Config, Option<P
         return Ok((config, None));
     }
     let folder = Passing(std::env::temp_dir().join(format!("sekisho-chat-{}", Uuid::new_v4())));
-    private::make_folder(&folder.0)?;
+    owner_only_files::make_folder(&folder.0)?;
     config.state_directory = Some(folder.0.clone());
     config.audit.file = None;
     // Its own tools would only take time to find.
@@ -202,6 +202,6 @@ fn profile_of(config: &Config, name: Option<&str>) -> Result<(String, Arc<AgentP
     let name = name.unwrap_or(&config.agent.default_profile);
     Ok(match name.strip_prefix(REPLAY) {
         Some(file) => ("replay".to_owned(), Arc::new(AgentProfile::replay(file))),
-        None => (name.to_owned(), desk::profile(&config.agent, name)?),
+        None => (name.to_owned(), service::profile(&config.agent, name)?),
     })
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
-use crate::agent::prices;
+use crate::budget::model_prices;
 use crate::config::{Config, ToolsConfig};
 use crate::gateway;
 use crate::policy;
@@ -65,7 +65,7 @@ fn warning((part, text): (String, String)) -> Finding {
 fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![finding("configuration", Ok("in order".into()))];
     findings.extend(config.notes().into_iter().map(warning));
-    findings.extend(prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
+    findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     let policies = policy::Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults));
     findings.push(finding("policies", version));

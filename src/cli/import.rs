@@ -11,7 +11,7 @@ use super::{Common, Exit, present, with_config};
 use crate::config::{CollectionSettings, Config};
 use crate::gateway;
 use crate::sources::openapi::Collection;
-use crate::sources::openapi::report::{Note, Report, Works};
+use crate::sources::openapi::read::report::{Note, Report, Works};
 
 /// Stands for the server of a document that names none: nobody has it (RFC 2606 §2).
 const STAND_IN: &str = "https://server.invalid/";

@@ -11,9 +11,9 @@ use super::mcp_login;
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::told_to_go;
 use super::{Common, Exit, present, with_config};
+use crate::api::mcp::serve_stdio;
 use crate::core::call::Caller;
 use crate::gateway::Gateway;
-use crate::server::mcp::serve_stdio;
 use crate::sources::mcp::{self, BridgeError};
 
 #[derive(Debug, Subcommand)]

@@ -7,10 +7,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use crate::api;
+use crate::api::Listening;
 use crate::config::{Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
-use crate::server::{self, Listening};
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     let config = match load_config(common.config.as_deref(), options) {
@@ -37,7 +38,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        server::serve(listening, &gateway, told_to_go()).await;
+        api::serve(listening, &gateway, told_to_go()).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::fault::{ConfigFault, Place};
+use super::yaml::error::{ConfigFault, Place};
 
 /// The longest time that may be set, in seconds: a year. A longer one is a slip, and close to the
 /// end of what a clock can count.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::fault::ConfigFault;
+use super::yaml::error::ConfigFault;
 
 /// Variables by name. Values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]

@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 
 use super::Secret;
 use super::environment::Environment;
-use super::fault::{ConfigFault, Place};
+use super::yaml::error::{ConfigFault, Place};
 
 /// Handed from topic to topic; each takes the variables that are its own.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
-use super::{CannotStart, documents, lock, mcp};
-use crate::agent::prices;
+use super::{CannotStart, lock, mcp, openapi};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
+use crate::budget::model_prices;
 use crate::config::{AuditConfig, Config, ToolsConfig};
 use crate::core::call::Deadline;
 use crate::core::error::{Blame, ErrorCode};
@@ -38,7 +38,7 @@ use crate::tool::{Offer, Source};
 pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
     let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
     let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let registered = documents::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
+    let registered = openapi::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
     let (wanted, none) = (Wanted::of(&config.openapi, &registered), Collections::default());
     let collections =
         Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
@@ -81,7 +81,7 @@ pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, Can
 pub(super) fn report_unpriced_models(readiness: &Readiness, config: &Config) {
     const COMPONENT: &str = "agent.prices";
     let is_refused = config.budget.daily_cost_limit().is_some();
-    match prices::unpriced(config) {
+    match model_prices::unpriced(config) {
         Some(unpriced) if is_refused => return readiness.degrade(COMPONENT, unpriced),
         Some(unpriced) => tracing::info!("{unpriced}"),
         None => {}

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use super::room::Room;
+use super::capacity::Room;
 use crate::core::call::Deadline;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::SandboxMetrics;

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use super::private::{self, Unusable};
+use super::owner_only_files;
+use super::owner_only_files::Unusable;
 
 /// A SHA-256 sum in hexadecimal.
 const SUM_LENGTH: u64 = 64;
@@ -31,7 +32,7 @@ impl CompiledFolder {
     /// # Errors
     /// When it cannot be made, or one stands there that others can enter or own.
     pub fn open(path: &Path, fingerprint: &str) -> io::Result<Self> {
-        private::make_folder(path)?;
+        owner_only_files::make_folder(path)?;
         Ok(Self { path: path.to_owned(), fingerprint: fingerprint.to_owned() })
     }
 
@@ -48,9 +49,9 @@ impl CompiledFolder {
     /// Says why the file must be compiled again.
     pub fn find(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.path_of(module_sum);
-        private::open(&path)?;
+        owner_only_files::open(&path)?;
         // Where it cannot be noted, it counts as unused and is compiled again one day.
-        let _ = private::open(&sum_path(&path))?.set_modified(SystemTime::now());
+        let _ = owner_only_files::open(&sum_path(&path))?.set_modified(SystemTime::now());
         Ok(path)
     }
 
@@ -62,9 +63,9 @@ impl CompiledFolder {
         let path = self.find(module_sum)?;
         let unreadable = |fault| Unusable::Unreadable(path.clone(), fault);
         let mut noted = String::new();
-        let noted_file = private::open(&sum_path(&path))?;
+        let noted_file = owner_only_files::open(&sum_path(&path))?;
         noted_file.take(SUM_LENGTH + 1).read_to_string(&mut noted).map_err(unreadable)?;
-        let actual = sum_of(private::open(&path)?).map_err(unreadable)?;
+        let actual = sum_of(owner_only_files::open(&path)?).map_err(unreadable)?;
         if noted == actual { Ok(path) } else { Err(Unusable::Changed(path)) }
     }
 
@@ -77,8 +78,8 @@ impl CompiledFolder {
         let path = self.path_of(module_sum);
         let sum = sum_of(compiled)?;
         // The sum first: a module without one is never found, and a sum without its module neither.
-        private::write(&sum_path(&path), |file| file.write_all(sum.as_bytes()))?;
-        private::write(&path, |file| file.write_all(compiled))?;
+        owner_only_files::write(&sum_path(&path), |file| file.write_all(sum.as_bytes()))?;
+        owner_only_files::write(&path, |file| file.write_all(compiled))?;
         File::open(&self.path)?.sync_all()?;
         Ok(path)
     }
@@ -109,7 +110,7 @@ impl CompiledFolder {
 fn is_unused(path: &Path, for_so_long: Duration) -> bool {
     let looked_for = fs::metadata(sum_path(path)).and_then(|found| found.modified());
     let is_old = looked_for.is_ok_and(|at| at.elapsed().is_ok_and(|ago| ago > for_so_long));
-    is_old && private::open(path).is_ok_and(|file| file.try_lock().is_ok())
+    is_old && owner_only_files::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 /// The SHA-256 sum of all that can be read, in lower-case hexadecimal.

@@ -1,9 +1,6 @@
 //! What an interpreter is: where it comes from, by which hashes it is known, how it is entered, and which
 //! profiles (snapshots with modules already imported) are built of it.
 
-mod chosen;
-mod fault;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,12 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::fault::ManifestFault;
+pub use self::error::ManifestFault;
 use super::compiled::hexadecimal;
 use super::python;
 
 /// The last turn before every snapshot.
-const FINISH: &str = include_str!("prepare/finish.py");
+const FINISH: &str = include_str!("prepare/freeze_heap.py");
 
 /// Counts the ways in which a guest's folders were laid out ([`Mounts`](super::mounts::Mounts)), whose descriptors a
 /// snapshot remembers, and those in which the host arranges its heap.
@@ -205,5 +202,7 @@ impl TryFrom<String> for Digest {
     }
 }
 
+mod error;
+mod resolve;
 #[cfg(test)]
 mod tests;

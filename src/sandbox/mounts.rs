@@ -11,8 +11,8 @@ use bytes::Bytes;
 use memmap2::Mmap;
 
 use super::files::{FileFault, Files, FrozenFiles, NodeId, Quota, ROOT};
+use super::owner_only_files;
 use super::prepare::Mount;
-use super::private;
 
 /// The interpreter's files, opened once for all guests of a process.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Mounts {
     /// Maps files and reads folders of the host.
     ///
     /// # Errors
-    /// Those of reading, those of [`private::open`], and two mounts in each other's way.
+    /// Those of reading, those of [`owner_only_files::open`], and two mounts in each other's way.
     pub fn open(mounts: &[Mount]) -> io::Result<Self> {
         let mut files = Files::new(NOTHING);
         let mut folders = vec![(Arc::from("/"), ROOT)];
@@ -45,7 +45,7 @@ impl Mounts {
                 read_folder(&mut files, &mount.host_path, &inside)?;
                 folders.push((mount.guest_path.as_str().into(), folder));
             } else {
-                let file = private::open(&mount.host_path).map_err(io::Error::other)?;
+                let file = owner_only_files::open(&mount.host_path).map_err(io::Error::other)?;
                 let content = Bytes::from_owner(map(&file)?);
                 files.place_file(&mount.guest_path, content).map_err(io::Error::other)?;
             }
@@ -74,7 +74,7 @@ fn read_folder(files: &mut Files, host: &Path, inside: &str) -> io::Result<()> {
             read_folder(files, &entry.path(), &path)?;
         } else {
             let mut content = Vec::new();
-            let mut file = private::open(&entry.path()).map_err(io::Error::other)?;
+            let mut file = owner_only_files::open(&entry.path()).map_err(io::Error::other)?;
             io::Read::read_to_end(&mut file, &mut content)?;
             files.place_file(&path, content.into()).map_err(io::Error::other)?;
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::warming_up;
-use super::worker_process::{NotStarted, Program, Worker};
+use super::worker_handle::{NotStarted, Program, Worker};
 use crate::core::call::Deadline;
 use crate::core::error::CallError;
 use crate::infra::metrics::SandboxMetrics;

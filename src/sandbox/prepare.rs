@@ -3,9 +3,9 @@
 //! goes on where it stopped, a finished one is recognised in milliseconds, and another version of
 //! anything is another name.
 
-mod fault;
+mod cpython_heap;
+mod error;
 mod fetch;
-mod heap;
 mod progress;
 mod snapshot;
 #[cfg(test)]
@@ -22,14 +22,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
-pub use self::fault::PrepareFault;
-use self::fault::doing;
+pub use self::error::PrepareFault;
+use self::error::doing;
 pub use self::progress::Progress;
 use self::snapshot::Snapshots;
 use super::compiled::CompiledFolder;
 use super::engine::fingerprint;
 use super::interpreter::{Digest, Kind, Manifest, Profile};
-use super::private::{self, Unusable};
+use super::owner_only_files;
+use super::owner_only_files::Unusable;
 
 /// Where the package of a manifest with an origin comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +98,7 @@ impl Interpreters {
     /// When it cannot be made, or others can enter it.
     pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareFault> {
         for folder in [path.to_owned(), path.join("files"), path.join("archives"), path.join("snapshots")] {
-            private::make_folder(&folder).map_err(doing("make the folder", &folder))?;
+            owner_only_files::make_folder(&folder).map_err(doing("make the folder", &folder))?;
         }
         let compiled = path.join("compiled");
         let folder = CompiledFolder::open(&compiled, &fingerprint(engine));
@@ -146,7 +147,7 @@ impl Interpreters {
     pub fn find(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         self.find_files(manifest)?;
         for archive in &manifest.archives {
-            private::check_folder(&self.archive_path(&archive.sha256))?;
+            owner_only_files::check_folder(&self.archive_path(&archive.sha256))?;
         }
         let profiles = manifest.profiles.iter().map(|profile| {
             let compiled = self.compiled.find(&manifest.sum_of_profile(profile))?;
@@ -171,7 +172,7 @@ impl Interpreters {
 
     fn compare(&self, manifest: &Manifest) -> Result<(), Unusable> {
         for file in &manifest.files {
-            private::verify(&self.file_path(&file.sha256), file.sha256.as_str())?;
+            owner_only_files::verify(&self.file_path(&file.sha256), file.sha256.as_str())?;
         }
         for profile in &manifest.profiles {
             self.compiled.verify(&manifest.sum_of_profile(profile))?;
@@ -180,7 +181,7 @@ impl Interpreters {
     }
 
     fn find_files(&self, manifest: &Manifest) -> Result<(), Unusable> {
-        manifest.files.iter().try_for_each(|file| private::open(&self.file_path(&file.sha256)).map(drop))
+        manifest.files.iter().try_for_each(|file| owner_only_files::open(&self.file_path(&file.sha256)).map(drop))
     }
 
     fn mounts(&self, manifest: &Manifest) -> Vec<Mount> {
@@ -231,7 +232,7 @@ impl Interpreters {
         progress: &Progress,
     ) -> Result<(), PrepareFault> {
         let wanted = profiles.iter().map(|profile| (*profile, self.snapshot_path(&manifest.sum_of_profile(profile))));
-        let wanted: Vec<_> = wanted.filter(|(_, path)| private::open(path).is_err()).collect();
+        let wanted: Vec<_> = wanted.filter(|(_, path)| owner_only_files::open(path).is_err()).collect();
         let (Some((first, _)), Some(file)) = (wanted.first(), manifest.module_file()) else { return Ok(()) };
         let broken = |profile: &Profile, reason| PrepareFault::Compile { profile: profile.name.clone(), reason };
         let path = self.file_path(&file.sha256);
@@ -243,7 +244,7 @@ impl Interpreters {
         for (profile, path) in &wanted {
             let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
             let taken = snapshots.take(manifest.turns_of(profile)).map_err(|reason| broken(profile, reason))?;
-            private::write(path, |file| file.write_all(&taken)).map_err(doing("write", path))?;
+            owner_only_files::write(path, |file| file.write_all(&taken)).map_err(doing("write", path))?;
             step.done();
         }
         Ok(())

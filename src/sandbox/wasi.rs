@@ -12,7 +12,7 @@ use rand::rngs::OsRng;
 use wasmtime::{AsContextMut, Caller, Extern, Linker};
 
 use super::files::{FileFault, Files, NodeId, Quota};
-use super::frame::Captured;
+use super::protocol::Captured;
 use clocks::Clocks;
 use errno::code;
 use handles::Handles;

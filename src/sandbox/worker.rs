@@ -6,6 +6,9 @@
 //! outcome is told.
 
 mod fibers;
+pub mod guest;
+pub(crate) mod hardening;
+pub mod host_call;
 mod profile;
 mod ticker;
 
@@ -19,12 +22,11 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use self::fibers::Fibers;
+use self::guest::Remains;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{Pool, can_scan_pages, engine};
-use super::frame::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
-use super::guest::Remains;
-use super::walls;
+use super::protocol::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
 
 /// All that 32-bit WebAssembly can address: how much a run may use is its own limit.
 const MEMORY_BYTES: usize = 4 << 30;
@@ -56,8 +58,8 @@ pub fn main() -> Result<(), WorkerFault> {
     }
     drop(gateway);
     // A kernel that cannot has handed nothing on either: whoever starts a worker marks what it opens.
-    let closed = walls::close_inherited();
-    let capabilities = walls::drop_capabilities();
+    let closed = hardening::close_inherited();
+    let capabilities = hardening::drop_capabilities();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerFault::SetUp)?;
     runtime.block_on(async {
         let mut gateway = connect().map_err(WorkerFault::SetUp)?;
@@ -69,7 +71,7 @@ pub fn main() -> Result<(), WorkerFault> {
             None => return Ok(()),
         };
         let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
-        let mut missing_walls = walls::raise();
+        let mut missing_walls = hardening::raise();
         missing_walls.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
         missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
         if !can_scan_pages() {

@@ -6,50 +6,31 @@
 //! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
 //! wrong are ours.
 
-mod access;
+mod auth;
 mod bridge;
-mod call_stream;
-mod catalogue;
-mod child;
-mod connect;
-mod direct;
-mod era;
-mod event_bound;
-mod executor;
-mod handler;
 #[cfg(test)]
 mod hostile;
-mod http;
-mod large_numbers;
-mod listing;
 mod names;
-mod operations;
-mod output;
-mod pipes;
-mod probe;
 mod registration;
 mod server;
 mod servers;
-mod session;
-mod sign_in;
-mod sse;
-mod subscriptions;
+mod transport;
 
 use std::time::Duration;
 
 use crate::core::call::Upstream;
 
+pub use self::auth::{Callback, OwnAddresses, SignInFault, Started};
 pub use self::bridge::{BridgeError, bridge};
 pub use self::registration::{McpRegistration, Registered, RegistrationFault};
 pub use self::servers::{McpServers, OperationRequest, Retired};
-pub use self::sign_in::{Callback, OwnAddresses, SignInFault, Started};
 
 /// How long a token server may take.
 const TOKEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the breaker of a server guards.
 pub fn upstream(server: &str) -> Upstream {
-    Upstream(catalogue::source(server).into())
+    Upstream(server::catalogue::source(server).into())
 }
 
 /// Something that clients may want to hear of.

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
+use sekisho::api;
+use sekisho::api::Listening;
 use sekisho::config::{Config, Environment};
 use sekisho::core::call::{Arguments, ToolOutput, Upstream};
 use sekisho::core::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
-use sekisho::server::{self, Listening};
 use sekisho::tool::Metadata;
 use sekisho::tool::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
 use serde_json::{Value, json};
@@ -57,7 +58,7 @@ impl TestApp {
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({
             let gateway = Arc::clone(&gateway);
-            async move { server::serve(listening, &gateway, async { _ = stopped.await }).await }
+            async move { api::serve(listening, &gateway, async { _ = stopped.await }).await }
         });
         let client = Client::builder().no_proxy().build().unwrap();
         Self { gateway, url, client, directory, stop: Some(stop), serving: Some(serving) }

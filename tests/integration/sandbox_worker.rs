@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use sekisho::sandbox::compiled::CompiledFolder;
 use sekisho::sandbox::engine::{Pool, engine, fingerprint};
-use sekisho::sandbox::frame::{
-    End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
-};
 use sekisho::sandbox::interpreter::Kind;
 use sekisho::sandbox::prepare::{Prepared, PreparedProfile};
+use sekisho::sandbox::protocol::{
+    End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
+};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;

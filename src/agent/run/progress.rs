@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::{Asked, Ending};
 use crate::agent::call_ids::{self, ProviderId};
 use crate::agent::event::Event;
-use crate::agent::llm::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
 use crate::agent::meter::Meter;
+use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::AgentProfile;
 

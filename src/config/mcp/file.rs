@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::{McpServerSettings, McpTransport};
-use crate::config::interpolate::expand_text;
+use crate::config::yaml::interpolate::expand_text;
 use crate::config::{ConfigFault, Environment, Secret};
 use crate::core::json;
 

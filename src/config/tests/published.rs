@@ -5,8 +5,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::super::document::{Content, Node};
 use super::*;
+use crate::config::yaml::document::{Content, Node};
 
 const FILE: &str = include_str!("../../../config/sekisho.yaml");
 

@@ -25,8 +25,8 @@ fn an_output_becomes_text_within_its_tokens() {
         (ToolOutput { tokens: Some(7), ..ToolOutput::from(json!("35")) }, "35", 7),
     ];
     for (output, text, tokens) in cases {
-        let (answer, tokens, _) = check(&tool, output.clone(), 100).unwrap();
-        assert_eq!((answer.text.as_str(), tokens), (text, tokens));
+        let (answer, counted, _) = check(&tool, output.clone(), 100).unwrap();
+        assert_eq!((answer.text.as_str(), counted), (text, tokens));
         assert_eq!(answer.output, output.value, "the value stays whole");
     }
 }

@@ -2,7 +2,7 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use super::chosen::Bundle;
+use super::resolve::Bundle;
 use super::*;
 use crate::config::SandboxConfig;
 

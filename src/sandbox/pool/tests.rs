@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::super::admission::Admission;
-use super::super::room::Room;
-use super::super::worker_process::tests::{job, load, stand_in};
 use super::*;
 use crate::core::call::SentFlag;
 use crate::core::error::ErrorCode;
+use crate::sandbox::capacity::Room;
+use crate::sandbox::worker_handle::tests::{job, load, stand_in};
 
 struct Made {
     pool: Pool,

@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::fault::doing;
+use super::error::doing;
 use super::{PrepareFault, Progress, Source};
 use crate::sandbox::interpreter::{Manifest, Origin};
-use crate::sandbox::private;
+use crate::sandbox::owner_only_files;
 
 /// Of what pip says, the end holds the reason.
 const REASON_LINES: usize = 3;
@@ -60,7 +60,7 @@ fn download(
     let download = folder.join("download");
     // Of an earlier one that was interrupted.
     clear(&download).map_err(doing("clear", &download))?;
-    private::make_folder(&download).map_err(doing("make the folder", &download))?;
+    owner_only_files::make_folder(&download).map_err(doing("make the folder", &download))?;
     let package = format!("{}=={version}", origin.package);
     let mut wheel = Package { path: PathBuf::new(), download: Some(download.clone()) };
     let step = progress.step(&format!("downloading {package}"), None);

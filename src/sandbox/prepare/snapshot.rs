@@ -8,7 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use wasmtime::{Caller, Instance, Linker, Module, Store};
 use wasmtime_wizer::{ModuleContext, WasmtimeWizer, Wizer};
 
-use super::{Prepared, heap};
+use super::{Prepared, cpython_heap};
 use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
 use crate::sandbox::mounts::Mounts;
@@ -45,7 +45,7 @@ impl<'a> Snapshots<'a> {
         wasi::add_to_linker(&mut linker, |wasi: &mut Wasi| wasi).map_err(whole)?;
         linker
             .func_wrap_async("host", "call", |mut caller: Caller<'_, Wasi>, arguments: (u32, u32, u32, u32)| {
-                Box::new(async move { heap::call(&mut caller, arguments).await })
+                Box::new(async move { cpython_heap::call(&mut caller, arguments).await })
             })
             .map_err(whole)?;
         let mounts = Mounts::open(&prepared.mounts).map_err(whole)?;

@@ -175,7 +175,7 @@ fn what_an_interruption_left_is_not_taken_for_a_result() {
     let made = Made::new();
     let interpreters = made.interpreters();
     let unfinished = interpreters.archive_path(&made.manifest.archives[0].sha256).with_extension("new");
-    private::make_folder(&unfinished).unwrap();
+    owner_only_files::make_folder(&unfinished).unwrap();
     fs::write(unfinished.join("half"), "").unwrap();
     fs::create_dir(made.place.path().join("interpreters/download")).unwrap();
     let prepared = made.prepare().unwrap();

@@ -9,11 +9,11 @@ use sha2::{Digest as _, Sha256};
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use super::fault::doing;
+use super::error::doing;
 use super::{Interpreters, PrepareFault, Progress};
 use crate::sandbox::compiled::hexadecimal;
 use crate::sandbox::interpreter::{Manifest, SourceArchive};
-use crate::sandbox::private;
+use crate::sandbox::owner_only_files;
 
 /// Of one file: ten times the largest there is, so that a hostile package cannot fill the disk.
 const MAX_FILE_BYTES: u64 = 1 << 30;
@@ -44,7 +44,7 @@ pub(super) fn files(
     let mut wheel = if package.is_dir() { None } else { Some(open_archive(package)?) };
     for file in &manifest.files {
         let target = folder.file_path(&file.sha256);
-        if private::open(&target).is_ok() {
+        if owner_only_files::open(&target).is_ok() {
             continue;
         }
         let (entry, size): (Box<dyn Read + '_>, u64) = if let Some(archive) = &mut wheel {
@@ -59,7 +59,7 @@ pub(super) fn files(
         };
         let step = progress.step(&format!("unpacking {}", file.name), Some(size));
         let expected = file.sha256.as_str();
-        let copied = private::write(&target, |out| {
+        let copied = owner_only_files::write(&target, |out| {
             let actual = copy(entry, out, MAX_FILE_BYTES, |bytes| step.advance(bytes))?.0;
             if actual == expected { Ok(()) } else { Err(Stopped::Hash(actual)) }
         });
@@ -82,7 +82,7 @@ pub(super) fn files(
 pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareFault> {
     for archive in &manifest.archives {
         let target = folder.archive_path(&archive.sha256);
-        if private::check_folder(&target).is_ok() {
+        if owner_only_files::check_folder(&target).is_ok() {
             continue;
         }
         let Some(file) = manifest.files.iter().find(|file| file.name == archive.file) else { continue };
@@ -92,7 +92,7 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
         // Renamed when whole: what an interruption left is removed here.
         let unfinished = target.with_extension("new");
         clear(&unfinished).map_err(doing("clear", &unfinished))?;
-        private::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
+        owner_only_files::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
         let unpacked = unpack_all(&outer, &content, &unfinished);
         if unpacked.is_err() {
             // The next preparation begins with removing it.
@@ -133,15 +133,15 @@ fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), Prepare
         let inside = entry.enclosed_name().ok_or_else(leads_out)?;
         let target = folder.join(inside);
         if entry.is_dir() {
-            private::make_folder(&target).map_err(doing("make the folder", &target))?;
+            owner_only_files::make_folder(&target).map_err(doing("make the folder", &target))?;
             continue;
         }
         if !entry.is_file() {
             return Err(leads_out());
         }
         let parent = target.parent().unwrap_or(folder);
-        private::make_folder(parent).map_err(doing("make the folder", parent))?;
-        let mut file = private::create(&target).map_err(doing("make", &target))?;
+        owner_only_files::make_folder(parent).map_err(doing("make the folder", parent))?;
+        let mut file = owner_only_files::create(&target).map_err(doing("make", &target))?;
         let (_, bytes) = copy(entry, &mut file, left, |_| {}).map_err(|stopped| match stopped {
             Stopped::Io(fault) => doing("unpack", &target)(fault),
             other => stopped_in(other, outer, &name, MAX_ARCHIVE_BYTES),

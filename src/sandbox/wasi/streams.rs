@@ -1,7 +1,7 @@
 use bytes::{Buf, Bytes};
 
 use crate::sandbox::files::copy;
-use crate::sandbox::frame::Captured;
+use crate::sandbox::protocol::Captured;
 
 /// Standard input: bytes that were there from the start.
 #[derive(Debug, Default)]

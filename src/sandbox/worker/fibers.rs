@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::sandbox::frame::JobId;
-use crate::sandbox::guest::Ended;
+use crate::sandbox::protocol::JobId;
+use crate::sandbox::worker::guest::Ended;
 
 pub(super) type Run = Pin<Box<dyn Future<Output = Ended>>>;
 

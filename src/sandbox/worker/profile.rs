@@ -6,15 +6,15 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use crate::sandbox::door::{Door, in_files};
 use crate::sandbox::files::{FileFault, Quota};
-use crate::sandbox::frame::{GuestFile, Job};
-use crate::sandbox::guest::{Entry, Guest, Program, Template};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
+use crate::sandbox::protocol::{GuestFile, Job};
 use crate::sandbox::wasi::{Limits, Start, Wasi};
-use crate::sandbox::{private, python};
+use crate::sandbox::worker::guest::{Entry, Guest, Program, Template};
+use crate::sandbox::worker::host_call::{Door, file_channel};
+use crate::sandbox::{owner_only_files, python};
 
 /// A loaded module, and an instance of it that waits for its program.
 pub(super) struct Profile {
@@ -63,7 +63,7 @@ pub(super) async fn load_all(
 
 /// Machine code is run as it stands in the file: it must be ours alone, and is loaded from what was looked at.
 fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
-    let file = private::open(path).map_err(|fault| fault.to_string())?;
+    let file = owner_only_files::open(path).map_err(|fault| fault.to_string())?;
     // Held as long as the module: who removes unused files leaves this one. Without it, it is only found again.
     let _ = file.try_lock_shared();
     #[expect(unsafe_code, reason = "the only way to load what was compiled before")]
@@ -115,7 +115,7 @@ impl House {
         }
         let door = Door::new(job.code, limits.result_bytes, limits.host_calls);
         if self.kind == Kind::Command {
-            in_files::place(&mut files, &door)?;
+            file_channel::place(&mut files, &door)?;
         }
         let arguments = self.arguments.clone();
         let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };

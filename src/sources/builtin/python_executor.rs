@@ -15,7 +15,7 @@ use crate::config::SandboxConfig;
 use crate::core::call::{Arguments, ToolOutput};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::sandbox::RunPython;
-use crate::sandbox::frame::{Captured, End, GuestFile, Job, JobLimits, Outcome};
+use crate::sandbox::protocol::{Captured, End, GuestFile, Job, JobLimits, Outcome};
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 

@@ -14,9 +14,9 @@ use rmcp::{RoleClient, RoleServer};
 use thiserror::Error;
 use url::Url;
 
-use super::access::{HttpAccess, Tokens};
-use super::connect::{call_error, streamable};
-use super::http::HttpClient;
+use super::server::connect::{call_error, streamable};
+use super::transport::authorized_http::{HttpAccess, Tokens};
+use super::transport::http::HttpClient;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound, Trust};
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::access::HttpAccess;
+use super::transport::authorized_http::HttpAccess;
 use crate::config::{McpPrefix, McpServerSettings, Secret};
 use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
@@ -109,11 +109,11 @@ impl Function {
             description: registration.description.clone().unwrap_or_default(),
             category: registration.category.clone(),
             author: registration.name.clone(),
-            source: super::catalogue::source(&registration.name),
+            source: super::server::catalogue::source(&registration.name),
             rate_limit,
             ..Metadata::default()
         };
-        let parameters = super::catalogue::repaired(registration.parameters.as_ref());
+        let parameters = super::server::catalogue::repaired(registration.parameters.as_ref());
         ToolDefinition {
             metadata,
             parameters: parameters.into(),

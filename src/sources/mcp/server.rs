@@ -3,10 +3,21 @@
 //! A server that fails harms its own tools alone. They stay listed, calls of them say what is wrong, and it is
 //! tried again, less and less often.
 
-mod callers;
-mod keeping;
-mod own_sessions;
-mod owner;
+mod caller_sessions;
+mod caller_slots;
+pub(crate) mod catalogue;
+pub(crate) mod connect;
+mod connection_loop;
+pub(crate) mod executor;
+pub(crate) mod handler;
+pub(crate) mod handshake;
+pub(crate) mod large_numbers;
+pub(crate) mod listing;
+pub(crate) mod operations;
+pub(crate) mod output;
+pub(crate) mod session;
+mod session_owner;
+pub(crate) mod subscriptions;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,16 +30,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::callers::Callers;
-pub(super) use self::owner::{Owner, OwnerKey};
+use self::caller_slots::Callers;
+use self::catalogue::{Catalogue, TOO_MANY, source};
+use self::connect::Connector;
+use self::listing::Listing;
+use self::session::Session;
+pub(super) use self::session_owner::{Owner, OwnerKey};
+use self::subscriptions::Subscriptions;
 use super::Change;
-use super::catalogue::{Catalogue, TOO_MANY, source};
-use super::connect::Connector;
-use super::listing::Listing;
 use super::names::Names;
-use super::output;
-use super::session::Session;
-use super::subscriptions::Subscriptions;
 use crate::config::McpServerSettings;
 use crate::core::call::{CallContext, Caller, Deadline, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};

@@ -2,7 +2,7 @@
 
 mod aggregate;
 mod setup;
-mod signing_in;
+mod sign_in;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use tokio_util::task::TaskTracker;
 pub use self::aggregate::OperationRequest;
 use self::setup::Unusable;
 use super::Change;
-use super::catalogue::source;
 use super::registration::Registered;
+use super::server::catalogue::source;
 use super::server::{Owner, Server, Surroundings};
 use crate::config::{Config, McpServerSettings};
 use crate::infra::metrics::Metrics;

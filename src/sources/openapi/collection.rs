@@ -7,12 +7,13 @@ use thiserror::Error;
 use url::Url;
 
 use super::CredentialFault;
-use super::adapter::AdapterFault;
-use super::document::DocumentFault;
-use super::fetch::{self, FetchFault};
+use super::call::adapter::AdapterFault;
+use super::load::document::DocumentFault;
+use super::load::fetch;
+use super::load::fetch::FetchFault;
+use super::load::overlay::OverlayFault;
 use super::loader::READ_WITHIN;
-use super::overlay::OverlayFault;
-use super::report::Report;
+use super::read::report::Report;
 use crate::config::CollectionSettings;
 use crate::core::call::{Arguments, Upstream};
 use crate::infra::outbound::{DomainList, InvalidNetwork};

@@ -10,16 +10,19 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::adapter::Adapter;
-use super::bundle::Bundle;
+use super::call::adapter::Adapter;
 use super::collection::{Collection, CollectionFault};
-use super::document::{self, Budget};
-use super::fetch::{self, FetchFault, Fetcher, SpecOrigin, SpecText};
-use super::location::Location;
-use super::operation::{Api, Server};
-use super::report::Note;
+use super::load::bundle::Bundle;
+use super::load::document;
+use super::load::document::Budget;
+use super::load::fetch;
+use super::load::fetch::{FetchFault, Fetcher, SpecOrigin, SpecText};
+use super::load::location::Location;
+use super::load::overlay;
+use super::read::operation::{Api, Server};
+use super::read::report::Note;
 use super::tool::without_false_hints;
-use super::{Access, definitions, overlay, reader};
+use super::{Access, definitions, read};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::infra::outbound::{DomainList, Outbound};
 
@@ -231,7 +234,7 @@ impl Loader {
 impl Whole {
     fn read(self) -> Result<Api, CollectionFault> {
         let base = self.from.as_ref().and_then(Location::as_url);
-        let mut api = reader::read(&self.document, base)?;
+        let mut api = read::read(&self.document, base)?;
         api.report.approximated.extend(self.notes);
         Ok(api)
     }

@@ -20,11 +20,11 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::operation::{
+use super::read::operation::{
     Api, Location, MediaType, Operation, Parameter, ParameterEncoding, RequestBody, Response, Server, StatusRange,
     Style,
 };
-use super::report::Report;
+use super::read::report::Report;
 use super::{Access, Collection, CollectionFault, Loader, definitions};
 use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::agent::llm::Replay;
+use crate::agent::models::Replay;
 use crate::agent::{Agent, Event, Message, RunInput};
 use crate::config::{AgentProfile, Config};
 

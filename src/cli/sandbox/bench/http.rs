@@ -12,10 +12,11 @@ use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
+use crate::api;
+use crate::api::Listening;
 use crate::core::call::Deadline;
 use crate::gateway::Gateway;
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
-use crate::server::{self, Listening};
 
 /// Connections, each with one call under way: enough that both workers always have one waiting.
 const CLIENTS: usize = 8;
@@ -32,7 +33,7 @@ pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: D
     let address = listening.address().map_err(|fault| fault.to_string())?;
     let (serving, done) = (Arc::clone(gateway), CancellationToken::new());
     let told = done.clone();
-    let serving = tokio::spawn(async move { server::serve(listening, &serving, told.cancelled()).await });
+    let serving = tokio::spawn(async move { api::serve(listening, &serving, told.cancelled()).await });
     let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|fault| fault.to_string())?;
     let begun = Instant::now();
     let calls = (0..CLIENTS).map(|_| call_for(gateway.outbound(), &url, program, length));

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::core::call::{CallContext, Caller, Deadline, SentFlag, Via};
 use crate::sandbox::Running;
-use crate::sandbox::frame::Usage;
+use crate::sandbox::protocol::Usage;
 
 /// Keeps the job it was given, and answers with what it was made with.
 struct StandIn {

@@ -12,9 +12,9 @@ use crate::core::call::{Arguments, CallContext, CallKind, Caller, Target};
 use crate::core::error::CallError;
 use crate::registry::unknown_target;
 use crate::sources::mcp::ResourceOwner;
-use crate::sources::mcp::catalogue::source;
-use crate::sources::mcp::operations::{SUBSCRIBE, is_prompt, text};
 use crate::sources::mcp::server::Server;
+use crate::sources::mcp::server::catalogue::source;
+use crate::sources::mcp::server::operations::{SUBSCRIBE, is_prompt, text};
 
 /// A request for something that servers have beside tools, to be run as a call.
 #[derive(Debug)]

@@ -12,12 +12,12 @@ use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
 use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
-use crate::sources::mcp::access::{HttpAccess, Tokens};
-use crate::sources::mcp::connect::{Connector, Reach};
-use crate::sources::mcp::handler::News;
+use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
-use crate::sources::mcp::sign_in::SignIn;
+use crate::sources::mcp::server::connect::{Connector, Reach};
+use crate::sources::mcp::server::handler::News;
+use crate::sources::mcp::transport::authorized_http::{HttpAccess, Tokens};
 use crate::tool::ToolDefinition;
 
 /// Why a server cannot even be tried.

@@ -1,7 +1,7 @@
 //! What an adapter makes of the arguments arrives, also where the document has no word for it.
 
 use super::*;
-use crate::sources::openapi::adapter::Adapter;
+use crate::sources::openapi::call::adapter::Adapter;
 
 fn adapted(api: &Api, declared: Value) -> ToolDefinition {
     let adapter = Adapter::compile(serde_json::from_value(declared).unwrap()).unwrap();

@@ -116,7 +116,7 @@ async fn forms_are_written_in_the_style_of_each_member() {
         "required": ["amount"]
     });
     let mut content = media_type("application/x-www-form-urlencoded", schema);
-    let nested = |style| crate::sources::openapi::operation::PropertyEncoding {
+    let nested = |style| crate::sources::openapi::read::operation::PropertyEncoding {
         style: Some(style),
         explode: Some(true),
         ..Default::default()

@@ -113,8 +113,8 @@ const DOCUMENTS: [&[u8]; 3] = [
 fn hostile_bytes_as_a_document() {
     let access = access();
     crate::core::fuzz::feed(&DOCUMENTS, |bytes| {
-        let Ok(document) = crate::sources::openapi::document::parse(bytes) else { return };
-        let Ok(api) = crate::sources::openapi::reader::read(&document, None) else { return };
+        let Ok(document) = crate::sources::openapi::load::document::parse(bytes) else { return };
+        let Ok(api) = crate::sources::openapi::read::read(&document, None) else { return };
         if let Ok((tools, report)) = definitions("x", &api, &CollectionSettings::default(), &access) {
             assert_eq!(tools.len(), report.tools);
             for tool in tools {
@@ -130,11 +130,11 @@ fn hostile_bytes_as_an_overlay() {
         br#"{"overlay": "1.0.0", "info": {"title": "t", "version": "1"}, "actions": [{"target": "$.paths[?@.get].*", "update": {"deprecated": true}}, {"target": "$..e", "remove": true}]}"#,
         b"overlay: 1.0.0\ninfo: {title: t, version: '1'}\nactions:\n  - {target: $.info, update: {title: u, list: [1]}}\n",
     ];
-    let document = crate::sources::openapi::document::parse(DOCUMENTS[0]).unwrap();
+    let document = crate::sources::openapi::load::document::parse(DOCUMENTS[0]).unwrap();
     crate::core::fuzz::feed(&seeds, |bytes| {
-        let Ok(overlay) = crate::sources::openapi::document::parse(bytes) else { return };
+        let Ok(overlay) = crate::sources::openapi::load::document::parse(bytes) else { return };
         let mut changed = document.clone();
-        if crate::sources::openapi::overlay::apply(&mut changed, &overlay).is_err() {
+        if crate::sources::openapi::load::overlay::apply(&mut changed, &overlay).is_err() {
             assert_eq!(changed, document, "all actions or none");
         }
     });

@@ -1,7 +1,7 @@
 //! Lists of several pages in one call, and where that ends.
 
 use super::*;
-use crate::sources::openapi::operation::SecurityScheme;
+use crate::sources::openapi::read::operation::SecurityScheme;
 
 /// An API of numbered pages, each with a `Link` to the next, and a note of what was asked.
 struct Pages {

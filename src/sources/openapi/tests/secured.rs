@@ -1,9 +1,10 @@
 //! Credentials: where they stand, when they are renewed, and that an argument never replaces one.
 
-use super::super::operation::SecurityScheme;
-use super::super::{CredentialFault, credentials};
 use super::*;
 use crate::core::error::ErrorCode;
+use crate::sources::openapi::read::operation::SecurityScheme;
+use crate::sources::openapi::CredentialFault;
+use crate::sources::openapi::call::credentials;
 
 fn secured(upstream: &Upstream, scheme: SecurityScheme, operations: Vec<Operation>) -> Api {
     let mut api = upstream.api(operations);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::operation::Operation;
 use crate::config::CollectionSettings;
+use crate::sources::openapi::read::operation::Operation;
 use crate::tool::qualified_name;
 
 /// An empty filter lets everything through.

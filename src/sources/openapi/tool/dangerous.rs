@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::operation::Operation;
-use super::super::report::Report;
 use crate::config::DangerousOperations;
+use crate::sources::openapi::read::operation::Operation;
+use crate::sources::openapi::read::report::Report;
 use crate::tool::Effects;
 
 /// Says of an operation that it is dangerous, or, in an overlay, that it is not.

@@ -8,7 +8,9 @@ use serde_json::json;
 use super::*;
 use crate::config::{OutboundConfig, PaginationSettings};
 use crate::infra::outbound::{DomainList, Outbound};
-use crate::sources::openapi::operation::{Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style};
+use crate::sources::openapi::read::operation::{
+    Location, MediaType, Parameter, ParameterEncoding, Response, Server, Style,
+};
 
 fn api(operations: Vec<Operation>) -> Api {
     Api {

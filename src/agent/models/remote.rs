@@ -1,0 +1,262 @@
+//! Models of a provider on the network, over our own HTTP client.
+//!
+//! What is the same for all of them is here: a request, its answer read as it comes, and bounds on both. What differs
+//! is a [`Protocol`], in a file of its own.
+
+mod aws_events;
+mod event_decoder;
+mod events;
+mod failure;
+mod message_merger;
+mod turn_assembler;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_stream::try_stream;
+use bytes::Bytes;
+use futures_util::stream::{BoxStream, Stream, StreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde_json::Value;
+use url::Url;
+
+use self::event_decoder::{Framing, Wire};
+use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
+use crate::agent::meter::estimated_prompt;
+use crate::config::Secret;
+use crate::core::call::Deadline;
+use crate::core::error::CallError;
+use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
+
+pub(super) use self::event_decoder::Event;
+pub(super) use self::failure::told as failure_told;
+pub(super) use self::message_merger::Sides;
+pub(super) use self::turn_assembler::Turn;
+
+/// Whoever waits for an answer gives up earlier, and the request ends with him.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+
+/// How long a server that has said why it stopped is waited for, for what was used and the end: some never say.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Whose protocol is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// <https://docs.anthropic.com/en/api/messages>
+    Anthropic,
+    /// <https://platform.openai.com/docs/api-reference/chat>
+    Openai,
+    /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>
+    Bedrock,
+}
+
+/// One model of one provider.
+pub struct Remote {
+    outbound: Outbound,
+    protocol: Protocol,
+    model: String,
+    /// Where the provider's API stands.
+    base_url: Url,
+    /// Whether it stands where the provider has it.
+    is_own: bool,
+    /// The key among them.
+    headers: HeaderMap,
+}
+
+impl Remote {
+    /// `base_url` is what `messages`, `chat/completions` or `model/…` is appended to; without it the provider's own.
+    /// An empty key is not sent.
+    ///
+    /// # Errors
+    /// A key that no header can hold.
+    pub fn new(
+        outbound: Outbound,
+        protocol: Protocol,
+        model: &str,
+        base_url: Option<&Url>,
+        key: &Secret,
+    ) -> Result<Self, ModelError> {
+        let own = || Url::parse(protocol.own_base_url()).map_err(|_| ModelError::Refused("no address".into()));
+        Ok(Self {
+            outbound,
+            protocol,
+            model: model.to_owned(),
+            base_url: base_url.cloned().map_or_else(own, Ok)?,
+            is_own: base_url.is_none(),
+            headers: protocol.headers(key)?,
+        })
+    }
+
+    /// The answer, once it is known to be one of the protocol's.
+    async fn ask(&self, request: &ModelRequest) -> Result<OutboundStream, ModelError> {
+        let asked = OutboundRequest {
+            method: Method::POST,
+            headers: self.headers.clone(),
+            body: Some(Bytes::from(self.body(request).to_string())),
+            trust: Trust::Operator,
+            ..OutboundRequest::get(self.address()?, Deadline::after(LONGEST_REQUEST))
+        };
+        let answer = self.outbound.open(asked).await.map_err(|error| failure::lost(&error))?;
+        let expected = self.protocol.framing().media_type();
+        if !answer.status.is_success() {
+            Err(failure::refused(answer).await)
+        } else if !is_of_type(&answer.headers, expected) {
+            Err(failure::foreign(answer, expected).await)
+        } else {
+            Ok(answer)
+        }
+    }
+
+    fn address(&self) -> Result<Url, ModelError> {
+        let mut url = self.base_url.clone();
+        let mut path =
+            url.path_segments_mut().map_err(|()| ModelError::Refused("the profile's base_url has no path".into()))?;
+        path.pop_if_empty();
+        match self.protocol {
+            Protocol::Anthropic => path.push("messages"),
+            Protocol::Openai => path.extend(["chat", "completions"]),
+            Protocol::Bedrock => path.extend(["model", &self.model, "converse-stream"]),
+        };
+        drop(path);
+        Ok(url)
+    }
+
+    fn body(&self, request: &ModelRequest) -> Value {
+        match self.protocol {
+            Protocol::Anthropic => anthropic::body(&self.model, request),
+            Protocol::Openai => openai::body(&self.model, request, self.is_own),
+            Protocol::Bedrock => bedrock::body(request),
+        }
+    }
+}
+
+impl Model for Remote {
+    fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
+        try_stream! {
+            let answer = self.ask(&request).await?;
+            let mut wire = Wire::new(self.protocol.framing());
+            let mut turn = Turn::new(estimated_prompt(&request), request.max_tokens);
+            let mut pieces = std::pin::pin!(answer.pieces());
+            while !turn.is_over() {
+                let piece = match next(&mut pieces, turn.is_complete()).await {
+                    Some(Ok(piece)) => piece,
+                    Some(Err(error)) if !turn.is_complete() => Err(failure::lost(&error))?,
+                    None | Some(Err(_)) => break,
+                };
+                wire.feed(&piece)?;
+                while let Some(event) = wire.next()? {
+                    self.protocol.read(&event, &mut turn)?;
+                    for piece in turn.take_pieces() {
+                        yield piece;
+                    }
+                    if turn.is_over() {
+                        break;
+                    }
+                }
+            }
+            // An answer that broke off has no end.
+            if turn.is_complete() {
+                for piece in turn.finish() {
+                    yield piece;
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The next piece of the answer; of one that is complete, only what comes soon.
+async fn next(
+    pieces: &mut (impl Stream<Item = Result<Bytes, CallError>> + Unpin),
+    is_complete: bool,
+) -> Option<Result<Bytes, CallError>> {
+    if is_complete {
+        tokio::time::timeout(LAST_WORDS_WITHIN, pieces.next()).await.ok().flatten()
+    } else {
+        pieces.next().await
+    }
+}
+
+fn is_of_type(headers: &HeaderMap, expected: &str) -> bool {
+    let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(expected))
+}
+
+impl Protocol {
+    fn read(self, event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+        match self {
+            Self::Anthropic => anthropic::read(event, turn),
+            Self::Openai => openai::read(event, turn),
+            Self::Bedrock => bedrock::read(event, turn),
+        }
+    }
+
+    fn framing(self) -> Framing {
+        match self {
+            Self::Anthropic | Self::Openai => Framing::Events,
+            Self::Bedrock => Framing::Frames,
+        }
+    }
+
+    fn headers(self, key: &Secret) -> Result<HeaderMap, ModelError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(self.framing().media_type()));
+        if self == Self::Anthropic {
+            headers.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
+        }
+        if !key.expose().is_empty() {
+            let (name, value) = match self {
+                Self::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
+                Self::Openai | Self::Bedrock => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
+            };
+            let mut value = HeaderValue::try_from(value)
+                .map_err(|_| ModelError::Refused("the profile's api_key holds characters that no key has".into()))?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(headers)
+    }
+
+    pub(super) fn key_variable(self) -> &'static str {
+        match self {
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::Openai => "OPENAI_API_KEY",
+            Self::Bedrock => "AWS_BEARER_TOKEN_BEDROCK",
+        }
+    }
+
+    /// What else is to be known of the key.
+    pub(super) fn key_note(self) -> &'static str {
+        match self {
+            Self::Anthropic | Self::Openai => "",
+            Self::Bedrock => ". It is an API key of Bedrock: requests are not signed with access keys of AWS (SigV4)",
+        }
+    }
+
+    fn own_base_url(self) -> &'static str {
+        match self {
+            Self::Anthropic => "https://api.anthropic.com/v1",
+            Self::Openai => "https://api.openai.com/v1",
+            Self::Bedrock => "https://bedrock-runtime.us-east-1.amazonaws.com",
+        }
+    }
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Remote")
+            .field("protocol", &self.protocol)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
+mod provider;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! A conversation of two sides that take turns: what one of them says in a row is one message.
+
+use serde_json::{Value, json};
+
+/// Messages of the form `{"role": …, "content": […]}`.
+#[derive(Debug, Default)]
+pub(in crate::agent::models) struct Sides(Vec<(&'static str, Vec<Value>)>);
+
+impl Sides {
+    pub(in crate::agent::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
+        self.say("user", parts);
+    }
+
+    pub(in crate::agent::models) fn assistant(&mut self, parts: impl IntoIterator<Item = Value>) {
+        self.say("assistant", parts);
+    }
+
+    pub(in crate::agent::models) fn into_messages(self) -> Value {
+        let message = |(role, parts)| json!({"role": role, "content": Value::Array(parts)});
+        self.0.into_iter().map(message).collect()
+    }
+
+    fn say(&mut self, role: &'static str, parts: impl IntoIterator<Item = Value>) {
+        let mut parts = parts.into_iter().peekable();
+        match self.0.last_mut() {
+            Some((last, said)) if *last == role => said.extend(parts),
+            // A message without parts is refused.
+            _ if parts.peek().is_none() => {}
+            _ => self.0.push((role, parts.collect())),
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! The true protocols, from a server in this process.
+
+mod failures;
+
+use serde_json::json;
+
+use super::provider::{ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, two_calls};
+use super::*;
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, Thought, ToolMessage};
+use crate::agent::models::StopReason;
+use crate::agent::toolbox::ToolImage;
+use crate::budget::ModelUsage;
+
+/// What comes of a body of the protocol's type, in pieces of so many bytes, and what was asked.
+async fn exchange(
+    protocol: Protocol,
+    body: &[u8],
+    size: usize,
+    messages: Vec<Message>,
+) -> (Vec<Result<ModelChunk, ModelError>>, Value) {
+    let provider = Provider::serving(Answer::whole(protocol, body, size)).await;
+    let pieces = provider.ask(protocol, messages).await;
+    let asked = provider.asked.lock().unwrap()[0].clone();
+    (pieces, asked)
+}
+
+/// The pieces of an answer without a fault.
+async fn heard(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
+    let (pieces, _) = exchange(protocol, body, 4_096, question()).await;
+    pieces.into_iter().collect::<Result<_, _>>().unwrap()
+}
+
+fn call(id: &str, arguments: &str) -> RequestedCall {
+    RequestedCall::new(id.into(), "add".into(), arguments.into())
+}
+
+fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {
+    let call = |piece: &ModelChunk| if let ModelChunk::Call(call) = piece { Some(call.clone()) } else { None };
+    pieces.iter().filter_map(call).collect()
+}
+
+#[tokio::test]
+async fn a_turn_is_joined_from_its_fragments_however_they_are_cut() {
+    for protocol in ALL {
+        let body = two_calls(protocol);
+        for size in [1, 2, 3, 7, body.len()] {
+            let (pieces, _) = exchange(protocol, &body, size, question()).await;
+            let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
+            pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
+            // Of the prompt 8 were in the provider's cache, and in Anthropic's answer 2 went there.
+            let cache_write_tokens = if protocol == Protocol::Anthropic { 2 } else { 0 };
+            let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens };
+            let expected = [
+                ModelChunk::Text("Adding 足す.".into()),
+                ModelChunk::Call(call("a", "{\"x\":1}")),
+                ModelChunk::Call(call("b", "{\"x\":3}")),
+                ModelChunk::End { stop: StopReason::ToolCalls, usage },
+            ];
+            assert_eq!(pieces, expected, "{protocol:?} by {size}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn fragments_of_a_call_are_told_as_they_come() {
+    for protocol in ALL {
+        let pieces = heard(protocol, &two_calls(protocol)).await;
+        let bytes = |piece: &ModelChunk| if let ModelChunk::Fragment { bytes } = piece { *bytes } else { 0 };
+        assert_eq!(pieces.iter().map(bytes).sum::<usize>(), "{\"x\":1}{\"x\":3}".len(), "{protocol:?} {pieces:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_conversation_is_sent_with_calls_answers_and_tools() {
+    for protocol in ALL {
+        let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
+        let turn = AssistantTurn { calls: vec![call("a", "{\"x\":1}")], ..AssistantTurn::default() };
+        let messages = [question(), vec![Message::Assistant(turn), Message::Tool(answer)]].concat();
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let expected = match protocol {
+            Protocol::Openai => json!({
+                "model": "a-model", "stream": true, "stream_options": {"include_usage": true},
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "user", "content": "1 + 2, and 3 + 4?"},
+                    {"role": "assistant", "content": null, "tool_calls": [
+                        {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{\"x\":1}"}}]},
+                    {"role": "tool", "tool_call_id": "a", "content": "3"},
+                ],
+                "max_tokens": 100, "temperature": 0.2,
+                "tools": [{"type": "function",
+                    "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}],
+            }),
+            Protocol::Anthropic => json!({
+                "model": "a-model", "stream": true, "max_tokens": 100, "temperature": 0.2, "system": "be brief",
+                "messages": [
+                    {"role": "user", "content": [{"type": "text", "text": "1 + 2, and 3 + 4?"}]},
+                    {"role": "assistant", "content": [
+                        {"type": "tool_use", "id": "a", "name": "add", "input": {"x": 1}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "3"}]},
+                ],
+                "tools": [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}],
+            }),
+            Protocol::Bedrock => json!({
+                "system": [{"text": "be brief"}],
+                "messages": [
+                    {"role": "user", "content": [{"text": "1 + 2, and 3 + 4?"}]},
+                    {"role": "assistant", "content": [
+                        {"toolUse": {"toolUseId": "a", "name": "add", "input": {"x": 1}}}]},
+                    {"role": "user", "content": [{"toolResult": {"toolUseId": "a", "content": [{"text": "3"}]}}]},
+                ],
+                "inferenceConfig": {"maxTokens": 100, "temperature": 0.2},
+                "toolConfig": {"tools": [{"toolSpec": {
+                    "name": "add", "description": "Adds.", "inputSchema": {"json": {"type": "object"}}}}]},
+            }),
+        };
+        assert_eq!(asked, expected, "{protocol:?}: {asked:#}");
+    }
+}
+
+/// Providers refuse arguments that are no object, a message without content and, all but OpenAI, two messages of one
+/// side in a row.
+#[tokio::test]
+async fn what_a_provider_would_refuse_is_not_sent() {
+    let turn = AssistantTurn { text: " ".into(), calls: vec![call("a", "{\"x\": 1")], ..AssistantTurn::default() };
+    let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: String::new(), images: Vec::new() };
+    let more = vec![
+        Message::User("and?".into()),
+        Message::Assistant(AssistantTurn::default()),
+        Message::Assistant(turn),
+        Message::Tool(answer),
+        Message::User("go on".into()),
+    ];
+    for protocol in [Protocol::Anthropic, Protocol::Bedrock] {
+        let messages = [question(), more.clone()].concat();
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let shape: Vec<_> = asked["messages"].as_array().unwrap().iter().collect();
+        let sides: Vec<_> = shape.iter().map(|message| message["role"].as_str().unwrap()).collect();
+        assert_eq!(sides, ["user", "assistant", "user"], "{asked:#}");
+        let parts: Vec<_> = shape.iter().map(|message| message["content"].as_array().unwrap().len()).collect();
+        assert_eq!(parts, [2, 1, 2], "{asked:#}");
+        let call = &shape[1]["content"][0];
+        let input = if protocol == Protocol::Bedrock { &call["toolUse"]["input"] } else { &call["input"] };
+        assert_eq!(*input, json!({}), "{asked:#}");
+    }
+}
+
+#[tokio::test]
+async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
+    let thought = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
+    let begin =
+        |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let of_anthropic = anthropic(&[
+        json!({"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}),
+        begin(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        thought(json!({"type": "thinking_delta", "thinking": "Adding "})),
+        thought(json!({"type": "thinking_delta", "thinking": "is easy."})),
+        thought(json!({"type": "signature_delta", "signature": "c2ln"})),
+        thought(json!({"type": "signature_delta", "signature": "bmVk"})),
+        begin(1, json!({"type": "redacted_thinking", "data": "c2VjcmV0"})),
+        begin(2, json!({"type": "text", "text": "3"})),
+        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 6}}),
+        json!({"type": "message_stop"}),
+    ]);
+    let reasoning = |index: u32, reasoning: Value| {
+        ("contentBlockDelta", json!({"contentBlockIndex": index, "delta": {"reasoningContent": reasoning}}))
+    };
+    let of_bedrock = bedrock(&[
+        reasoning(0, json!({"text": "Adding "})),
+        reasoning(0, json!({"text": "is easy."})),
+        reasoning(0, json!({"signature": "c2lnbmVk"})),
+        reasoning(1, json!({"redactedContent": "c2VjcmV0"})),
+        ("contentBlockDelta", json!({"contentBlockIndex": 2, "delta": {"text": "3"}})),
+        ("messageStop", json!({"stopReason": "end_turn"})),
+        ("metadata", json!({"usage": {"inputTokens": 11, "outputTokens": 6}})),
+    ]);
+    for (protocol, body, sent_back) in [
+        (
+            Protocol::Anthropic,
+            of_anthropic,
+            json!([
+                {"type": "thinking", "thinking": "Adding is easy.", "signature": "c2lnbmVk"},
+                {"type": "redacted_thinking", "data": "c2VjcmV0"},
+                {"type": "text", "text": "3"},
+            ]),
+        ),
+        (
+            Protocol::Bedrock,
+            of_bedrock,
+            json!([
+                {"reasoningContent": {"reasoningText": {"text": "Adding is easy.", "signature": "c2lnbmVk"}}},
+                {"reasoningContent": {"redactedContent": "c2VjcmV0"}},
+                {"text": "3"},
+            ]),
+        ),
+    ] {
+        let pieces = heard(protocol, &body).await;
+        let signed = Thought { text: "Adding is easy.".into(), signature: "c2lnbmVk".into(), ..Thought::default() };
+        let redacted = Thought { redacted: "c2VjcmV0".into(), ..Thought::default() };
+        let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6, ..ModelUsage::default() };
+        let expected = [
+            ModelChunk::Thinking("Adding ".into()),
+            ModelChunk::Thinking("is easy.".into()),
+            ModelChunk::Text("3".into()),
+            ModelChunk::Thought(signed.clone()),
+            ModelChunk::Thought(redacted.clone()),
+            ModelChunk::End { stop: StopReason::Stop, usage },
+        ];
+        assert_eq!(pieces, expected, "{protocol:?}");
+        let turn = AssistantTurn { text: "3".into(), thoughts: vec![signed, redacted], ..AssistantTurn::default() };
+        let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
+        let (_, asked) = exchange(protocol, &body, 4_096, messages).await;
+        assert_eq!(asked["messages"][1]["content"], sent_back, "{asked:#}");
+    }
+}
+
+/// Servers other than OpenAI's show it under two names; nobody wants it back.
+#[tokio::test]
+async fn thinking_of_openais_kin_is_told_and_not_kept() {
+    for name in ["reasoning", "reasoning_content"] {
+        let body = openai(&[delta(&json!({name: "hm"})), delta(&json!({"content": "3"})), finish("stop")]);
+        let pieces = heard(Protocol::Openai, &body).await;
+        let [ModelChunk::Thinking(thinking), ModelChunk::Text(_), ModelChunk::End { .. }] = &pieces[..] else {
+            panic!("{pieces:?}")
+        };
+        assert_eq!(thinking, "hm");
+    }
+}
+
+#[tokio::test]
+async fn images_of_tools_are_shown_to_the_model() {
+    let image = ToolImage { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
+    for protocol in ALL {
+        let turn = AssistantTurn { calls: vec![call("a", "{}"), call("b", "{}")], ..AssistantTurn::default() };
+        let answer = |id: &str, images: Vec<ToolImage>| {
+            Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
+        };
+        let answers = vec![Message::Assistant(turn), answer("a", vec![image.clone()]), answer("b", Vec::new())];
+        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, [question(), answers].concat()).await;
+        let last = asked["messages"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["role"], "user", "{asked}");
+        let expected = match protocol {
+            Protocol::Openai => json!([
+                {"type": "text", "text": "Images that `plot` gave (call a):"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            ]),
+            Protocol::Anthropic => json!([
+                {"type": "tool_result", "tool_use_id": "a", "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "image",
+                        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+                ]},
+                {"type": "tool_result", "tool_use_id": "b", "content": "b"},
+            ]),
+            Protocol::Bedrock => json!([
+                {"toolResult": {"toolUseId": "a", "content": [
+                    {"text": "a"}, {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}}]}},
+                {"toolResult": {"toolUseId": "b", "content": [{"text": "b"}]}},
+            ]),
+        };
+        assert_eq!(last["content"], expected, "{protocol:?}: {asked:#}");
+    }
+}
+
+/// What each protocol says for a call that the token limit cut off before its arguments.
+fn cut_call(protocol: Protocol) -> Vec<u8> {
+    let fragment = json!({"index": 0, "id": "a", "type": "function", "function": {"name": "add", "arguments": ""}});
+    let block = json!({"type": "tool_use", "id": "a", "name": "add", "input": {}});
+    let start = json!({"toolUse": {"toolUseId": "a", "name": "add"}});
+    match protocol {
+        Protocol::Openai => openai(&[delta(&json!({"tool_calls": [fragment]})), finish("length")]),
+        Protocol::Anthropic => anthropic(&[
+            json!({"type": "content_block_start", "index": 0, "content_block": block}),
+            json!({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}}),
+            json!({"type": "message_stop"}),
+        ]),
+        Protocol::Bedrock => bedrock(&[
+            ("contentBlockStart", json!({"contentBlockIndex": 0, "start": start})),
+            ("messageStop", json!({"stopReason": "max_tokens"})),
+        ]),
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_the_token_limit_cut_off_comes_with_that_reason() {
+    for protocol in ALL {
+        let pieces = heard(protocol, &cut_call(protocol)).await;
+        assert_eq!(calls(&pieces), [call("a", "")], "{protocol:?}");
+        assert!(matches!(pieces.last(), Some(ModelChunk::End { stop: StopReason::Length, .. })), "{pieces:?}");
+    }
+    // Some servers say `tool_calls`, and that all the tokens were used.
+    for (used, expected) in [(100, StopReason::Length), (99, StopReason::ToolCalls)] {
+        let fragment = json!({"index": 0, "id": "a", "function": {"name": "add", "arguments": ""}});
+        let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": used}});
+        let body = openai(&[delta(&json!({"tool_calls": [fragment]})), finish("tool_calls"), usage]);
+        let pieces = heard(Protocol::Openai, &body).await;
+        assert!(matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected), "{pieces:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_reason_of_an_end_is_told() {
+    let anthropic_end = |reason: &str| {
+        anthropic(&[
+            json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 6}}),
+            json!({"type": "message_stop"}),
+        ])
+    };
+    let bedrock_end = |reason: &str| bedrock(&[("messageStop", json!({"stopReason": reason}))]);
+    let openai_end = |reason: &str| openai(&[finish(reason)]);
+    let refusal = openai(&[delta(&json!({"refusal": "I will not."})), finish("stop")]);
+    for (protocol, body, expected) in [
+        (Protocol::Openai, openai_end("stop"), StopReason::Stop),
+        (Protocol::Openai, openai_end("length"), StopReason::Length),
+        (Protocol::Openai, openai_end("model_length"), StopReason::Length),
+        (Protocol::Openai, openai_end("content_filter"), StopReason::Refusal),
+        (Protocol::Openai, refusal, StopReason::Refusal),
+        (Protocol::Anthropic, anthropic_end("end_turn"), StopReason::Stop),
+        (Protocol::Anthropic, anthropic_end("max_tokens"), StopReason::Length),
+        (Protocol::Anthropic, anthropic_end("refusal"), StopReason::Refusal),
+        (Protocol::Bedrock, bedrock_end("end_turn"), StopReason::Stop),
+        (Protocol::Bedrock, bedrock_end("max_tokens"), StopReason::Length),
+        (Protocol::Bedrock, bedrock_end("guardrail_intervened"), StopReason::Refusal),
+    ] {
+        let pieces = heard(protocol, &body).await;
+        assert!(
+            matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected),
+            "{protocol:?} {expected:?}: {pieces:?}"
+        );
+    }
+}
+
+/// A server that never says what was used is not free.
+#[tokio::test]
+async fn what_was_used_is_estimated_where_the_server_does_not_say() {
+    let silent = openai(&[delta(&json!({"content": "12345678"})), finish("stop")]);
+    let pieces = heard(Protocol::Openai, &silent).await;
+    let Some(ModelChunk::End { usage, .. }) = pieces.last() else { panic!("{pieces:?}") };
+    assert!(usage.prompt_tokens > 5 && usage.completion_tokens == 2, "{usage:?}");
+}
+
+/// The older word for the bound is all that other servers know, the newer one all that OpenAI's later models do.
+#[test]
+fn openai_itself_is_told_its_own_word_for_the_most_tokens() {
+    let request = provider::request(question());
+    let own = openai::body("gpt", &request, true);
+    assert_eq!((&own["max_completion_tokens"], &own["max_tokens"]), (&json!(100), &Value::Null));
+    let others = openai::body("gpt", &request, false);
+    assert_eq!((&others["max_completion_tokens"], &others["max_tokens"]), (&Value::Null, &json!(100)));
+}
+
+#[test]
+fn addresses_keep_what_the_profile_says() {
+    let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
+    for (protocol, base_url, expected) in [
+        (Protocol::Openai, None, "https://api.openai.com/v1/chat/completions"),
+        (Protocol::Anthropic, None, "https://api.anthropic.com/v1/messages"),
+        (
+            Protocol::Bedrock,
+            None,
+            "https://bedrock-runtime.us-east-1.amazonaws.com/model/eu.a-model:0%2Fx/converse-stream",
+        ),
+        (Protocol::Openai, Some("http://h:1/v1/?api-version=2"), "http://h:1/v1/chat/completions?api-version=2"),
+    ] {
+        let base_url = base_url.map(|base_url| Url::parse(base_url).unwrap());
+        let key = Secret::new("k");
+        let model = Remote::new(outbound.clone(), protocol, "eu.a-model:0/x", base_url.as_ref(), &key).unwrap();
+        assert_eq!(model.address().unwrap().as_str(), expected);
+    }
+    let broken = Remote::new(outbound, Protocol::Openai, "m", None, &Secret::new("k\n"));
+    assert!(matches!(broken, Err(ModelError::Refused(told)) if told.contains("api_key")));
+}
+
+/// Whatever a server calls the places of its calls, each call comes out once and whole.
+#[tokio::test]
+async fn calls_with_odd_places_and_ids_are_kept_apart() {
+    let piece = |fragment: Value| delta(&json!({"tool_calls": [fragment]}));
+    let begin = |index: Value, id: &str, arguments: &str| {
+        piece(json!({"index": index, "id": id, "function": {"name": "add", "arguments": arguments}}))
+    };
+    for (what, events, expected) in [
+        ("an absurd place takes no memory", vec![begin(json!(4_000_000_000_u32), "a", "{}")], vec![call("a", "{}")]),
+        (
+            "gaps, and out of order",
+            vec![
+                begin(json!(7), "b", "{\"n\":"),
+                begin(json!(2), "a", "{}"),
+                piece(json!({"index": 7, "function": {"arguments": "7}"}})),
+            ],
+            vec![call("b", "{\"n\":7}"), call("a", "{}")],
+        ),
+        (
+            "the same id at two places",
+            vec![begin(json!(0), "a", "{}"), begin(json!(1), "a", "{\"n\":1}")],
+            vec![call("a", "{}"), call("a", "{\"n\":1}")],
+        ),
+        (
+            "all at one place",
+            vec![begin(json!(0), "a", "{}"), begin(json!(0), "b", "{\"n\":1}")],
+            vec![call("a", "{}"), call("b", "{\"n\":1}")],
+        ),
+        (
+            "no place at all",
+            vec![
+                begin(Value::Null, "a", "{"),
+                piece(json!({"function": {"arguments": "}"}})),
+                begin(Value::Null, "b", "{}"),
+            ],
+            vec![call("a", "{}"), call("b", "{}")],
+        ),
+        (
+            "the name with every piece",
+            vec![begin(json!(0), "a", "{"), begin(json!(0), "a", "}")],
+            vec![call("a", "{}")],
+        ),
+    ] {
+        let pieces = heard(Protocol::Openai, &openai(&[events, vec![finish("tool_calls")]].concat())).await;
+        assert_eq!(calls(&pieces), expected, "{what}");
+    }
+}

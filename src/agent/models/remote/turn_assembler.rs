@@ -1,0 +1,209 @@
+//! A turn as it is put together from a provider's events.
+
+use crate::agent::message::{RequestedCall, Thought};
+use crate::agent::meter::tokens_of;
+use crate::agent::models::{ModelChunk, ModelError, StopReason};
+use crate::budget::ModelUsage;
+
+/// A longer answer is not believed: `max_tokens` bounds an honest one far below.
+const LONGEST_ANSWER_BYTES: usize = 4 << 20;
+
+/// Calls and thoughts of one turn, for the same reason.
+const MOST_PARTS: usize = 256;
+
+/// What a provider's file tells, in the order of its events; the pieces for the loop come out at once where they can.
+#[derive(Debug)]
+pub(in crate::agent::models) struct Turn {
+    pieces: Vec<ModelChunk>,
+    calls: Vec<Joining>,
+    thoughts: Vec<(u64, Thought)>,
+    bytes: usize,
+    stop: Option<StopReason>,
+    over: bool,
+    usage: ModelUsage,
+    /// What the turn was sent, roughly: for servers that do not say what was used.
+    prompt_tokens: u64,
+    /// What the turn may have at most.
+    max_tokens: u32,
+}
+
+/// A call, and the place in the answer that its fragments name.
+#[derive(Debug)]
+struct Joining {
+    place: u64,
+    call: RequestedCall,
+}
+
+impl Turn {
+    pub(super) fn new(prompt_tokens: u64, max_tokens: u32) -> Self {
+        Self {
+            pieces: Vec::new(),
+            calls: Vec::new(),
+            thoughts: Vec::new(),
+            bytes: 0,
+            stop: None,
+            over: false,
+            usage: ModelUsage::default(),
+            prompt_tokens,
+            max_tokens,
+        }
+    }
+
+    /// # Errors
+    /// The answer is longer than any.
+    pub(in crate::agent::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
+        self.count(text.len())?;
+        if !text.is_empty() {
+            self.pieces.push(ModelChunk::Text(text));
+        }
+        Ok(())
+    }
+
+    /// Thinking that is shown, and kept in the thought of its place.
+    ///
+    /// # Errors
+    /// The answer is longer than any.
+    pub(in crate::agent::models) fn thinking(&mut self, place: u64, text: String) -> Result<(), ModelError> {
+        self.count(text.len())?;
+        self.thought(place)?.text.push_str(&text);
+        if !text.is_empty() {
+            self.pieces.push(ModelChunk::Thinking(text));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// The answer is longer than any.
+    pub(in crate::agent::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
+        self.count(fragment.len())?;
+        self.thought(place)?.signature.push_str(fragment);
+        Ok(())
+    }
+
+    /// Thinking that the provider shows to nobody, and wants back.
+    ///
+    /// # Errors
+    /// The answer is longer than any.
+    pub(in crate::agent::models) fn redacted(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
+        self.count(fragment.len())?;
+        self.thought(place)?.redacted.push_str(fragment);
+        Ok(())
+    }
+
+    /// A fragment of the call at a place. Without a name it goes on with what began there; with another id than
+    /// that call's it begins a new one, since some servers give every call the same place.
+    ///
+    /// # Errors
+    /// The call never began, or the answer is longer than any.
+    pub(in crate::agent::models) fn call(
+        &mut self,
+        place: u64,
+        id: Option<String>,
+        tool: Option<String>,
+        arguments: &str,
+    ) -> Result<(), ModelError> {
+        let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());
+        self.count(id.len() + tool.len() + arguments.len())?;
+        let count = self.calls.len();
+        let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);
+        match known {
+            Some(call) if tool.is_empty() || id.is_empty() || call.id == id => call.arguments.push_str(arguments),
+            _ if tool.is_empty() => {
+                return Err(ModelError::Garbled("a piece of a tool call that never began".into()));
+            }
+            _ if count >= MOST_PARTS => {
+                return Err(ModelError::Garbled(format!("it has more than {MOST_PARTS} tool calls")));
+            }
+            _ => {
+                let call = RequestedCall::new(id, tool, arguments.to_owned());
+                self.calls.push(Joining { place, call });
+            }
+        }
+        // An empty one is no sign of life.
+        if !arguments.is_empty() {
+            self.pieces.push(ModelChunk::Fragment { bytes: arguments.len() });
+        }
+        Ok(())
+    }
+
+    /// Why the model stopped: everything has been said, but for what was used.
+    pub(in crate::agent::models) fn stop(&mut self, reason: StopReason) {
+        // A refusal stays one, whatever comes after it.
+        if self.stop != Some(StopReason::Refusal) {
+            self.stop = Some(reason);
+        }
+    }
+
+    /// Tokens so far; a later word counts.
+    pub(in crate::agent::models) fn used(&mut self, prompt_tokens: Option<u64>, completion_tokens: Option<u64>) {
+        self.usage.prompt_tokens = prompt_tokens.unwrap_or(self.usage.prompt_tokens);
+        self.usage.completion_tokens = completion_tokens.unwrap_or(self.usage.completion_tokens);
+    }
+
+    /// Of the prompt's tokens, those read from the provider's cache and those written to it; a later word counts.
+    pub(in crate::agent::models) fn cached(&mut self, read: Option<u64>, written: Option<u64>) {
+        self.usage.cached_tokens = read.unwrap_or(self.usage.cached_tokens);
+        self.usage.cache_write_tokens = written.unwrap_or(self.usage.cache_write_tokens);
+    }
+
+    /// Nothing more comes, as the protocol says.
+    pub(in crate::agent::models) fn end(&mut self) {
+        self.over = true;
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// All was said, whether or not the server says that this was all.
+    pub(super) fn is_complete(&self) -> bool {
+        self.over || self.stop.is_some()
+    }
+
+    /// What can be told by now.
+    pub(super) fn take_pieces(&mut self) -> impl Iterator<Item = ModelChunk> + use<> {
+        std::mem::take(&mut self.pieces).into_iter()
+    }
+
+    /// The rest: what can only be told whole, and the end.
+    pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
+        let stop = match self.stop {
+            Some(stop @ (StopReason::Length | StopReason::Refusal)) => stop,
+            _ if self.calls.is_empty() => StopReason::Stop,
+            // Some servers say `tool_calls` also where the limit cut them off.
+            _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
+            _ => StopReason::ToolCalls,
+        };
+        let (prompt_tokens, completion_tokens) = (self.prompt_tokens, tokens_of(self.bytes));
+        let guess = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
+        // Not saying is not free.
+        let usage = if self.usage == ModelUsage::default() { guess } else { self.usage };
+        // What was not signed is wanted back by nobody.
+        let thoughts = self.thoughts.into_iter().map(|(_, thought)| thought).filter(Thought::is_wanted_back);
+        let calls = self.calls.into_iter().map(|joining| ModelChunk::Call(joining.call));
+        thoughts.map(ModelChunk::Thought).chain(calls).chain([ModelChunk::End { stop, usage }])
+    }
+
+    fn thought(&mut self, place: u64) -> Result<&mut Thought, ModelError> {
+        let known = self.thoughts.iter().position(|(known, _)| *known == place);
+        let index = match known {
+            Some(index) => index,
+            None if self.thoughts.len() >= MOST_PARTS => {
+                return Err(ModelError::Garbled(format!("it has more than {MOST_PARTS} thoughts")));
+            }
+            None => {
+                self.thoughts.push((place, Thought::default()));
+                self.thoughts.len() - 1
+            }
+        };
+        Ok(&mut self.thoughts[index].1)
+    }
+
+    fn count(&mut self, bytes: usize) -> Result<(), ModelError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > LONGEST_ANSWER_BYTES {
+            return Err(ModelError::Garbled(format!("it is longer than {LONGEST_ANSWER_BYTES} bytes")));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,203 @@
+//! How long a model is waited for, and how often it is asked again (A12, A13, A65, A66).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_stream::stream;
+use futures_util::stream::{Stream, StreamExt};
+
+use super::{Model, ModelChunk, ModelError, ModelRequest};
+
+/// Further attempts when the provider is overloaded (A65) or does not answer in time (A66).
+const RETRIES_WHEN_SLOW: u32 = 3;
+
+/// The wait before the first further attempt; doubled before each later one.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+
+/// No wait is longer, whatever the provider asks for.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// For the first piece, and between two pieces.
+    pub timeout: Duration,
+    /// Further attempts after other failures of the provider.
+    pub retries: u32,
+}
+
+/// The turn's pieces up to its end. The model is asked again only while it has said nothing: a piece that
+/// is out cannot be taken back. Ends with [`ModelChunk::End`] or an error, always.
+pub fn ask(
+    model: &dyn Model,
+    request: Arc<ModelRequest>,
+    patience: Patience,
+) -> impl Stream<Item = Result<ModelChunk, ModelError>> + Send + '_ {
+    stream! {
+        let mut failures = 0;
+        loop {
+            let mut pieces = model.stream(Arc::clone(&request));
+            let mut silent = true;
+            let error = loop {
+                match next(pieces.next(), patience.timeout).await {
+                    Ok(end @ ModelChunk::End { .. }) => {
+                        yield Ok(end);
+                        return;
+                    }
+                    Ok(piece) => {
+                        // A call is run when it is whole, and not before the end: a fragment can be taken back.
+                        silent &= matches!(piece, ModelChunk::Fragment { .. });
+                        yield Ok(piece);
+                    }
+                    Err(error) => break error,
+                }
+            };
+            // The connection closes before the wait, not after it.
+            drop(pieces);
+            failures += 1;
+            match patience.wait(&error, failures) {
+                Some(wait) if silent => {
+                    tracing::warn!(%error, failures, wait_ms = wait.as_millis(), "the model is asked again");
+                    tokio::time::sleep(wait).await;
+                }
+                _ => {
+                    yield Err(error);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Work that is for somebody who waits: all of it within the time that a model has for its first piece.
+///
+/// # Errors
+/// Its own, or that it takes longer.
+pub async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, ModelError>>) -> Result<T, ModelError> {
+    tokio::time::timeout(timeout, work).await.unwrap_or(Err(ModelError::Timeout))
+}
+
+async fn next(
+    piece: impl Future<Output = Option<Result<ModelChunk, ModelError>>>,
+    timeout: Duration,
+) -> Result<ModelChunk, ModelError> {
+    match tokio::time::timeout(timeout, piece).await {
+        Err(_) => Err(ModelError::Timeout),
+        Ok(None) => Err(ModelError::Unavailable("the answer broke off before its end".into())),
+        Ok(Some(piece)) => piece,
+    }
+}
+
+impl Patience {
+    /// How long to wait after the nth failure; `None` to give up.
+    fn wait(self, error: &ModelError, failures: u32) -> Option<Duration> {
+        let (retries, asked_for) = match error {
+            ModelError::Overloaded { retry_after } => (RETRIES_WHEN_SLOW, *retry_after),
+            ModelError::Timeout => (RETRIES_WHEN_SLOW, None),
+            ModelError::Limited { retry_after, .. } => (self.retries, *retry_after),
+            ModelError::Unavailable(_) => (self.retries, None),
+            ModelError::Refused(_) | ModelError::Garbled(_) | ModelError::OverBudget { .. } => (0, None),
+        };
+        let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+        (failures <= retries).then(|| asked_for.unwrap_or(backoff).min(LONGEST_WAIT))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::stream::{self, BoxStream};
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::agent::models::StopReason;
+    use crate::budget::ModelUsage;
+
+    type Piece = Result<ModelChunk, ModelError>;
+
+    /// Gives the answers one after another; an empty one never comes.
+    struct Moody(Mutex<Vec<Vec<Piece>>>);
+
+    impl Model for Moody {
+        fn stream(&self, _request: Arc<ModelRequest>) -> BoxStream<'_, Piece> {
+            match self.0.lock().unwrap().pop() {
+                Some(answer) if answer.is_empty() => stream::pending().boxed(),
+                answer => stream::iter(answer.unwrap_or_default()).boxed(),
+            }
+        }
+    }
+
+    fn end() -> Piece {
+        Ok(ModelChunk::End { stop: StopReason::Stop, usage: ModelUsage::default() })
+    }
+
+    fn overloaded() -> Piece {
+        Err(ModelError::Overloaded { retry_after: None })
+    }
+
+    fn unavailable() -> Piece {
+        Err(ModelError::Unavailable("HTTP 500".into()))
+    }
+
+    /// What came out, how many answers were left unasked for, and the seconds it took.
+    async fn play(mut answers: Vec<Vec<Piece>>) -> (Vec<Piece>, usize, u64) {
+        answers.reverse();
+        let model = Moody(Mutex::new(answers));
+        let request = ModelRequest { max_tokens: 1, ..ModelRequest::default() };
+        let patience = Patience { timeout: Duration::from_secs(30), retries: 2 };
+        let begun = Instant::now();
+        let pieces = ask(&model, Arc::new(request), patience).collect().await;
+        let left = model.0.lock().unwrap().len();
+        (pieces, left, begun.elapsed().as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_overloaded_provider_is_asked_three_times_more_with_doubled_waits() {
+        let (pieces, left, seconds) =
+            play(vec![vec![overloaded()], vec![overloaded()], vec![overloaded()], vec![end()]]).await;
+        assert_eq!((pieces, left, seconds), (vec![end()], 0, 1 + 2 + 4));
+        let (pieces, left, _) = play(vec![vec![overloaded()]; 5]).await;
+        assert_eq!((pieces, left), (vec![overloaded()], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_model_is_asked_three_times_more_and_then_timed_out() {
+        let (pieces, left, seconds) = play(vec![Vec::new(); 5]).await;
+        assert_eq!((pieces, left, seconds), (vec![Err(ModelError::Timeout)], 1, 4 * 30 + 1 + 2 + 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_failures_have_the_profiles_retries_and_refusals_none() {
+        let (pieces, left, _) = play(vec![vec![unavailable()]; 4]).await;
+        assert_eq!((pieces, left), (vec![unavailable()], 1));
+        for last in [ModelError::Refused("HTTP 401".into()), ModelError::Garbled("no JSON".into())] {
+            let (pieces, left, seconds) = play(vec![vec![Err(last.clone())], vec![end()]]).await;
+            assert_eq!((pieces, left, seconds), (vec![Err(last)], 1, 0));
+        }
+    }
+
+    /// Fault 2.
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_says_when_to_come_back_is_asked_then() {
+        let limited = || Err(ModelError::Limited { status: 429, retry_after: Some(Duration::from_secs(7)) });
+        let (pieces, left, seconds) = play(vec![vec![limited()], vec![limited()], vec![end()]]).await;
+        assert_eq!((pieces, left, seconds), (vec![end()], 0, 14));
+        let (pieces, left, _) = play(vec![vec![limited()]; 4]).await;
+        assert_eq!((pieces, left), (vec![limited()], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_been_said_is_not_said_again() {
+        let hello = || Ok(ModelChunk::Text("hello".into()));
+        let (pieces, left, _) = play(vec![vec![hello()], vec![hello(), end()]]).await;
+        assert_eq!(left, 1, "a cut-off answer is not asked for again");
+        assert!(matches!(&pieces[..], [Ok(ModelChunk::Text(_)), Err(ModelError::Unavailable(_))]), "{pieces:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_cannot_ask_for_an_endless_wait() {
+        let a_year = Err(ModelError::Overloaded { retry_after: Some(Duration::from_secs(31_536_000)) });
+        let (pieces, _, seconds) = play(vec![vec![a_year], vec![end()]]).await;
+        assert_eq!((pieces, seconds), (vec![end()], LONGEST_WAIT.as_secs()));
+    }
+}

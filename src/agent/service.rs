@@ -1,0 +1,337 @@
+//! Where runs begin, whatever face they come in by: what all of them share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use super::client_calls::Waiting;
+use super::conversations::Conversations;
+use super::meter::{Account, Meter, Metered};
+use super::run_recorder::Books;
+use super::selection;
+use super::summary::{self, Done};
+use super::toolbox::{Shortlist, ToolboxCall, shortlist};
+use super::{
+    Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, models,
+    prompts,
+};
+use crate::config::{AgentConfig, AgentProfile};
+use crate::core::call::{BudgetScopes, Caller, TraceParent};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+
+/// Most runs at once, of all callers.
+const MOST_RUNS: usize = 1_000;
+
+/// Most threads summed up at once; a reply beyond them leaves its thread's summary as it is.
+const MOST_SUMMARIES: usize = 50;
+
+/// What the runs of a gateway share.
+pub struct Desk {
+    prompts: Prompts,
+    slots: Arc<Semaphore>,
+    summaries: Arc<Semaphore>,
+    waiting: Waiting,
+    conversations: Conversations,
+}
+
+/// What a run is asked, by whom, and what it belongs to.
+pub struct Errand {
+    /// The profile's name, for the books.
+    pub agent: Arc<str>,
+    pub profile: Arc<AgentProfile>,
+    pub caller: Arc<Caller>,
+    pub toolbox: Arc<dyn Toolbox>,
+    /// The conversation so far as the client knows it, or the next message of a session's.
+    pub messages: Vec<Message>,
+    pub client_tools: Vec<ToolDescription>,
+    /// The session whose conversation goes on (A41).
+    pub session: Option<Arc<str>>,
+    /// The thread that the model is reminded of and that is summed up anew (A42).
+    pub thread: Option<Arc<str>>,
+    /// The budget scopes that pay for the model.
+    pub scopes: BudgetScopes,
+    pub trace: Option<TraceParent>,
+    pub abort: CancellationToken,
+}
+
+impl Errand {
+    pub fn new(
+        agent: &str,
+        profile: Arc<AgentProfile>,
+        caller: Arc<Caller>,
+        toolbox: Arc<dyn Toolbox>,
+        messages: Vec<Message>,
+    ) -> Self {
+        Self {
+            agent: agent.into(),
+            profile,
+            caller,
+            toolbox,
+            messages,
+            client_tools: Vec::new(),
+            session: None,
+            thread: None,
+            scopes: BudgetScopes::default(),
+            trace: None,
+            abort: CancellationToken::new(),
+        }
+    }
+
+    fn meter(&self, gateway: &Gateway) -> Meter {
+        meter_of(gateway, (&self.caller, &self.scopes))
+    }
+}
+
+impl Desk {
+    /// # Errors
+    /// The folder of prompts that the configuration names, or a file in it, cannot be read.
+    pub fn new(config: &AgentConfig) -> Result<Self, UnreadablePrompt> {
+        Ok(Self {
+            prompts: config.prompts_directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
+            slots: Arc::new(Semaphore::new(MOST_RUNS)),
+            summaries: Arc::new(Semaphore::new(MOST_SUMMARIES)),
+            waiting: Waiting::default(),
+            conversations: Conversations::default(),
+        })
+    }
+
+    /// Begins a run. Dropping the stream ends it.
+    ///
+    /// # Errors
+    /// `overloaded` when too many runs go on, `upstream_error` when the profile's model cannot be asked.
+    pub async fn begin(
+        &self,
+        gateway: &Arc<Gateway>,
+        errand: Errand,
+    ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
+        let slot = Arc::clone(&self.slots)
+            .try_acquire_owned()
+            .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
+        let model = open(&errand.profile, gateway)?;
+        let history = self.history(&errand);
+        let (toolbox, tools) = offer(gateway, &errand, &history).await;
+        let reminder = self.summary_of(gateway, &errand).await;
+        let messages = self.conversation(history, &tools, reminder.as_deref());
+        let meter = Arc::new(errand.meter(gateway));
+        let mut books = Books::open(gateway, &errand, Arc::clone(&meter));
+        let Errand { profile, caller, messages: asked, client_tools, session, thread, scopes, abort, .. } = errand;
+        let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
+        let events = agent.run(RunInput { messages, client_tools, abort, meter, span: books.span() });
+        let gateway = Arc::clone(gateway);
+        let mut outcome = Some(Outcome { gateway, profile, caller, scopes, asked, session, thread, old: reminder });
+        Ok(events.inspect(move |event| {
+            let _taken = &slot;
+            books.note(event);
+            if let Event::Finished { reason, messages } = event
+                && let Some(outcome) = outcome.take()
+            {
+                outcome.keep(*reason, messages);
+            }
+        }))
+    }
+
+    /// What was done for a reply, in at most three items (A73); none where the model cannot say.
+    pub async fn sum_up(
+        &self,
+        gateway: &Gateway,
+        payer: (&Arc<Caller>, &BudgetScopes),
+        profile: &AgentProfile,
+        question: &str,
+        calls: &[Done<'_>],
+    ) -> Vec<String> {
+        let Some(model) = open(profile, gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
+        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
+        items.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the tool calls of a reply were not summed up");
+            Vec::new()
+        })
+    }
+
+    /// The calls that a profile's model would make for a task; `None` where there is no model, or it does not say.
+    pub async fn select(
+        &self,
+        gateway: &Gateway,
+        payer: (&Arc<Caller>, &BudgetScopes),
+        profile: &AgentProfile,
+        task: String,
+        tools: Vec<ToolDescription>,
+    ) -> Option<Vec<ToolboxCall>> {
+        let model = open(profile, gateway).ok()?;
+        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let tools = shortlist(tools, profile.max_tools, &[Message::User(task.clone())]);
+        match selection::select(&model, profile, &self.prompts, task, tools).await {
+            Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
+            Err(error) => {
+                tracing::warn!(%error, "tools are selected by search instead");
+                None
+            }
+        }
+    }
+
+    /// What was said so far, by the client's word and by what is remembered of it.
+    fn history(&self, errand: &Errand) -> Vec<Message> {
+        let key = &errand.caller.key;
+        let mut history =
+            errand.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
+        history.extend(self.waiting.restore(key, errand.messages.clone()));
+        history
+    }
+
+    /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
+    fn conversation(&self, history: Vec<Message>, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
+        let prompt = Message::System(self.prompts.system(jiff::Zoned::now().date(), tools));
+        let mut messages: Vec<_> = [prompt].into_iter().chain(history).collect();
+        if let Some(summary) = reminder {
+            let after = messages.iter().take_while(|message| matches!(message, Message::System(_))).count();
+            messages.insert(after, Message::System(prompts::reminder(summary)));
+        }
+        messages
+    }
+
+    async fn summary_of(&self, gateway: &Gateway, errand: &Errand) -> Option<String> {
+        let thread = errand.thread.as_deref().filter(|_| gateway.config().agent.memory.summaries)?;
+        let summary = gateway.store().thread_summary(&errand.caller.key, thread).await;
+        summary.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a run goes on without its thread's summary");
+            None
+        })
+    }
+}
+
+/// The profile of a name.
+///
+/// # Errors
+/// `invalid_request`, with the names there are.
+pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, CallError> {
+    match config.profiles.get(name) {
+        Some(profile) => Ok(Arc::new(profile.clone())),
+        None => {
+            let shown: String = name.chars().take(100).collect();
+            let message = format!("there is no agent {shown:?}; `GET /v1/models` lists those there are");
+            let names = config.profiles.keys().cloned().collect();
+            Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
+        }
+    }
+}
+
+/// The toolbox and its tools, as many of them as the model takes. Where tools cannot be listed, the run says so
+/// itself and goes on without (A68).
+async fn offer(gateway: &Gateway, errand: &Errand, history: &[Message]) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
+    let Ok(all) = errand.toolbox.list().await else { return (Arc::clone(&errand.toolbox), Vec::new()) };
+    let (count, room) = (all.len(), errand.profile.max_tools.saturating_sub(errand.client_tools.len()));
+    let tools = shortlist(all, room, history);
+    let left_out = count.saturating_sub(tools.len());
+    gateway.pipeline.settlement.metrics.record_tools_left_out(&errand.agent, left_out);
+    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&errand.toolbox) }), tools)
+}
+
+fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
+    models::open(profile, gateway.outbound())
+        .map_err(|problem| CallError::new(ErrorCode::UpstreamError, problem.to_string()))
+}
+
+fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) -> Meter {
+    let budgets = Arc::clone(&gateway.pipeline.budget);
+    Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
+}
+
+/// What a run leaves behind when it is over.
+struct Outcome {
+    gateway: Arc<Gateway>,
+    profile: Arc<AgentProfile>,
+    caller: Arc<Caller>,
+    scopes: BudgetScopes,
+    asked: Vec<Message>,
+    session: Option<Arc<str>>,
+    thread: Option<Arc<str>>,
+    /// The thread's summary so far.
+    old: Option<String>,
+}
+
+impl Outcome {
+    fn keep(self, reason: FinishReason, added: &[Message]) {
+        let desk = &self.gateway.desk;
+        if reason == FinishReason::ToolCalls {
+            desk.waiting.keep(&self.caller.key, &self.asked, added.to_vec());
+        }
+        if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
+            let exchange = self.asked.iter().chain(added).cloned();
+            desk.conversations.add(&self.caller.key, session, exchange);
+        }
+        if reason == FinishReason::Stop {
+            self.sum_up_thread(added);
+        }
+    }
+
+    /// In the background, and never waited for (A47).
+    fn sum_up_thread(self, added: &[Message]) {
+        let last = |messages: &[Message], text: fn(&Message) -> Option<&String>| {
+            messages.iter().rev().find_map(text).cloned().unwrap_or_default()
+        };
+        let user = last(&self.asked, |message| match message {
+            Message::User(text) => Some(text),
+            _ => None,
+        });
+        let reply = last(added, |message| match message {
+            Message::Assistant(turn) => Some(&turn.text),
+            _ => None,
+        });
+        let memory = self.gateway.config().agent.memory.clone();
+        let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
+        let Ok(slot) = Arc::clone(&self.gateway.desk.summaries).try_acquire_owned() else {
+            tracing::warn!("too many threads are summed up at once; one keeps its old summary");
+            return;
+        };
+        let gateway = Arc::clone(&self.gateway);
+        let profile = gateway.config().agent.summary_profile(&self.profile);
+        gateway.in_background(async move {
+            let _slot = slot;
+            if let Err(error) = self.renew(&profile, &thread, [&user, &reply], memory.max_summaries).await {
+                tracing::warn!(%error, "a thread keeps its old summary");
+            }
+        });
+    }
+
+    async fn renew(
+        &self,
+        profile: &AgentProfile,
+        thread: &str,
+        exchange: [&str; 2],
+        most: u32,
+    ) -> Result<(), CallError> {
+        let (desk, key) = (&self.gateway.desk, &self.caller.key);
+        let model = open(profile, &self.gateway)?;
+        let (meter, span) = (meter_of(&self.gateway, (&self.caller, &self.scopes)), Span::none());
+        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let summary = summary::of_thread(&model, profile, &desk.prompts, self.old.as_deref(), exchange).await;
+        let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
+        if summary.is_empty() {
+            return Ok(());
+        }
+        self.gateway.store().keep_thread_summary(key, thread, &summary, most).await.map_err(CallError::internal)
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Desk").field("slots", &self.slots).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Errand {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Errand")
+            .field("caller", &self.caller)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! The HTTP API: every route in one list. `request_guard` checks what is true of every request.
+
+mod admin;
+mod chat;
+mod documentation;
+mod event_stream;
+mod listener;
+pub mod mcp;
+mod openai;
+mod poll_inline;
+mod preface_timeout;
+mod reply;
+mod request;
+mod request_guard;
+mod rest;
+
+use std::sync::Arc;
+
+use axum::Router;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::gateway::Gateway;
+
+pub use self::listener::{Listening, serve};
+
+/// Every route of the service.
+pub fn router(gateway: &Arc<Gateway>) -> Router {
+    let (router, document) = OpenApiRouter::with_openapi(documentation::document())
+        .routes(routes!(rest::tools::list))
+        .routes(routes!(rest::tools::categories))
+        .routes(routes!(rest::tools::schemas))
+        .routes(routes!(rest::tools::search))
+        .routes(routes!(rest::tools::schema))
+        .routes(routes!(rest::tools::metadata))
+        .routes(routes!(rest::tools::execute))
+        .routes(routes!(rest::tools::execute_named))
+        .routes(routes!(rest::tools::batch_execute))
+        .routes(routes!(rest::select::select))
+        .routes(routes!(admin::mcp::register))
+        .routes(routes!(admin::sign_in::start))
+        .routes(routes!(admin::sign_in::finish))
+        .routes(routes!(admin::sign_in::client_metadata))
+        .routes(routes!(admin::openapi::validate))
+        .routes(routes!(admin::openapi::register))
+        .routes(routes!(admin::openapi::unregister))
+        .routes(routes!(openai::models))
+        .routes(routes!(openai::model))
+        .routes(routes!(openai::complete))
+        .routes(routes!(chat::chat))
+        .routes(routes!(chat::stream))
+        .routes(routes!(chat::tool_settings))
+        .routes(routes!(rest::v1::list))
+        .routes(routes!(rest::v1::show))
+        .routes(routes!(rest::v1::execute))
+        .routes(routes!(rest::health::healthz))
+        .routes(routes!(rest::health::readyz))
+        .routes(routes!(rest::health::metrics))
+        .split_for_parts();
+    let router = router
+        .merge(mcp::routes(gateway))
+        .route("/openapi.json", documentation::route(&document))
+        .fallback(reply::no_such_route)
+        .method_not_allowed_fallback(reply::no_such_method);
+    router.with_state(Arc::clone(gateway))
+}

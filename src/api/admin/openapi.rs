@@ -1,0 +1,200 @@
+//! `/tools/openapi`: OpenAPI documents by HTTP: looked at, registered, and removed again.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use url::Url;
+use utoipa::ToSchema;
+
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{FromAdministrator, Name, Origin};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::{Gateway, NotRegistered};
+use crate::sources::openapi::load::fetch::FetchFault;
+use crate::sources::openapi::read::operation::Api;
+use crate::sources::openapi::read::report::Report;
+use crate::sources::openapi::{Collection, CollectionFault, Registration, SpecOrigin};
+
+/// `POST /tools/openapi/validate`: one of the two is given.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ValidateRequest {
+    /// Where the document stands; its host must be on the allowlist.
+    #[schema(value_type = Option<String>)]
+    spec_url: Option<Url>,
+    /// The document itself, as JSON or YAML.
+    spec_inline: Option<String>,
+}
+
+/// What was found in a document.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(super) struct Validation {
+    /// It is an OpenAPI document, and can be registered.
+    valid: bool,
+    operations_count: usize,
+    operations: Vec<FoundOperation>,
+    /// The document's first server.
+    base_url: Option<String>,
+    /// Why the document cannot be used, or what of it.
+    errors: Vec<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct FoundOperation {
+    operation_id: Option<String>,
+    method: String,
+    path: String,
+    description: String,
+}
+
+/// Reads an OpenAPI document and tells what is in it. Nothing is registered. For the role `admin`, since
+/// it makes the service fetch and read what the caller names.
+#[utoipa::path(post, path = "/tools/openapi/validate", tag = "openapi", request_body = ValidateRequest,
+    responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn validate(
+    State(gateway): State<Arc<Gateway>>,
+    request: FromAdministrator<ValidateRequest>,
+) -> Result<Response, CallError> {
+    let validation = match gateway.loader().read(request.body.origin()?).await {
+        Ok(api) => Validation::of(api),
+        Err(fault) => Validation { errors: vec![unusable(&fault)?], ..Validation::default() },
+    };
+    Ok(reply::json(StatusCode::OK, &validation))
+}
+
+impl ValidateRequest {
+    fn origin(self) -> Result<SpecOrigin, CallError> {
+        match (self.spec_url, self.spec_inline) {
+            (Some(url), None) => Ok(SpecOrigin::Url(url)),
+            (None, Some(text)) => Ok(SpecOrigin::Inline(text)),
+            _ => Err(CallError::new(ErrorCode::InvalidRequest, "send one of `spec_url` and `spec_inline`")),
+        }
+    }
+}
+
+impl Validation {
+    fn of(api: Api) -> Self {
+        let lost = api.report.lost.into_iter().map(|note| format!("{}: {}", note.operation, note.reason));
+        let mut errors: Vec<_> = lost.collect();
+        if api.servers.is_empty() && api.operations.iter().any(|operation| operation.servers.is_empty()) {
+            errors.push(CollectionFault::NoServer.to_string());
+        }
+        let operations: Vec<_> = api
+            .operations
+            .into_iter()
+            .map(|operation| FoundOperation {
+                operation_id: operation.id,
+                method: operation.method.to_string(),
+                path: operation.path,
+                description: if operation.summary.is_empty() { operation.description } else { operation.summary },
+            })
+            .collect();
+        Self {
+            valid: true,
+            operations_count: operations.len(),
+            operations,
+            base_url: api.servers.first().map(|server| server.url.to_string()),
+            errors,
+        }
+    }
+}
+
+/// What is wrong with the document; an error where the document was not seen at all.
+fn unusable(fault: &CollectionFault) -> Result<String, CallError> {
+    let code = match fault {
+        CollectionFault::Fetch(FetchFault::NotAllowed { .. }) => ErrorCode::Denied,
+        CollectionFault::Fetch(_) => ErrorCode::UpstreamError,
+        CollectionFault::Busy => ErrorCode::Overloaded,
+        CollectionFault::Failed(problem) => return Err(CallError::internal(problem)),
+        other => return Ok(other.to_string()),
+    };
+    Err(CallError::new(code, fault.to_string()))
+}
+
+/// What was registered.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Registered<'a> {
+    success: bool,
+    collection_name: &'a str,
+    /// Names of the tools.
+    operations_registered: Vec<&'a str>,
+    message: String,
+    rate_limit: u32,
+    timeout_seconds: f64,
+    max_response_bytes: usize,
+}
+
+/// Makes tools of an OpenAPI document's operations, and keeps the registration for the next start. A
+/// collection registered before under the same name is replaced. For the role `admin`.
+#[utoipa::path(post, path = "/tools/openapi/register", tag = "openapi", request_body = Registration,
+    responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn register(
+    State(gateway): State<Arc<Gateway>>,
+    FromAdministrator { caller, body }: FromAdministrator<Registration>,
+) -> Result<Response, CallError> {
+    let name = body.name.clone();
+    let collection = gateway.register(body).await.map_err(|fault| not_registered(&fault))?;
+    tracing::info!(collection = name, caller = &*caller.id, "a collection was registered");
+    let waiting = super::mcp::waiting(&gateway, &format!("openapi:{name}"));
+    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &waiting)))
+}
+
+/// Takes a registered collection's tools away. For the role `admin`.
+#[utoipa::path(delete, path = "/tools/openapi/{name}", tag = "openapi", params(("name" = String, Path)),
+    responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn unregister(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    origin.require_role("admin")?;
+    if !gateway.unregister(&name).await.map_err(|fault| not_registered(&fault))? {
+        let message = "no collection of that name is registered; those of the configuration are removed there";
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was removed");
+    Ok(reply::json(StatusCode::OK, &Removed { success: true, collection_name: name }))
+}
+
+/// What was removed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Removed {
+    success: bool,
+    collection_name: String,
+}
+
+impl<'a> Registered<'a> {
+    fn of(name: &'a str, collection: &'a Collection, waiting: &str) -> Self {
+        let Collection { settings, tools, report, .. } = collection;
+        let Report { operations, lost, approximated, .. } = report;
+        let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
+        let dangerous = report.dangerous_by_method(|_| false).map(|says| format!("; {says}")).unwrap_or_default();
+        Self {
+            success: true,
+            collection_name: name,
+            operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
+            message: format!(
+                "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses\
+                 {dangerous}{waiting}"
+            ),
+            rate_limit: settings.rate_limit,
+            timeout_seconds: settings.timeout_seconds,
+            max_response_bytes: settings.max_response_bytes,
+        }
+    }
+}
+
+fn not_registered(fault: &NotRegistered) -> CallError {
+    match fault {
+        NotRegistered::Collection(fault) => match unusable(fault) {
+            Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),
+            Err(error) => error,
+        },
+        NotRegistered::Store(_) | NotRegistered::Unwritable(_) => CallError::internal(fault),
+        _ => CallError::new(ErrorCode::InvalidRequest, fault.to_string()),
+    }
+}

@@ -1,0 +1,285 @@
+//! `/api/chat`: an agent for clients that keep no conversation of their own; and which tools a session has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::documentation::ReplyBody;
+use super::event_stream;
+use super::reply;
+use super::request::{JsonBody, Origin, Parameters, forbid_other_sites};
+use crate::agent::summary::Done;
+use crate::agent::{Errand, Event, Message, RunUsage, service};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::session::Session;
+use crate::gateway::Gateway;
+
+/// The next message of a conversation.
+#[derive(Debug, Deserialize, ToSchema, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ChatRequest {
+    #[schema(min_length = 1)]
+    #[param(min_length = 1)]
+    message: String,
+    /// The session whose conversation goes on; without one a new one begins.
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    #[param(min_length = 1, max_length = 128)]
+    session_id: Option<String>,
+    /// An agent's profile; without one the default.
+    model: Option<String>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ChatReply {
+    reply: String,
+    /// For the next message.
+    #[schema(value_type = String)]
+    session_id: Arc<str>,
+    /// What was done for the reply, in order.
+    tool_calls: Vec<ToolCallMade>,
+    /// The same in at most three short items, by the model.
+    summary: Vec<String>,
+    #[schema(value_type = Object)]
+    usage: RunUsage,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+struct ToolCallMade {
+    name: String,
+    /// `null` where the model wrote no JSON object.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Map<String, Value>>,
+    success: bool,
+    text: String,
+}
+
+/// Which tools a session's agents may use.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToolSettings {
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    session_id: String,
+    /// Tool: whether it is on. Asked: those to change. Answered: all.
+    tools: BTreeMap<String, bool>,
+}
+
+/// Lets an agent answer a message; the session remembers the conversation.
+#[utoipa::path(post, path = "/api/chat", tag = "agents", request_body = ChatRequest,
+    responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn chat(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(request): JsonBody<ChatRequest>,
+) -> Result<Response, CallError> {
+    let (session_id, errand) = request.into_errand(&origin, &gateway)?;
+    let (profile, question, scopes) = (Arc::clone(&errand.profile), errand.messages.clone(), errand.scopes.clone());
+    let events: Vec<_> = gateway.desk.begin(&gateway, errand).await?.collect().await;
+    let mut reply = ChatReply::of(session_id, events)?;
+    let calls: Vec<_> = reply
+        .tool_calls
+        .iter()
+        .map(|call| Done { tool: &call.name, success: call.success, text: &call.text })
+        .collect();
+    if let [Message::User(question)] = &question[..] {
+        reply.summary = gateway.desk.sum_up(&gateway, (&origin.caller, &scopes), &profile, question, &calls).await;
+    }
+    Ok(reply::json(StatusCode::OK, &reply))
+}
+
+/// The same, told while it goes on: first `{"type": "session", "session_id"}`, then the run's events. Older
+/// than `/v1/chat/completions`, which new clients should use.
+#[utoipa::path(get, path = "/api/chat/stream", tag = "agents", params(ChatRequest),
+    responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
+        (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(super) async fn stream(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    headers: HeaderMap,
+    request: Result<Parameters<ChatRequest>, CallError>,
+) -> Result<Response, CallError> {
+    forbid_other_sites(&headers)?;
+    let Parameters(request) = request?;
+    let (session_id, errand) = request.into_errand(&origin, &gateway)?;
+    let events = event_stream::first(gateway.desk.begin(&gateway, errand).await?).await?;
+    let session = json!({"type": "session", "session_id": session_id}).to_string();
+    // Never fails: an event has no map with keys that are no strings.
+    let told = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
+    let data = futures_util::stream::iter([session]).chain(told);
+    Ok(event_stream::respond(data, json!({"type": "content", "text": ""}).to_string()))
+}
+
+/// Switches tools on or off for the agents of a session (A8).
+#[utoipa::path(post, path = "/api/tools/settings", tag = "agents", request_body = ToolSettings,
+    responses((status = 200, body = ToolSettings), (status = "4XX", body = ReplyBody)))]
+pub(super) async fn tool_settings(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(ToolSettings { session_id, tools }): JsonBody<ToolSettings>,
+) -> Result<Response, CallError> {
+    for name in tools.keys() {
+        gateway.pipeline.registry.find(name, &origin.caller)?;
+    }
+    let session = gateway.sessions.open(&origin.caller, &session_id)?;
+    let off = session.switch_tools(&tools);
+    let known = gateway.pipeline.tools_for(&origin.caller);
+    let tools = known.visible().map(|(tool, _)| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
+    Ok(reply::json(StatusCode::OK, &ToolSettings { session_id, tools }))
+}
+
+impl ChatRequest {
+    fn into_errand(self, origin: &Origin, gateway: &Arc<Gateway>) -> Result<(Arc<str>, Errand), CallError> {
+        if self.message.trim().is_empty() {
+            return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; say what is to be done"));
+        }
+        let config = gateway.config();
+        let name = self.model.as_deref().unwrap_or(&config.agent.default_profile);
+        let profile = service::profile(&config.agent, name)?;
+        let (id, session) = open_session(self.session_id, origin, gateway)?;
+        let toolbox = Arc::new(origin.toolbox(gateway, session));
+        let mut errand = origin.errand(name, profile, toolbox, vec![Message::User(self.message)]);
+        errand.session = Some(Arc::clone(&id));
+        Ok((id, errand))
+    }
+}
+
+/// The session named; or a new one, without which the run begins all the same where the caller has too many
+/// of them: only tools that keep something need one.
+fn open_session(
+    id: Option<String>,
+    origin: &Origin,
+    gateway: &Gateway,
+) -> Result<(Arc<str>, Option<Arc<Session>>), CallError> {
+    match id {
+        Some(id) => {
+            let session = gateway.sessions.open(&origin.caller, &id)?;
+            Ok((Arc::clone(&session.id), Some(session)))
+        }
+        None => {
+            let id: Arc<str> = Uuid::new_v4().to_string().into();
+            let session = gateway.sessions.open(&origin.caller, &id).ok();
+            Ok((id, session))
+        }
+    }
+}
+
+impl ChatReply {
+    /// # Errors
+    /// The run's own, what was said before it as its output.
+    fn of(session_id: Arc<str>, events: Vec<Event>) -> Result<Self, CallError> {
+        let mut reply = Self {
+            reply: String::new(),
+            session_id,
+            tool_calls: Vec::new(),
+            summary: Vec::new(),
+            usage: RunUsage::default(),
+        };
+        let mut asked: Vec<(String, Map<String, Value>)> = Vec::new();
+        let mut failure = None;
+        for event in events {
+            let (id, name, success, text) = match event {
+                Event::Content { text } => {
+                    reply.reply.push_str(&text);
+                    continue;
+                }
+                // What was said before a call is no part of the answer.
+                Event::ToolInput { id, arguments, .. } => {
+                    reply.reply.clear();
+                    asked.push((id, arguments));
+                    continue;
+                }
+                Event::ToolResult { id, tool_name, result } => (id, tool_name, true, result),
+                Event::ToolError { id, tool_name, error } => (id, tool_name, false, error),
+                Event::Error { code, message } => {
+                    failure = Some(reply::run_error(code, message));
+                    continue;
+                }
+                Event::Status { message, .. } => {
+                    reply.reply =
+                        [reply.reply.trim_end(), &format!("[{message}]")].join("\n\n").trim_start().to_owned();
+                    continue;
+                }
+                Event::Usage(usage) => {
+                    reply.usage = usage;
+                    continue;
+                }
+                Event::Thinking { .. } | Event::ClientToolCall { .. } | Event::Finished { .. } => continue,
+            };
+            let arguments = asked.iter().position(|(asked, _)| *asked == id).map(|index| asked.remove(index).1);
+            reply.tool_calls.push(ToolCallMade { name, arguments, success, text });
+        }
+        match failure {
+            None => Ok(reply),
+            Some(error) if reply.reply.is_empty() => Err(error),
+            Some(error) => Err(error.with_output(reply.reply.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(text: &str) -> Event {
+        Event::Content { text: text.into() }
+    }
+
+    fn input(id: &str, x: u32) -> Event {
+        let Value::Object(arguments) = json!({"x": x}) else { panic!("an object") };
+        Event::ToolInput { id: id.into(), tool_name: "add".into(), arguments }
+    }
+
+    fn result(id: &str, result: &str) -> Event {
+        Event::ToolResult { id: id.into(), tool_name: "add".into(), result: result.into() }
+    }
+
+    fn reply(events: Vec<Event>) -> Result<ChatReply, CallError> {
+        ChatReply::of("s".into(), events)
+    }
+
+    #[test]
+    fn the_reply_is_what_was_said_last_and_each_call_has_its_arguments() {
+        let broken = Event::ToolError { id: "z".into(), tool_name: "add".into(), error: "no JSON".into() };
+        let events = vec![
+            content("Let me see."),
+            input("a", 1),
+            input("b", 2),
+            result("a", "1"),
+            result("b", "2"),
+            // A model may give the same id again in its next turn.
+            input("a", 3),
+            result("a", "3"),
+            broken,
+            content("It is "),
+            content("six."),
+        ];
+        let reply = serde_json::to_value(reply(events).unwrap()).unwrap();
+        assert_eq!(reply["reply"], "It is six.");
+        let call = |arguments: Value, success: bool, text: &str| json!({"name": "add", "arguments": arguments, "success": success, "text": text});
+        let expected = json!([
+            call(json!({"x": 1}), true, "1"),
+            call(json!({"x": 2}), true, "2"),
+            call(json!({"x": 3}), true, "3"),
+            call(Value::Null, false, "no JSON"),
+        ]);
+        assert_eq!(reply["tool_calls"], expected);
+    }
+
+    #[test]
+    fn an_error_carries_what_was_said_and_a_limit_is_told_after_it() {
+        let error = Event::Error { code: "timeout".into(), message: "too slow".into() };
+        let failed = reply(vec![content("It is"), error]).unwrap_err();
+        assert_eq!((failed.code(), failed.output()), (ErrorCode::Timeout, Some(&json!("It is"))));
+        let limit = || Event::Status { status: "max_turns".into(), message: "50 turns".into() };
+        assert_eq!(reply(vec![content("It is"), limit()]).unwrap().reply, "It is\n\n[50 turns]");
+        assert_eq!(reply(vec![limit()]).unwrap().reply, "[50 turns]");
+    }
+}

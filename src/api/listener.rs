@@ -1,0 +1,184 @@
+//! Accepting connections, and letting calls in flight finish when it is time to go.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use thiserror::Error;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::poll_inline::Promptly;
+use super::preface_timeout::Patience;
+use super::request_guard::Edge;
+use crate::config::ServerConfig;
+use crate::gateway::Gateway;
+
+/// Listeners that are bound: from here on callers queue instead of being turned away.
+#[derive(Debug)]
+pub struct Listening {
+    calls: TcpListener,
+    metrics: Option<TcpListener>,
+}
+
+/// An address that cannot be listened on.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address}: {source}; is something else running there?")]
+pub struct CannotListen {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+impl Listening {
+    pub async fn bind(config: &ServerConfig) -> Result<Self, CannotListen> {
+        let calls = bind(config.listen).await?;
+        let metrics = match config.metrics_listen {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        Ok(Self { calls, metrics })
+    }
+
+    /// Where calls are taken; tells the port when the configuration asked for any (0).
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.calls.local_addr()
+    }
+
+    /// All of them, whatever they are for.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        let metrics = self.metrics.as_ref().map(TcpListener::local_addr);
+        std::iter::once(self.calls.local_addr()).chain(metrics).flatten().collect()
+    }
+}
+
+/// Serves until `shutdown` resolves, then lets calls in flight finish within the grace period.
+pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
+    let config = gateway.config();
+    gateway.outbound().set_own_listeners(listening.addresses());
+    gateway.look_for_interpreter();
+    let connections = Connections::new(&config.server);
+    let mut shutdown = pin!(shutdown);
+    let calls = connections.accept(&listening.calls, Edge::new(super::router(gateway), config.server.is_loopback()));
+    let metrics = async {
+        match &listening.metrics {
+            Some(listener) => connections.accept(listener, Edge::new(metrics_router(gateway), false)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = calls => {}
+        () = metrics => {}
+        () = &mut shutdown => {}
+    }
+    gateway.draining().cancel();
+    drop(listening);
+    let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
+    let until = Instant::now() + grace;
+    connections.finish(grace).await;
+    // Those whose clients have gone.
+    gateway.pipeline.replies.finish(until).await;
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, CannotListen> {
+    TcpListener::bind(address).await.map_err(|source| CannotListen { address, source })
+}
+
+/// On a listener of their own the metrics need no key: whoever can reach it may read them.
+fn metrics_router(gateway: &Arc<Gateway>) -> Router {
+    let gateway = Arc::clone(gateway);
+    Router::new().route("/metrics", get(async move || super::rest::health::exposition(&gateway)))
+}
+
+struct Connections {
+    http: auto::Builder<TokioExecutor>,
+    read_timeout: Duration,
+    slots: Arc<Semaphore>,
+    open: GracefulShutdown,
+    tasks: TaskTracker,
+    cut_off: CancellationToken,
+}
+
+impl Connections {
+    fn new(config: &ServerConfig) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        let read_timeout = Duration::from_secs(config.read_timeout_seconds);
+        http.http1().timer(TokioTimer::new()).header_read_timeout(read_timeout);
+        http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
+        Self {
+            http,
+            read_timeout,
+            slots: Arc::new(Semaphore::new(config.max_connections)),
+            open: GracefulShutdown::new(),
+            tasks: TaskTracker::new(),
+            cut_off: CancellationToken::new(),
+        }
+    }
+
+    async fn accept(&self, listener: &TcpListener, edge: Edge) {
+        loop {
+            // Never closed, so that the permit is always given in the end.
+            let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => self.serve(stream, edge.clone(), slot),
+                Err(error) => rest_after(&error).await,
+            }
+        }
+    }
+
+    fn serve(&self, stream: TcpStream, edge: Edge, slot: OwnedSemaphorePermit) {
+        // Replies are written whole: waiting for more of them (Nagle) only adds delay.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection closed before it was served");
+            return;
+        }
+        let stream = TokioIo::new(Patience::new(stream, self.read_timeout));
+        let service = service_fn(move |request| edge.clone().answer(request));
+        let connection = self.http.serve_connection(stream, service).into_owned();
+        let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
+        self.tasks.spawn(Promptly::new(async move {
+            if let Some(Err(error)) = connection.await {
+                tracing::debug!(%error, "a connection broke off");
+            }
+            drop(slot);
+        }));
+    }
+
+    async fn finish(self, grace: Duration) {
+        if tokio::time::timeout(grace, self.open.shutdown()).await.is_err() {
+            tracing::warn!(
+                connections = self.tasks.len(),
+                grace_seconds = grace.as_secs(),
+                "calls were cut off at the end of the grace period"
+            );
+            self.cut_off.cancel();
+        }
+        // What was cut off is settled before the audit trail ends.
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// A connection that was gone before it was accepted is its own affair; anything else (no more file
+/// descriptors) passes only with time.
+async fn rest_after(error: &io::Error) {
+    if matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
+    ) {
+        return;
+    }
+    tracing::warn!(%error, "a connection could not be accepted");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}

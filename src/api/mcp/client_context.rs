@@ -1,0 +1,149 @@
+//! Who asks, and what their calls belong to.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::{HeaderMap, HeaderName};
+use serde_json::{Map, Value, json};
+
+use super::client::Client;
+use super::running_request::Running;
+use super::sessions::SessionState;
+use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::peer::ClientSession;
+
+/// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
+const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
+
+/// One request's sender.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub caller: Arc<Caller>,
+    pub scopes: BudgetScopes,
+    /// The MCP session, which is also the session of the calls in it.
+    pub session: Option<String>,
+    /// The client's side of it.
+    pub client_session: Option<Arc<SessionState>>,
+    pub trace: Option<TraceParent>,
+    /// Show three tools that find and call all others, instead of all of them.
+    pub search: bool,
+    pub tokens: Tokens,
+    /// The call that this request has begun already.
+    pub begun: Mutex<Option<Running>>,
+}
+
+/// The caller's own tokens, by their names. They are shown to nobody but the services they are for.
+#[derive(Default)]
+pub(super) struct Tokens(Map<String, Value>);
+
+impl Visitor {
+    /// Somebody with nothing but an identity.
+    pub(super) fn new(caller: Arc<Caller>) -> Self {
+        Self {
+            caller,
+            scopes: BudgetScopes::default(),
+            session: None,
+            client_session: None,
+            trace: None,
+            search: false,
+            tokens: Tokens::default(),
+            begun: Mutex::default(),
+        }
+    }
+
+    /// Leaves a call that has begun to whoever serves the request from here on.
+    pub(super) fn hand_over(&self, call: Running) {
+        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+    }
+
+    pub(super) fn take_over(&self) -> Option<Running> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
+        CallContext {
+            scopes: self.scopes.clone(),
+            trace: self.trace.clone(),
+            peer: Some(client),
+            client_session: self.client_session.clone().map(|session| session as Arc<dyn ClientSession>),
+            tool_parameters: self.tokens.tool_parameters(),
+            ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
+        }
+    }
+}
+
+impl Tokens {
+    /// # Errors
+    /// `invalid_request`: the header is there and is no such list. It is not repeated.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, CallError> {
+        let mut tokens = Map::new();
+        for line in headers.get_all(&TOKENS) {
+            let line = line.to_str().map_err(|_| unreadable())?;
+            for pair in line.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+                let (name, token) = pair.split_once('=').ok_or_else(unreadable)?;
+                let (name, token) = (name.trim_end(), token.trim_start());
+                if name.is_empty() || token.is_empty() || tokens.insert(name.to_owned(), token.into()).is_some() {
+                    return Err(unreadable());
+                }
+            }
+        }
+        Ok(Self(tokens))
+    }
+
+    /// As the REST face takes them in `session_context.tool_parameters`.
+    fn tool_parameters(&self) -> Map<String, Value> {
+        match self.0.is_empty() {
+            true => Map::new(),
+            false => Map::from_iter([("tokens".to_owned(), json!(self.0))]),
+        }
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.0.keys()).finish()
+    }
+}
+
+fn unreadable() -> CallError {
+    let message = format!("the header {TOKENS} is a list of tokens, each once: `name=token, name=token`");
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(lines: &[&str]) -> Result<Tokens, CallError> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(TOKENS, line.parse().expect("a header"));
+        }
+        Tokens::of(&headers)
+    }
+
+    #[test]
+    fn tokens_are_a_list_in_one_header_or_several() {
+        for (lines, expected) in [
+            (&[][..], json!({})),
+            (&[""], json!({})),
+            (&["a=b"], json!({"a": "b"})),
+            (&["a=b=,  c = Bearer d ,"], json!({"a": "b=", "c": "Bearer d"})),
+            (&["a=1, b=2", "c=3"], json!({"a": "1", "b": "2", "c": "3"})),
+        ] {
+            assert_eq!(json!(tokens(lines).expect("tokens").0), expected, "{lines:?}");
+        }
+        for lines in [&["hunter2"][..], &["=hunter2"], &["hunter2="], &["a=hunter2, a=hunter2"], &["a=1", "a=hunter2"]]
+        {
+            let error = tokens(lines).expect_err("no such list");
+            assert_eq!(error.code(), ErrorCode::InvalidRequest, "{lines:?}");
+            assert!(!error.message().contains("hunter2"), "{error}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        assert_eq!(format!("{:?}", tokens(&["user=hunter2"]).expect("tokens")), r#"["user"]"#);
+    }
+}

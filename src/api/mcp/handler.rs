@@ -1,0 +1,288 @@
+//! What an MCP client may ask, and where it is answered.
+
+mod operation;
+mod prompts;
+mod resources;
+mod tools;
+
+pub(super) use self::operation::{error_data, run as run_operation};
+pub(super) use self::tools::work_of_tool;
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use rmcp::RoleServer;
+use rmcp::handler::server::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, ErrorData, GetPromptRequestParams,
+    GetPromptResponse, Implementation, InputResponses, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse,
+    ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+    Tool as McpTool, UnsubscribeRequestParams,
+};
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
+
+use super::McpFace;
+use super::client::{Client, Hearing};
+use super::client_context::Visitor;
+use super::parked_calls::{Binding, Resumed};
+use super::running_request::{Outcome, Running, is_sessionless};
+use super::sessions::SessionState;
+use super::subscriptions::Subscriptions;
+use crate::core::call::{Arguments, CallContext};
+use crate::core::peer::ClientSession;
+
+/// One client, for the time of a session or of a request.
+#[derive(Debug)]
+pub(super) struct Face {
+    shared: Arc<McpFace>,
+    visitor: Arc<Visitor>,
+    session: Arc<SessionState>,
+    subscriptions: Arc<Subscriptions>,
+    /// How many tools the client's caller may not use, where whoever starts the gateway can change that.
+    left_out: Option<String>,
+    /// Ends the session, and what goes on for its client.
+    _end: DropGuard,
+}
+
+/// What identifies a request across its retries, and what a retry brings.
+struct Request {
+    method: &'static str,
+    name: String,
+    arguments: Arguments,
+    given: Option<InputResponses>,
+    state: Option<String>,
+}
+
+impl Face {
+    pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>, session: Arc<SessionState>) -> Self {
+        let ended = session.ended().clone();
+        let (subscriptions, _end) = (Arc::default(), ended.drop_guard());
+        Self { shared, visitor, session, subscriptions, left_out: None, _end }
+    }
+
+    /// The same, with what its instructions say of tools that are left out.
+    pub(super) fn with_left_out(self, left_out: Option<String>) -> Self {
+        Self { left_out, ..self }
+    }
+
+    pub(super) fn shared(&self) -> &McpFace {
+        &self.shared
+    }
+
+    /// Within a session each request has its own headers.
+    fn visitor(&self, context: &RequestContext<RoleServer>) -> Arc<Visitor> {
+        let parts = context.extensions.get::<http::request::Parts>();
+        let visitor = parts.and_then(|parts| parts.extensions.get::<Arc<Visitor>>());
+        Arc::clone(visitor.unwrap_or(&self.visitor))
+    }
+
+    /// The client of a request, for what the request runs.
+    fn client(&self, context: &RequestContext<RoleServer>, given: Option<InputResponses>) -> (Client, Hearing) {
+        let capabilities = json!(context.client_capabilities().unwrap_or_default());
+        let is_sessionless = is_sessionless(context);
+        let level = match is_sessionless {
+            true => context.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok()),
+            false => Some(self.session.log_level()),
+        };
+        let wants_progress = context.meta.get_progress_token().is_some();
+        let (client, hearing) = Client::new(capabilities, wants_progress, level, given.unwrap_or_default());
+        (if is_sessionless { client } else { client.in_session(&self.session) }, hearing)
+    }
+
+    /// Runs what `start` makes of a call, or goes on with what waits under the request's state.
+    async fn run(
+        &self,
+        context: &RequestContext<RoleServer>,
+        request: Request,
+        start: impl FnOnce(CallContext, Arc<Client>) -> BoxFuture<'static, Result<Outcome, ErrorData>>,
+    ) -> Result<Outcome, ErrorData> {
+        let visitor = self.visitor(context);
+        let Request { method, name, arguments, given, state } = request;
+        let bound = [("method", json!(method)), ("name", json!(name)), ("arguments", Value::Object(arguments))];
+        let bound = bound.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let binding = Binding::new(&visitor.caller, &bound);
+        let running = match state {
+            Some(state) => match self.shared.waiting.resume(&binding, &state, given.unwrap_or_default())? {
+                Resumed::Running(running) => running,
+                Resumed::StillAsking(result) => return Ok(Outcome::InputRequired(result)),
+            },
+            None => visitor.take_over().unwrap_or_else(|| {
+                let (client, hearing) = self.client(context, given);
+                let client = Arc::new(client);
+                Running { work: start(visitor.call(name, Arc::clone(&client)), client), hearing }
+            }),
+        };
+        running.serve(context, &visitor.caller, &binding, &self.shared.waiting).await
+    }
+
+    /// A call whose client is told nothing and asked nothing while it runs.
+    fn unattended(&self, context: &RequestContext<RoleServer>) -> CallContext {
+        let (client, _nobody_hears) = self.client(context, None);
+        self.visitor(context).call(String::new(), Arc::new(client))
+    }
+}
+
+impl ServerHandler for Face {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_completions()
+            .enable_logging()
+            .build();
+        let info =
+            ServerConfig::new(capabilities).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
+        let of_servers = self.shared.gateway.mcp_servers().instructions(&self.visitor.caller);
+        let instructions: Vec<_> = self.left_out.iter().cloned().chain(of_servers).collect();
+        match instructions.is_empty() {
+            true => info,
+            false => info.with_instructions(instructions.join("\n\n")),
+        }
+    }
+
+    /// For the check of `Mcp-Param-*` headers: only tools that this caller may know of.
+    fn get_tool(&self, name: &str) -> Option<McpTool> {
+        self.shared.catalogues.present(&self.shared.gateway).get(name, &self.visitor.caller).cloned()
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.tools(request.as_ref(), &context)
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        self.call(request, &context).await
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        self.resources(request.as_ref(), &context)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        self.resource_templates(request.as_ref(), &context)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        self.read(request, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        self.prompts(request.as_ref(), &context)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        self.prompt(request, &context).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        self.completion(&request, &context).await
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let level = serde_json::from_value(json!(request.level))
+            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
+        self.session.set_log_level(level);
+        Ok(())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let call = self.unattended(&context);
+        self.subscriptions.add(&self.shared.gateway, call, request.uri).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.remove(self.shared.gateway.mcp_servers(), &request.uri).await
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if let Some(client) = context.peer.peer_info() {
+            self.session.introduced(&client.capabilities);
+        }
+        self.session.is_ready();
+        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.visitor.caller));
+        let (subscriptions, session) = (Arc::clone(&self.subscriptions), Arc::clone(&self.session));
+        tokio::spawn(super::subscriptions::tell_session(shared, caller, context.peer, subscriptions, session));
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
+        let call = self.unattended(subscription.request_context());
+        super::subscriptions::tell_listener(&self.shared, subscription, call).await
+    }
+}
+
+fn cursor(request: Option<&PaginatedRequestParams>) -> Option<&str> {
+    request?.cursor.as_deref()
+}
+
+/// What a server lists that is not as the protocol says is left out.
+fn typed<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
+    values.into_iter().filter_map(|value| {
+        serde_json::from_value(value).inspect_err(|error| tracing::debug!(%error, "left out of a list")).ok()
+    })
+}
+
+/// A server's result for a client of any revision: rmcp leaves out for older ones what they do not know.
+fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
+    if let Some(fields) = value.as_object_mut() {
+        fields.entry("resultType").or_insert_with(|| json!("complete"));
+    }
+    serde_json::from_value(value).map_err(|error| {
+        ErrorData::internal_error(format!("the server's result is not as the protocol says: {error}"), None)
+    })
+}

@@ -1,0 +1,52 @@
+//! Requests for what MCP servers have beside tools, run as calls like those of tools.
+
+use std::sync::Arc;
+
+use rmcp::model::{ErrorCode as McpErrorCode, ErrorData};
+use serde_json::{Value, json};
+
+use crate::core::call::CallContext;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::pipeline::ErrorInfo;
+use crate::sources::mcp::OperationRequest;
+
+/// Runs what is asked for as `call`, and gives the server's result.
+///
+/// # Errors
+/// Why a stage refused it, or how it failed.
+pub(in crate::api::mcp) async fn run(
+    gateway: &Gateway,
+    call: CallContext,
+    request: OperationRequest,
+) -> Result<Value, CallError> {
+    let (call, arguments) = request.into_call(call);
+    let answered = gateway.pipeline.call(call, arguments).await;
+    // Only replies to calls with an idempotency key are shared, and these have none.
+    let reply = Arc::into_inner(answered.reply).ok_or_else(|| CallError::internal("the reply is in use elsewhere"))?;
+    reply.outcome.map(|answer| answer.output)
+}
+
+/// The JSON-RPC error for a call that did not succeed: the server's own where it gave one.
+pub(in crate::api::mcp) fn error_data(error: &CallError) -> ErrorData {
+    if let Some(own) = error.output().and_then(server_error) {
+        return own;
+    }
+    let data = Some(json!({"error_info": ErrorInfo::from(error)}));
+    let message = error.message().to_owned();
+    match error.code() {
+        ErrorCode::UnknownTool => ErrorData::invalid_params(message, None),
+        ErrorCode::InvalidArguments | ErrorCode::InvalidRequest => ErrorData::invalid_params(message, data),
+        ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::Unauthenticated => {
+            ErrorData::invalid_request(message, data)
+        }
+        _ => ErrorData::internal_error(message, data),
+    }
+}
+
+fn server_error(output: &Value) -> Option<ErrorData> {
+    let code = i32::try_from(output.get("code")?.as_i64()?).ok()?;
+    let message = output.get("message")?.as_str()?.to_owned();
+    let data = output.get("data").filter(|data| !data.is_null()).cloned();
+    Some(ErrorData::new(McpErrorCode(code), message, data))
+}

@@ -1,0 +1,204 @@
+//! The route: who asks and for what is settled here, the rest is the protocol's.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequestParts, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use futures_util::StreamExt;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::{Map, Value};
+use tower::Service;
+
+use super::client_context::{Tokens, Visitor};
+use super::fast_path::PlainCall;
+use super::handler::Face;
+use super::sessions::OwnSessions;
+use super::{McpFace, message, protected_resource};
+use crate::api::request::{Origin, read};
+use crate::config::{McpToolListing, ServerConfig};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+
+/// The fields of one of JSON-RPC.
+type Message = Map<String, Value>;
+
+/// Header of the protocol that names a session.
+pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// Header with which a client chooses how tools are listed: `all` or `search`.
+const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
+
+/// `/mcp`, and where clients read how to sign in to it.
+pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
+    let face = McpFace::new(gateway, gateway.draining().clone());
+    Router::new()
+        .route("/mcp", any(async move |State(gateway), request| serve(&face, &gateway, request).await))
+        .merge(protected_resource::routes())
+}
+
+async fn serve(face: &Arc<McpFace>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let origin = match Origin::from_request_parts(&mut parts, gateway).await {
+        Ok(origin) => origin,
+        Err(error) => return refused(error, &parts, gateway),
+    };
+    match admit(face, gateway, origin, parts, body).await {
+        Ok(response) => response,
+        Err(response) => response,
+    }
+}
+
+async fn admit(
+    face: &Arc<McpFace>,
+    gateway: &Arc<Gateway>,
+    origin: Origin,
+    mut parts: Parts,
+    body: Body,
+) -> Result<Response, Response> {
+    let server = &gateway.config().server;
+    let (body, message) = json_body(server, &parts, body).await?;
+    let sessions = face.sessions.of(Arc::clone(&origin.caller.key));
+    let visitor =
+        visitor(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
+    if parts.method == Method::DELETE && visitor.session.is_none() {
+        let error = CallError::new(ErrorCode::UnknownSession, "there is no such MCP session");
+        return Err(error.into_response());
+    }
+    let visitor = Arc::new(visitor);
+    let plain = message.and_then(|message| PlainCall::of(&parts.headers, message, face, &visitor, &sessions));
+    if let Some(call) = plain
+        && let Some(answer) = call.answer(face, &visitor).await
+    {
+        return Ok(answer);
+    }
+    parts.extensions.insert(Arc::clone(&visitor));
+    by_the_library(face, visitor, sessions, Request::from_parts(parts, Full::new(body))).await
+}
+
+/// Has rmcp serve the request.
+async fn by_the_library(
+    face: &Arc<McpFace>,
+    visitor: Arc<Visitor>,
+    sessions: OwnSessions,
+    request: Request<Full<Bytes>>,
+) -> Result<Response, Response> {
+    let method = request.method().clone();
+    let sessions = Arc::new(sessions);
+    let mut service = StreamableHttpService::new(
+        {
+            let face = Arc::clone(face);
+            let sessions = Arc::clone(&sessions);
+            move || Ok(Face::new(Arc::clone(&face), Arc::clone(&visitor), sessions.begun()))
+        },
+        Arc::clone(&sessions),
+        transport(&face.gateway.config().server),
+    );
+    let answer: Result<_, Infallible> = service.call(request).await;
+    let Ok(answer) = answer;
+    if sessions.were_full() {
+        let error =
+            CallError::new(ErrorCode::Overloaded, "there are too many MCP sessions; end one, or come back later");
+        return Err(error.into_response());
+    }
+    let mut answer = typed(answer).await;
+    if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
+        // The session has ended: there is nothing to wait for, and the Python SDK says that ending it failed.
+        *answer.status_mut() = StatusCode::NO_CONTENT;
+    }
+    Ok(if method == Method::GET { until_draining(answer, face) } else { answer })
+}
+
+fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
+    let config = StreamableHttpServerConfig::default().with_json_response(true).with_max_request_body_bytes(usize::MAX);
+    // On loopback the edge has refused every other name already.
+    let config = match server.mcp.allowed_hosts.is_empty() {
+        true => config.disable_allowed_hosts(),
+        false => config.with_allowed_hosts(&server.mcp.allowed_hosts),
+    };
+    let own_pages = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+    let own_pages = own_pages.into_iter().filter(|_| server.is_loopback()).map(String::from);
+    config.with_allowed_origins(own_pages.chain(server.mcp.allowed_origins.iter().cloned())).enforce_origin_validation()
+}
+
+/// A body that is one message, or none.
+async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(Bytes, Option<Message>), Response> {
+    let within = Duration::from_secs(server.read_timeout_seconds);
+    let bytes = read(body, server.max_body_bytes, within).await.map_err(IntoResponse::into_response)?;
+    let is_message = parts.method == Method::POST;
+    let message = is_message.then(|| message::read(&bytes)).transpose().map_err(IntoResponse::into_response)?;
+    Ok((bytes, message))
+}
+
+fn visitor(
+    gateway: &Gateway,
+    origin: Origin,
+    headers: &HeaderMap,
+    sessions: &OwnSessions,
+) -> Result<Visitor, CallError> {
+    let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
+        None => gateway.config().server.mcp.tools == McpToolListing::Search,
+        Some(b"search") => true,
+        Some(b"all") => false,
+        Some(_) => {
+            let message = format!("the header {LISTING} says `all` or `search`");
+            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+        }
+    };
+    let named = headers.get(&SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
+    let client_session = named.and_then(|id| sessions.state(id));
+    let session = named.map(str::to_owned);
+    let Origin { caller, scopes, trace, .. } = origin;
+    Ok(Visitor { scopes, session, client_session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })
+}
+
+/// Who is not let in learns where to sign in.
+fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
+    let is_unauthenticated = error.code() == ErrorCode::Unauthenticated;
+    let mut response = error.into_response();
+    if is_unauthenticated {
+        response.headers_mut().insert(WWW_AUTHENTICATE, protected_resource::challenge(parts, gateway));
+    }
+    response
+}
+
+/// The protocol's library refuses in plain text what it does not read; here each refusal is typed.
+async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
+    let is_typed =
+        answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let status = answer.status();
+    if is_typed || !(status.is_client_error() || status.is_server_error()) {
+        return answer.map(Body::new);
+    }
+    let (parts, body) = answer.into_parts();
+    let Ok(text) = body.collect().await;
+    let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();
+    let code = match status {
+        StatusCode::NOT_FOUND => ErrorCode::UnknownSession,
+        StatusCode::FORBIDDEN => ErrorCode::Denied,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ErrorCode::UnsupportedMediaType,
+        status if status.is_server_error() => ErrorCode::Internal,
+        _ => ErrorCode::InvalidRequest,
+    };
+    let mut response = CallError::new(code, text).into_response();
+    *response.status_mut() = status;
+    if let Some(allowed) = parts.headers.get(ALLOW) {
+        response.headers_mut().insert(ALLOW, allowed.clone());
+    }
+    response
+}
+
+/// A stream that waits for news must not hold up the end of the service.
+fn until_draining(response: Response, face: &McpFace) -> Response {
+    let draining = face.draining.clone();
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(draining.cancelled_owned())))
+}

@@ -1,0 +1,132 @@
+//! `tools: search`: for large catalogues a client sees three tools that find, describe and call all others.
+
+use std::sync::LazyLock;
+
+use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool as McpTool};
+use serde_json::{Value, json};
+
+use super::client_context::Visitor;
+use super::handler::Face;
+use super::result;
+use crate::core::call::Arguments;
+use crate::core::error::ErrorCode;
+
+const SEARCH: &str = "search_tools";
+const DESCRIBE: &str = "describe_tool";
+const CALL: &str = "call_tool";
+
+/// Hits unless the client asks for more, and at most.
+const HITS: usize = 10;
+const MOST_HITS: usize = 50;
+
+/// What a call of one of the three comes to.
+pub(super) enum Answer {
+    Result(Result<CallToolResult, ErrorData>),
+    /// A call of the tool it names.
+    Call(String, Arguments),
+    /// It is a tool of the catalogue, called by its own name.
+    NotOurs,
+}
+
+/// The three, in the order of their names.
+pub(super) fn tools() -> &'static [McpTool] {
+    &TOOLS
+}
+
+static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
+    let name = json!({"type": "string", "description": "The tool's name, as search_tools gives it."});
+    let described = [
+        (
+            CALL,
+            "Calls a tool of the catalogue. Find it with search_tools and read its schema with describe_tool first.",
+            json!({"name": name, "arguments": {"type": "object", "description": "The tool's arguments."}}),
+            json!(["name"]),
+        ),
+        (
+            DESCRIBE,
+            "Tells a tool's description and the JSON Schema of its arguments.",
+            json!({"name": name}),
+            json!(["name"]),
+        ),
+        (
+            SEARCH,
+            "Finds the tools that fit a task best, with a line on each.",
+            json!({
+                "query": {"type": "string", "minLength": 1, "description": "What is to be done, in a few words."},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": HITS},
+            }),
+            json!(["query"]),
+        ),
+    ];
+    let tools = described.into_iter().map(|(name, description, properties, required)| {
+        let schema = json!({
+            "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+        });
+        McpTool::new(name, description, schema.as_object().cloned().unwrap_or_default())
+    });
+    tools.collect()
+});
+
+pub(super) fn answer(tool: &str, arguments: &Arguments, face: &Face, visitor: &Visitor) -> Answer {
+    let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
+    match tool {
+        SEARCH => Answer::Result(Ok(match text("query") {
+            Some(query) => find(query, arguments.get("limit"), face, visitor),
+            None => missing("query", "say in a few words what is to be done"),
+        })),
+        DESCRIBE => Answer::Result(match text("name") {
+            Some(name) => describe(name, face, visitor),
+            None => Ok(missing("name", "search_tools finds names")),
+        }),
+        CALL => match (text("name"), arguments.get("arguments")) {
+            (None, _) => Answer::Result(Ok(missing("name", "search_tools finds names"))),
+            (Some(name), None) => Answer::Call(name.to_owned(), Arguments::new()),
+            (Some(name), Some(Value::Object(arguments))) => Answer::Call(name.to_owned(), arguments.clone()),
+            (Some(_), Some(_)) => Answer::Result(Ok(missing("arguments", "give an object"))),
+        },
+        _ => Answer::NotOurs,
+    }
+}
+
+fn find(query: &str, limit: Option<&Value>, face: &Face, visitor: &Visitor) -> CallToolResult {
+    let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
+    let tools = face.shared().gateway.pipeline.tools_for(&visitor.caller);
+    let found = tools.search(query, limit.clamp(1, MOST_HITS)).into_iter();
+    let hits = found.map(|(tool, score)| {
+        json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
+    });
+    of_json(json!({"tools": hits.collect::<Vec<_>>()}))
+}
+
+fn describe(name: &str, face: &Face, visitor: &Visitor) -> Result<CallToolResult, ErrorData> {
+    let gateway = &face.shared().gateway;
+    let catalogue = face.shared().catalogues.present(gateway);
+    match catalogue.tools_for(&visitor.caller, gateway).find(name) {
+        Ok(_) => Ok(of_json(json!(catalogue.get(name, &visitor.caller)))),
+        // As a call of it would be answered.
+        Err(error) if error.code() == ErrorCode::UnknownTool => {
+            Err(result::unknown_tool(error.message(), error.alternatives()))
+        }
+        Err(error) => Ok(result::of_error(&error)),
+    }
+}
+
+fn first_line(description: &str) -> &str {
+    description.trim().lines().next().unwrap_or_default()
+}
+
+fn of_json(value: Value) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    result.structured_content = Some(value);
+    result
+}
+
+fn missing(argument: &str, advice: &str) -> CallToolResult {
+    let message = format!("invalid_arguments: `{argument}` is missing or of the wrong type; {advice}");
+    let mut result = CallToolResult::error(vec![ContentBlock::text(&message)]);
+    let details = json!([{"path": format!("/{argument}"), "rule": "required", "message": advice}]);
+    result.structured_content = Some(
+        json!({"error_info": {"code": "invalid_arguments", "message": message, "retryable": false, "details": details}}),
+    );
+    result
+}

@@ -1,0 +1,105 @@
+//! One MCP client at standard input and output: nothing else is written there.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::RoleServer;
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, ErrorData, ServerJsonRpcMessage};
+use rmcp::service::{ServerInitializeError, serve_server};
+use rmcp::transport::Transport;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc;
+
+use super::McpFace;
+use super::client_context::Visitor;
+use super::handler::Face;
+use super::message::{self, Refusal};
+use super::sessions::SessionState;
+use crate::core::call::Caller;
+use crate::gateway::Gateway;
+
+/// Bytes of the input that are read ahead of the library.
+const PASSED_ON_BYTES: usize = 64 << 10;
+
+/// The library's transport, without the messages whose integers it would round.
+struct ExactTransport<T> {
+    library: T,
+    refused: mpsc::UnboundedReceiver<ServerJsonRpcMessage>,
+}
+
+impl<T: Transport<RoleServer>> Transport<RoleServer> for ExactTransport<T> {
+    type Error = T::Error;
+
+    fn send(&mut self, message: ServerJsonRpcMessage) -> impl Future<Output = Result<(), T::Error>> + Send + 'static {
+        self.library.send(message)
+    }
+
+    async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
+        loop {
+            tokio::select! {
+                message = self.library.receive() => return message,
+                Some(refusal) = self.refused.recv() => {
+                    tokio::spawn(self.library.send(refusal));
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), T::Error> {
+        self.library.close().await
+    }
+}
+
+/// Hands the lines of the input on, all but those with an integer that 64 bits do not hold: they are refused. A line
+/// that is too long goes on as it is, for the library to refuse.
+async fn pass_on(
+    input: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    longest_line: usize,
+    refuse: mpsc::UnboundedSender<ServerJsonRpcMessage>,
+) -> io::Result<()> {
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    let most = u64::try_from(longest_line).unwrap_or(u64::MAX).saturating_add(1);
+    while (&mut input).take(most).read_until(b'\n', &mut line).await? > 0 {
+        match message::refusal_of_large_integer(&line) {
+            None => to.write_all(&line).await?,
+            Some(Refusal { code, message, id }) => {
+                let id = id.and_then(|id| serde_json::from_value(id).ok());
+                let error = ErrorData::new(ErrorCode(code), message, None);
+                // Nobody takes it once the client is gone.
+                let _ = refuse.send(ServerJsonRpcMessage::error(error, id));
+            }
+        }
+        line.clear();
+    }
+    Ok(())
+}
+
+/// Serves until the input ends; calls still running then are cancelled. `left_out` says which tools the caller may
+/// not use, for the instructions to the client.
+///
+/// # Errors
+/// A sentence, where the client does not begin as the protocol says.
+pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: Option<String>) -> Result<(), String> {
+    let longest_line = gateway.config().server.max_body_bytes;
+    let (passed_on, input) = tokio::io::duplex(PASSED_ON_BYTES);
+    let (refuse, refused) = mpsc::unbounded_channel();
+    tokio::spawn(pass_on(tokio::io::stdin(), passed_on, longest_line, refuse));
+    let library = AsyncRwTransport::new_server(input, tokio::io::stdout()).with_max_line_length(longest_line);
+    let transport = ExactTransport { library, refused };
+    // It ends with its input.
+    let state = Arc::new(SessionState::new(Duration::MAX));
+    let visitor = Visitor { client_session: Some(Arc::clone(&state)), ..Visitor::new(caller) };
+    let face =
+        Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(visitor), state).with_left_out(left_out);
+    let running = match Box::pin(serve_server(face, transport)).await {
+        Ok(running) => running,
+        // It left before it said anything: that is its right.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    running.waiting().await.map(|_reason| ()).map_err(|error| error.to_string())
+}

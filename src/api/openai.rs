@@ -1,0 +1,159 @@
+//! `/v1`: agents as an OpenAI client sees them.
+
+mod completion;
+mod request;
+
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt};
+use serde::Serialize;
+use serde_json::json;
+use utoipa::ToSchema;
+
+use self::completion::{Chunk, Completion, Narrator};
+use self::request::CompletionRequest;
+use super::documentation::FaultBody;
+use super::event_stream;
+use super::reply;
+use super::request::{JsonBody, Name, Origin};
+use crate::agent::{Errand, Event, service};
+use crate::core::error::CallError;
+use crate::gateway::Gateway;
+
+/// The agents' profiles.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Models<'a> {
+    object: &'static str,
+    data: Vec<ModelEntry<'a>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ModelEntry<'a> {
+    /// What `model` of a completion names.
+    id: &'a str,
+    object: &'static str,
+    /// A profile has no date; clients want a number.
+    created: i64,
+    owned_by: &'static str,
+}
+
+/// The agents there are.
+#[utoipa::path(get, path = "/v1/models", tag = "agents",
+    responses((status = 200, body = Models<'_>), (status = "4XX", body = FaultBody)))]
+pub(super) async fn models(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+) -> Result<Response, Fault> {
+    origin?;
+    let config = gateway.config();
+    let data = config.agent.profiles.keys().map(|name| entry(name)).collect();
+    Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
+    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = FaultBody)))]
+pub(super) async fn model(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    name: Result<Name, CallError>,
+) -> Result<Response, Fault> {
+    origin?;
+    let Name(name) = name?;
+    service::profile(&gateway.config().agent, &name)?;
+    Ok(reply::json(StatusCode::OK, &entry(&name)))
+}
+
+/// Lets an agent work until it answers. The gateway's tools run inside; calls of the client's are handed out.
+#[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
+    responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
+        (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+pub(super) async fn complete(
+    origin: Result<Origin, CallError>,
+    State(gateway): State<Arc<Gateway>>,
+    request: Request,
+) -> Result<Response, Fault> {
+    let origin = origin?;
+    let JsonBody(request) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
+    let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
+    let profile = service::profile(&gateway.config().agent, &name)?;
+    let (messages, client_tools) = request.into_conversation()?;
+    // A thread has its own files and settings, where the caller may have one more session.
+    let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
+    let toolbox = Arc::new(origin.toolbox(&gateway, session));
+    let errand = Errand { client_tools, ..origin.errand(&name, profile, toolbox, messages) };
+    let events = gateway.desk.begin(&gateway, errand).await?;
+    if streams {
+        Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)
+    } else {
+        let events: Vec<_> = events.collect().await;
+        Ok(reply::json(StatusCode::OK, &completion::whole(&name, events)?))
+    }
+}
+
+async fn stream_chunks(
+    mut narrator: Narrator,
+    events: impl Stream<Item = Event> + Send + 'static,
+) -> Result<Response, CallError> {
+    let mut events = Box::pin(event_stream::first(events).await?);
+    let keep_alive = text_of(&narrator.keep_alive());
+    let data = async_stream::stream! {
+        yield text_of(&narrator.opening());
+        while let Some(event) = events.next().await {
+            for chunk in narrator.chunks(event) {
+                yield text_of(&chunk);
+            }
+        }
+        for chunk in narrator.closing() {
+            yield text_of(&chunk);
+        }
+    };
+    Ok(event_stream::respond(data, keep_alive))
+}
+
+/// Never fails: a chunk has no map with keys that are no strings.
+fn text_of(chunk: &Chunk) -> String {
+    serde_json::to_string(chunk).unwrap_or_default()
+}
+
+fn entry(id: &str) -> ModelEntry<'_> {
+    ModelEntry { id, object: "model", created: 0, owned_by: "sekisho" }
+}
+
+/// An error that both kinds of clients can read: the house's reply, with OpenAI's object as its `error`.
+#[derive(Debug)]
+pub(super) struct Fault(CallError);
+
+impl From<CallError> for Fault {
+    fn from(error: CallError) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let status = reply::status(self.0.code());
+        let error = json!({
+            "message": self.0.message(),
+            "type": kind(status),
+            "param": null,
+            "code": self.0.code(),
+        });
+        reply::refused_as(self.0, |body| body["error"] = error)
+    }
+}
+
+/// The words of <https://platform.openai.com/docs/guides/error-codes> for a status.
+fn kind(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::PAYMENT_REQUIRED => "insufficient_quota",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        status if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
+    }
+}

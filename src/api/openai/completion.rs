@@ -1,0 +1,267 @@
+//! A run, told in the words of OpenAI's chat completions
+//! (<https://platform.openai.com/docs/api-reference/chat>): as chunks while it goes on, or whole.
+
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::agent::prompts::beginning;
+use crate::agent::{self, Event, RunUsage};
+use crate::api::reply::run_error;
+use crate::core::error::CallError;
+
+/// Longest piece of text in one chunk, in characters: proxies pass short ones on at once (A32).
+const LONGEST_PIECE: usize = 50;
+
+/// What every chunk of one completion, and the completion itself, begin with.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(in crate::api) struct Heading {
+    id: String,
+    object: &'static str,
+    /// Seconds since 1970.
+    created: i64,
+    model: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct Chunk {
+    #[serde(flatten)]
+    heading: Heading,
+    choices: Vec<ChunkChoice>,
+    /// `null` but in the last chunk; only there when asked for with `stream_options.include_usage`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Option<Usage>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ChunkChoice {
+    index: u32,
+    delta: Delta,
+    finish_reason: Option<FinishReason>,
+}
+
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(in crate::api) struct Completion {
+    #[serde(flatten)]
+    heading: Heading,
+    choices: Vec<Choice>,
+    usage: Usage,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Choice {
+    index: u32,
+    message: ReplyMessage,
+    finish_reason: FinishReason,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ReplyMessage {
+    role: &'static str,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall>,
+}
+
+/// A call of a tool that the client runs itself.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct ToolCall {
+    /// Only in chunks: which call a piece belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    id: String,
+    r#type: &'static str,
+    function: Function,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Function {
+    name: String,
+    /// JSON in a text, as the model wrote it.
+    arguments: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum FinishReason {
+    Stop,
+    Length,
+    ToolCalls,
+    ContentFilter,
+}
+
+/// Turns the events of one run into chunks.
+#[derive(Debug)]
+pub(in crate::api) struct Narrator {
+    heading: Heading,
+    include_usage: bool,
+    calls: usize,
+    finish: FinishReason,
+    usage: Usage,
+}
+
+impl Narrator {
+    pub(in crate::api) fn new(model: &str, include_usage: bool) -> Self {
+        Self {
+            heading: heading("chat.completion.chunk", model),
+            include_usage,
+            calls: 0,
+            finish: FinishReason::Stop,
+            usage: Usage::default(),
+        }
+    }
+
+    /// The first chunk: who speaks.
+    pub(in crate::api) fn opening(&self) -> Chunk {
+        self.chunk(Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() })
+    }
+
+    /// Changes nothing; sent so that the connection is not idle (A33).
+    pub(in crate::api) fn keep_alive(&self) -> Chunk {
+        self.chunk(Delta { content: Some(String::new()), ..Delta::default() })
+    }
+
+    /// What the client is told of an event; nothing of calls that the gateway makes.
+    pub(in crate::api) fn chunks(&mut self, event: Event) -> Vec<Chunk> {
+        match event {
+            Event::Content { text } => self.text(&text),
+            Event::ClientToolCall { id, tool_name, arguments } => {
+                let call = ToolCall { index: Some(self.calls), ..tool_call(id, tool_name, arguments) };
+                self.calls += 1;
+                vec![self.chunk(Delta { tool_calls: vec![call], ..Delta::default() })]
+            }
+            // A70: what was said so far stands, and the reader learns why there is no more.
+            Event::Error { message, .. } | Event::Status { message, .. } => self.text(&notice(&message)),
+            Event::Finished { reason, .. } => {
+                self.finish = FinishReason::of(reason);
+                Vec::new()
+            }
+            Event::Usage(usage) => {
+                self.usage = Usage::of(&usage);
+                Vec::new()
+            }
+            Event::Thinking { .. } | Event::ToolInput { .. } | Event::ToolResult { .. } | Event::ToolError { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// The last chunks: why the completion ended and, when asked for, what it used.
+    pub(in crate::api) fn closing(&self) -> Vec<Chunk> {
+        let mut last = self.chunk(Delta::default());
+        for choice in &mut last.choices {
+            choice.finish_reason = Some(self.finish);
+        }
+        let usage = self.include_usage.then(|| Chunk {
+            heading: self.heading.clone(),
+            choices: Vec::new(),
+            usage: Some(Some(self.usage)),
+        });
+        [last].into_iter().chain(usage).collect()
+    }
+
+    fn text(&self, text: &str) -> Vec<Chunk> {
+        pieces(text).map(|piece| self.chunk(Delta { content: Some(piece.into()), ..Delta::default() })).collect()
+    }
+
+    fn chunk(&self, delta: Delta) -> Chunk {
+        Chunk {
+            heading: self.heading.clone(),
+            choices: vec![ChunkChoice { index: 0, delta, finish_reason: None }],
+            usage: self.include_usage.then_some(None),
+        }
+    }
+}
+
+/// A whole run as one completion.
+///
+/// # Errors
+/// The run's own error, what was said before it as its output.
+pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>) -> Result<Completion, CallError> {
+    let (mut text, mut tool_calls) = (String::new(), Vec::new());
+    let (mut usage, mut finish_reason) = (Usage::default(), FinishReason::Stop);
+    let mut failure = None;
+    for event in events {
+        match event {
+            Event::Content { text: piece } => text.push_str(&piece),
+            Event::ClientToolCall { id, tool_name, arguments } => tool_calls.push(tool_call(id, tool_name, arguments)),
+            Event::Error { code, message } => failure = Some(run_error(code, message)),
+            Event::Status { message, .. } => text.push_str(&notice(&message)),
+            Event::Finished { reason, .. } => finish_reason = FinishReason::of(reason),
+            Event::Usage(used) => usage = Usage::of(&used),
+            Event::Thinking { .. } | Event::ToolInput { .. } | Event::ToolResult { .. } | Event::ToolError { .. } => {}
+        }
+    }
+    if let Some(error) = failure {
+        return Err(if text.is_empty() { error } else { error.with_output(text.into()) });
+    }
+    let content = (tool_calls.is_empty() || !text.is_empty()).then_some(text);
+    let message = ReplyMessage { role: "assistant", content, tool_calls };
+    Ok(Completion {
+        heading: heading("chat.completion", model),
+        choices: vec![Choice { index: 0, message, finish_reason }],
+        usage,
+    })
+}
+
+impl FinishReason {
+    fn of(reason: agent::FinishReason) -> Self {
+        match reason {
+            // An error and an abort have been told in the text; OpenAI knows no word for them.
+            agent::FinishReason::Stop | agent::FinishReason::Aborted | agent::FinishReason::Error => Self::Stop,
+            agent::FinishReason::Length | agent::FinishReason::Limit => Self::Length,
+            agent::FinishReason::ToolCalls => Self::ToolCalls,
+            agent::FinishReason::Refusal => Self::ContentFilter,
+        }
+    }
+}
+
+impl Usage {
+    fn of(run: &RunUsage) -> Self {
+        let RunUsage { prompt_tokens, completion_tokens, .. } = *run;
+        Self { prompt_tokens, completion_tokens, total_tokens: prompt_tokens.saturating_add(completion_tokens) }
+    }
+}
+
+fn heading(object: &'static str, model: &str) -> Heading {
+    let id = format!("chatcmpl-{}", Uuid::now_v7().simple());
+    Heading { id, object, created: jiff::Timestamp::now().as_second(), model: model.to_owned() }
+}
+
+fn tool_call(id: String, name: String, arguments: String) -> ToolCall {
+    ToolCall { index: None, id, r#type: "function", function: Function { name, arguments } }
+}
+
+/// What went wrong, apart from what was said before.
+fn notice(message: &str) -> String {
+    format!("\n\n[{message}]")
+}
+
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let piece = beginning(rest, LONGEST_PIECE);
+        rest = rest.get(piece.len()..).unwrap_or_default();
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! What an OpenAI client asks, in our own form.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::agent::Message;
+use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
+use crate::agent::toolbox::ToolDescription;
+use crate::core::error::{CallError, ErrorCode};
+
+/// `POST /v1/chat/completions`. Fields that are not here (`top_p`, `seed`, `user`, …) are ignored, as clients
+/// send many: an agent's profile decides how its model is asked.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(in crate::api) struct CompletionRequest {
+    /// The name of an agent's profile.
+    pub model: String,
+    messages: Vec<RequestMessage>,
+    stream: Option<bool>,
+    stream_options: Option<StreamOptions>,
+    /// Tools that the client runs itself.
+    tools: Option<Vec<RequestTool>>,
+    #[schema(minimum = 1, maximum = 1)]
+    n: Option<u32>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct StreamOptions {
+    include_usage: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(tag = "role", rename_all = "snake_case")]
+enum RequestMessage {
+    #[serde(alias = "developer")]
+    System {
+        content: Content,
+    },
+    User {
+        content: Content,
+    },
+    Assistant {
+        content: Option<Content>,
+        tool_calls: Option<Vec<RequestCall>>,
+    },
+    Tool {
+        content: Content,
+        tool_call_id: String,
+    },
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct Part {
+    /// `text`; others cannot be passed on.
+    r#type: String,
+    text: Option<String>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct RequestCall {
+    id: String,
+    function: RequestFunction,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct RequestFunction {
+    name: String,
+    arguments: String,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct RequestTool {
+    /// `function`; there is no other kind.
+    r#type: String,
+    function: FunctionDescription,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct FunctionDescription {
+    #[schema(pattern = "^[A-Za-z0-9_-]{1,64}$")]
+    name: String,
+    description: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Value>,
+}
+
+/// Most tools that a client may bring along.
+const MOST_TOOLS: usize = 128;
+
+/// Longest name of a tool, in bytes; models take no longer one.
+const LONGEST_NAME: usize = 64;
+
+impl CompletionRequest {
+    pub(in crate::api) fn streams(&self) -> bool {
+        self.stream.unwrap_or_default()
+    }
+
+    pub(in crate::api) fn includes_usage(&self) -> bool {
+        self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or_default()
+    }
+
+    /// The conversation so far, and the tools that the client runs itself.
+    ///
+    /// # Errors
+    /// `invalid_request`, naming the place.
+    pub(in crate::api) fn into_conversation(self) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
+        if self.n.is_some_and(|choices| choices != 1) {
+            return Err(invalid("`n` must be 1: an agent gives one answer"));
+        }
+        let mut messages = Vec::with_capacity(self.messages.len());
+        for (index, message) in self.messages.into_iter().enumerate() {
+            let message =
+                message.convert(&messages).map_err(|problem| invalid(format!("`messages[{index}]`: {problem}")))?;
+            messages.push(message);
+        }
+        if !messages.iter().any(|message| matches!(message, Message::User(_))) {
+            return Err(invalid("`messages` holds no message of the role `user`; say what is to be done"));
+        }
+        Ok((messages, client_tools(self.tools.unwrap_or_default())?))
+    }
+}
+
+impl RequestMessage {
+    fn convert(self, earlier: &[Message]) -> Result<Message, String> {
+        Ok(match self {
+            Self::System { content } => Message::System(content.into_text()?),
+            Self::User { content } => Message::User(content.into_text()?),
+            Self::Assistant { content, tool_calls } => Message::Assistant(AssistantTurn {
+                text: content.map(Content::into_text).transpose()?.unwrap_or_default(),
+                calls: tool_calls.unwrap_or_default().into_iter().map(RequestCall::convert).collect(),
+                ..AssistantTurn::default()
+            }),
+            Self::Tool { content, tool_call_id } => {
+                let asked = earlier.iter().rev().filter_map(|message| match message {
+                    Message::Assistant(turn) => Some(&turn.calls),
+                    _ => None,
+                });
+                let call = asked.flatten().find(|call| call.id == tool_call_id);
+                let call = call.ok_or("its `tool_call_id` is that of no call of an earlier message")?;
+                let (call_id, tool) = (call.id.clone(), call.tool.clone());
+                Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, images: Vec::new() })
+            }
+        })
+    }
+}
+
+impl Content {
+    fn into_text(self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            Self::Parts(parts) => parts.into_iter().map(Part::into_text).collect(),
+        }
+    }
+}
+
+impl Part {
+    fn into_text(self) -> Result<String, String> {
+        match (self.r#type.as_str(), self.text) {
+            ("text", Some(text)) => Ok(text),
+            ("text", None) => Err("a part of the type `text` has no `text`".into()),
+            (other, _) => {
+                let shown: String = other.chars().take(40).collect();
+                Err(format!("parts of the type {shown:?} cannot be passed on; send `text`"))
+            }
+        }
+    }
+}
+
+impl RequestCall {
+    fn convert(self) -> RequestedCall {
+        RequestedCall::new(self.id, self.function.name, self.function.arguments)
+    }
+}
+
+fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallError> {
+    if tools.len() > MOST_TOOLS {
+        return Err(invalid(format!("`tools` holds {} tools; {MOST_TOOLS} at most can be passed on", tools.len())));
+    }
+    let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
+    for (index, tool) in tools.into_iter().enumerate() {
+        let RequestTool { r#type, function: FunctionDescription { name, description, parameters } } = tool;
+        let problem = if r#type != "function" {
+            "its `type` must be `function`"
+        } else if !is_name(&name) {
+            "its name must be 1 to 64 letters, digits, `_` or `-`"
+        } else if described.iter().any(|earlier| earlier.name == name) {
+            "an earlier tool has the same name"
+        } else {
+            let description = description.unwrap_or_default();
+            let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
+            described.push(ToolDescription { name, description, parameters });
+            continue;
+        };
+        return Err(invalid(format!("`tools[{index}]`: {problem}")));
+    }
+    Ok(described)
+}
+
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits)
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: Value) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
+        serde_json::from_value::<CompletionRequest>(body).unwrap().into_conversation()
+    }
+
+    #[test]
+    fn a_conversation_with_tools_is_read() {
+        let (messages, tools) = read(json!({
+            "model": "weather", "temperature": 0.1, "user": "ignored",
+            "messages": [
+                {"role": "developer", "content": "Be brief."},
+                {"role": "user", "content": [{"type": "text", "text": "Click "}, {"type": "text", "text": "it."}]},
+                {"role": "assistant", "content": null, "tool_calls": [
+                    {"id": "a", "type": "function", "function": {"name": "click", "arguments": "{}"}}]},
+                {"role": "tool", "tool_call_id": "a", "content": "clicked"},
+            ],
+            "tools": [{"type": "function", "function": {"name": "click", "description": "Clicks."}}],
+        }))
+        .unwrap();
+        let call = RequestedCall::new("a".into(), "click".into(), "{}".into());
+        let expected = [
+            Message::System("Be brief.".into()),
+            Message::User("Click it.".into()),
+            Message::Assistant(AssistantTurn { calls: vec![call], ..AssistantTurn::default() }),
+            Message::Tool(ToolMessage {
+                call_id: "a".into(),
+                tool: "click".into(),
+                text: "clicked".into(),
+                images: Vec::new(),
+            }),
+        ];
+        assert_eq!(messages, expected);
+        assert_eq!((tools[0].name.as_str(), tools[0].description.as_str()), ("click", "Clicks."));
+        assert_eq!(tools[0].parameters["type"], "object");
+    }
+
+    #[test]
+    fn what_cannot_be_passed_on_is_refused_with_its_place() {
+        let user = json!({"role": "user", "content": "hi"});
+        let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+        let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]});
+        for (body, place) in [
+            (json!({"messages": []}), "`messages`"),
+            (json!({"messages": [{"role": "system", "content": "hi"}]}), "`user`"),
+            (json!({"messages": [user, image]}), "`messages[1]`: parts of the type \"image_url\""),
+            (json!({"messages": [user, {"role": "tool", "tool_call_id": "x", "content": ""}]}), "`messages[1]`"),
+            (json!({"messages": [user], "n": 2}), "`n`"),
+            (json!({"messages": [user], "tools": [tool("a"), tool("a")]}), "`tools[1]`: an earlier"),
+            (json!({"messages": [user], "tools": [tool("a b")]}), "`tools[0]`: its name"),
+            (json!({"messages": [user], "tools": [{"type": "custom", "function": {"name": "a"}}]}), "`tools[0]`"),
+            (json!({"messages": [user], "tools": vec![tool("a"); 129]}), "128"),
+        ] {
+            let mut body = body;
+            body["model"] = "weather".into();
+            let error = read(body).unwrap_err();
+            assert!(error.code() == ErrorCode::InvalidRequest && error.message().contains(place), "{place}: {error}");
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! From an HTTP request to a tool call: who asks, what for, with which arguments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::agent::toolbox::InProcess;
+use crate::agent::{Errand, Message};
+use crate::config::AgentProfile;
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::json;
+use crate::core::json::InvalidJson;
+use crate::core::session::Session;
+use crate::gateway::Gateway;
+use crate::infra::telemetry;
+use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
+use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
+const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
+/// How Open WebUI names a conversation.
+const CHAT_ID: HeaderName = HeaderName::from_static("x-openwebui-chat-id");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecuteRequest {
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Arguments>,
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Arguments>,
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    session_id: Option<String>,
+    /// Run every check, but not the tool.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// `POST /tools/execute` and each element of `POST /tools/batch-execute`.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecuteNamedRequest {
+    pub tool_name: String,
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Arguments>,
+    #[schema(value_type = Option<Object>)]
+    parameters: Option<Arguments>,
+    session_context: Option<SessionContext>,
+    /// Run every check, but not the tool.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What the call belongs to. `user_id` is never an identity: it is passed on and written down as claimed.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SessionContext {
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
+    session_id: Option<String>,
+    user_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
+    request_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
+    agent_id: Option<String>,
+    #[schema(min_length = 1, max_length = 128)]
+    task_id: Option<String>,
+    #[schema(value_type = Option<Object>)]
+    prompt_params: Option<Map<String, Value>>,
+    #[schema(value_type = Option<Object>)]
+    tool_parameters: Option<Map<String, Value>>,
+}
+
+/// A call made from a request, and its arguments.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub call: CallContext,
+    pub arguments: Arguments,
+}
+
+impl ExecuteRequest {
+    /// # Errors
+    /// `invalid_request` for contradictory fields or headers, and whatever the session says.
+    pub(super) fn into_call(self, tool: String, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+        let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
+        origin.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
+    }
+}
+
+impl ExecuteNamedRequest {
+    /// # Errors
+    /// As [`ExecuteRequest::into_call`].
+    pub(super) fn into_call(self, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+        let arguments = either(self.arguments, self.parameters)?;
+        origin.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
+    }
+}
+
+/// What a request's headers say: who sent it, and what its calls belong to.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub caller: Arc<Caller>,
+    /// The thread of an agent's client (A28).
+    pub thread: Option<Arc<str>>,
+    pub scopes: BudgetScopes,
+    idempotency_key: Option<String>,
+    pub trace: Option<crate::core::call::TraceParent>,
+}
+
+impl Origin {
+    /// The request may hold one call only where it has an idempotency key.
+    pub(super) fn forbid_idempotency_key(&self) -> Result<(), CallError> {
+        match self.idempotency_key {
+            None => Ok(()),
+            Some(_) => Err(invalid("Idempotency-Key belongs to one call; send the calls of this batch one by one")),
+        }
+    }
+
+    /// What the route does is the work of such a role alone.
+    ///
+    /// # Errors
+    /// `denied`, with the role that is missing.
+    pub(super) fn require_role(&self, role: &str) -> Result<(), CallError> {
+        if self.caller.has_role(role) {
+            return Ok(());
+        }
+        let message = format!("this needs the role `{role}`; call with a key that holds it");
+        Err(CallError::new(ErrorCode::Denied, message))
+    }
+
+    /// The tools as an agent may call them for this request: those that are on in the session.
+    pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
+        let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
+        let run = toolbox.scopes.request.take();
+        InProcess {
+            scopes: BudgetScopes { request: self.scopes.request.clone().or(run), ..self.scopes.clone() },
+            off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
+            session,
+            trace: self.trace.clone(),
+            ..toolbox
+        }
+    }
+
+    /// What an agent is asked by this request.
+    pub(super) fn errand(
+        &self,
+        agent: &str,
+        profile: Arc<AgentProfile>,
+        toolbox: Arc<InProcess>,
+        messages: Vec<Message>,
+    ) -> Errand {
+        let scopes = toolbox.scopes.clone();
+        Errand {
+            thread: self.thread.clone(),
+            scopes,
+            trace: self.trace.clone(),
+            ..Errand::new(agent, profile, Arc::clone(&self.caller), toolbox, messages)
+        }
+    }
+
+    fn call(
+        &self,
+        tool: String,
+        arguments: Arguments,
+        context: SessionContext,
+        dry_run: bool,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
+        let mut call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
+        call.dry_run = dry_run;
+        call.scopes = BudgetScopes {
+            request: context.request_id.or_else(|| self.scopes.request.clone()),
+            agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
+            task: context.task_id.or_else(|| self.scopes.task.clone()),
+        };
+        call.session = context.session_id.map(|id| gateway.sessions.open(&self.caller, &id)).transpose()?;
+        call.claimed_user = context.user_id;
+        call.prompt_params = context.prompt_params.unwrap_or_default();
+        call.tool_parameters = context.tool_parameters.unwrap_or_default();
+        call.trace.clone_from(&self.trace);
+        call.idempotency_key.clone_from(&self.idempotency_key);
+        Ok(Incoming { call, arguments })
+    }
+}
+
+impl FromRequestParts<Arc<Gateway>> for Origin {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let headers = &parts.headers;
+        let caller = gateway.authenticator().authenticate(headers).await?;
+        let scopes = BudgetScopes {
+            request: text_header(headers, &REQUEST_ID)?,
+            agent: text_header(headers, &AGENT_ID)?,
+            task: text_header(headers, &TASK_ID)?,
+        };
+        let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {
+            telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
+        });
+        let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
+        Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, &IDEMPOTENCY_KEY)?, trace })
+    }
+}
+
+/// A path parameter, percent-decoded.
+#[derive(Debug)]
+pub(super) struct Name(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Path::<String>::from_request_parts(parts, state)
+            .await
+            .map(|Path(name)| Self(name))
+            .map_err(|rejection: PathRejection| invalid(format!("the path cannot be read: {}", rejection.body_text())))
+    }
+}
+
+/// Query parameters; unknown ones are ignored, as caches and proxies add their own.
+#[derive(Debug)]
+pub(super) struct Parameters<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = CallError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, CallError> {
+        Query::<T>::from_request_parts(parts, state).await.map(|Query(parameters)| Self(parameters)).map_err(
+            |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
+        )
+    }
+}
+
+/// A request of an administrator, its body read as JSON once it is known that the sender is one.
+#[derive(Debug)]
+pub(super) struct FromAdministrator<T> {
+    pub caller: Arc<Caller>,
+    pub body: T,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (mut parts, body) = request.into_parts();
+        let origin = Origin::from_request_parts(&mut parts, gateway).await?;
+        origin.require_role("admin")?;
+        let most = gateway.config().server.max_body_bytes.max(LARGEST_OF_ADMINISTRATORS);
+        Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, most).await? })
+    }
+}
+
+/// What an administrator may send at least: the largest OpenAPI document that is read, its quotes escaped.
+const LARGEST_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
+
+/// A request's body, read as JSON: declared as JSON, within the size and time allowed, no key twice.
+#[derive(Debug)]
+pub(super) struct JsonBody<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (parts, body) = request.into_parts();
+        bounded_json(gateway, &parts.headers, body, gateway.config().server.max_body_bytes).await.map(Self)
+    }
+}
+
+async fn bounded_json<T: DeserializeOwned>(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    body: Body,
+    most: usize,
+) -> Result<T, CallError> {
+    if !declares_json(headers) {
+        let message = "the body must be JSON; send `content-type: application/json`";
+        return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    let within = Duration::from_secs(gateway.config().server.read_timeout_seconds);
+    let bytes = read(body, most, within).await?;
+    let value = json::parse(&bytes).map_err(unacceptable)?;
+    serde_json::from_value(value).map_err(|problem| {
+        // It quotes what was sent, however long that is.
+        let shown: String = problem.to_string().chars().take(300).collect();
+        invalid(format!("the body does not fit: {shown}"))
+    })
+}
+
+fn unacceptable(problem: InvalidJson) -> CallError {
+    let error = format!("the body is not acceptable JSON: {problem}");
+    let Some(path) = problem.large_integer else { return invalid(error) };
+    // Of one call the paths of all other faults begin at its arguments too.
+    let code = match path.contains("/arguments/") {
+        true => ErrorCode::InvalidArguments,
+        false => ErrorCode::InvalidRequest,
+    };
+    let path = match path.strip_prefix("/arguments") {
+        Some(below) if below.starts_with('/') => below.to_owned(),
+        _ => path,
+    };
+    CallError::new(code, error).with_detail(Detail { path, rule: "integer".into(), message: problem.message })
+}
+
+/// Reads a body whole, within the size and time allowed.
+///
+/// # Errors
+/// `too_large`, `invalid_request`.
+pub(super) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
+    let collected = tokio::time::timeout(within, Limited::new(body, most).collect()).await;
+    match collected {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(CallError::new(ErrorCode::TooLarge, format!("the body is larger than {most} bytes")))
+        }
+        Ok(Err(error)) => Err(invalid("the body broke off").caused_by(error)),
+        Err(_) => Err(invalid(format!("the body did not arrive within {} s", within.as_secs()))),
+    }
+}
+
+/// RFC 6839 suffixes included. A form or plain text, which a web page could send without asking, is not JSON.
+fn declares_json(headers: &HeaderMap) -> bool {
+    let Some(declared) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
+    let essence = declared.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+        || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+}
+
+fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
+    match (arguments, parameters) {
+        (Some(_), Some(_)) => Err(invalid("`arguments` and `parameters` mean the same; send one of them")),
+        (one, other) => Ok(one.or(other).unwrap_or_default()),
+    }
+}
+
+/// A GET that does work must not come from another site's page, from where a browser sends it without asking:
+/// on loopback nobody has to say who they are.
+///
+/// # Errors
+/// `denied`.
+pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let site_is_other = headers.contains_key(FETCH_SITE) && !matches!(text(FETCH_SITE), Some("same-origin" | "none"));
+    let host = text(HOST).unwrap_or_default();
+    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
+    if site_is_other || headers.contains_key(ORIGIN) && !text(ORIGIN).is_some_and(is_ours) {
+        return Err(CallError::new(ErrorCode::Denied, "a page of another site may not ask this; send a POST instead"));
+    }
+    Ok(())
+}
+
+/// Fetch Metadata (<https://www.w3.org/TR/fetch-metadata/>).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Longest id that a header may carry.
+pub(super) const MAX_ID_BYTES: usize = 256;
+
+fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(invalid(format!("the header {name} stands there more than once")));
+    }
+    match value.to_str() {
+        Ok(text) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
+        _ => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),
+    }
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_bytes_as_the_body_of_a_call() {
+        let seeds: [&[u8]; 3] = [
+            br#"{"arguments": {"expression": "1", "n": [1.5, null]}, "session_id": "s", "dry_run": true}"#,
+            br#"{"tool_name": "t", "parameters": {"a": {"b": "\u00e9"}}, "session_context": {"user_id": "u", "prompt_params": {"c": 1}}}"#,
+            br#"[{"tool_name": "t"}, {"tool_name": "u", "arguments": {}}]"#,
+        ];
+        crate::core::fuzz::feed(&seeds, |bytes| {
+            let Ok(body) = json::parse(bytes) else { return };
+            let _ = json::digest(&Map::from_iter([("body".to_owned(), body.clone())]));
+            let _ = serde_json::from_value::<ExecuteRequest>(body.clone());
+            let _ = serde_json::from_value::<ExecuteNamedRequest>(body.clone());
+            let _ = serde_json::from_value::<Vec<ExecuteNamedRequest>>(body);
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! `POST /tools/select`: which tools fit a task.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use crate::agent::toolbox::{ToolDescription, ToolboxCall};
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{JsonBody, Origin};
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::policy::CallerTools;
+use crate::tool::Tool;
+
+/// Tools that a model chooses from: those that a search finds first.
+const MOST_CANDIDATES: usize = 30;
+
+/// Longest task, in bytes: a description, not a document.
+const LONGEST_TASK: usize = 16 << 10;
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SelectRequest {
+    /// What is to be done, in words.
+    #[schema(min_length = 1)]
+    task: String,
+    /// What else is known of it; strings in it are words to look for, too.
+    #[schema(value_type = Option<Object>)]
+    context: Option<Map<String, Value>>,
+    #[serde(default = "excluded")]
+    exclude_dangerous: bool,
+    #[serde(default = "default_max_tools")]
+    #[schema(minimum = 1)]
+    max_tools: usize,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Selection<'a> {
+    /// Names, the best first.
+    selected_tools: Vec<&'a str>,
+    /// Calls ready to be made, by the model; a search knows none.
+    calls: Vec<SelectedCall>,
+    /// Who chose: the default agent's profile, or `search` (BM25 over names, descriptions and parameters) where
+    /// it has no model that answers.
+    provider_used: &'a str,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct SelectedCall {
+    tool_name: String,
+    #[schema(value_type = Object)]
+    parameters: Arguments,
+}
+
+/// The tools that fit a task, of those that the caller may use.
+#[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
+    responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn select(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(request): JsonBody<SelectRequest>,
+) -> Result<Response, CallError> {
+    request.check()?;
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let config = gateway.config();
+    let agent = &config.agent;
+    let candidates = request.search(&tools, MOST_CANDIDATES);
+    let calls = match agent.profiles.get(&agent.default_profile) {
+        Some(profile) => {
+            let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
+            let payer = (&origin.caller, &origin.scopes);
+            gateway.desk.select(&gateway, payer, profile, request.in_words(), described).await
+        }
+        None => None,
+    };
+    let Some(calls) = calls else {
+        let selected_tools = candidates.iter().take(request.max_tools).map(|tool| tool.name()).collect();
+        let selection = Selection { selected_tools, calls: Vec::new(), provider_used: "search" };
+        return Ok(reply::json(StatusCode::OK, &selection));
+    };
+    Ok(reply::json(StatusCode::OK, &chosen(&calls, request.max_tools, &agent.default_profile)))
+}
+
+/// The first calls, as far as they name no more tools than asked for.
+fn chosen<'a>(calls: &'a [ToolboxCall], max_tools: usize, provider_used: &'a str) -> Selection<'a> {
+    let mut selected_tools: Vec<&str> = Vec::new();
+    let mut within = Vec::new();
+    for call in calls {
+        let is_new = !selected_tools.contains(&call.tool.as_str());
+        if is_new && selected_tools.len() == max_tools {
+            continue;
+        }
+        if is_new {
+            selected_tools.push(&call.tool);
+        }
+        within.push(SelectedCall { tool_name: call.tool.clone(), parameters: call.arguments.clone() });
+    }
+    Selection { selected_tools, calls: within, provider_used }
+}
+
+impl SelectRequest {
+    fn check(&self) -> Result<(), CallError> {
+        let problem = if self.task.trim().is_empty() {
+            "`task` is empty; say in a few words what is to be done".to_owned()
+        } else if self.task.len() > LONGEST_TASK {
+            format!("`task` is longer than {LONGEST_TASK} bytes; say it shorter")
+        } else if self.max_tools == 0 {
+            "`max_tools` must be 1 or more".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(CallError::new(ErrorCode::InvalidRequest, problem))
+    }
+
+    /// The tools that fit, the best first.
+    fn search<'a>(&self, tools: &'a CallerTools, most: usize) -> Vec<&'a Arc<Tool>> {
+        let known = self.context.iter().flatten().filter_map(|(_, value)| value.as_str());
+        let query = [self.task.as_str()].into_iter().chain(known).collect::<Vec<_>>().join(" ");
+        // All of them: dangerous ones are left out before the best are counted.
+        let found = tools.search(&query, usize::MAX).into_iter().map(|(tool, _)| tool);
+        let fitting = found.filter(|tool| !(self.exclude_dangerous && tool.metadata.dangerous));
+        fitting.take(most.max(self.max_tools)).collect()
+    }
+
+    /// For a model.
+    fn in_words(&self) -> String {
+        match &self.context {
+            Some(context) => format!("{}\n\nWhat else is known: {}", self.task, Value::Object(context.clone())),
+            None => self.task.clone(),
+        }
+    }
+}
+
+fn excluded() -> bool {
+    true
+}
+
+fn default_max_tools() -> usize {
+    2
+}

@@ -1,0 +1,225 @@
+//! `/tools`: what tools there are, and calling them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::documentation::ReplyBody;
+use crate::api::reply;
+use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Origin, Parameters};
+use crate::core::error::{CallError, ErrorCode};
+use crate::gateway::Gateway;
+use crate::pipeline::Answered;
+use crate::policy::{Access, CallerTools};
+use crate::registry::{ToolMetadata, ToolSchema, ToolSummary};
+use crate::tool::{Metadata, Tool};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Filter {
+    category: Option<String>,
+    #[serde(default)]
+    exclude_dangerous: bool,
+    /// Only tools that the caller may use.
+    #[serde(default)]
+    usable: bool,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListParameters {
+    category: Option<String>,
+    #[serde(default)]
+    exclude_dangerous: bool,
+    /// Only tools that the caller may use.
+    #[serde(default)]
+    usable: bool,
+    /// `full` for objects instead of names.
+    detail: Option<Detail>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Detail {
+    Full,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct SearchParameters {
+    /// Words to look for in names, descriptions and parameter names.
+    q: String,
+    /// Most tools to answer with; 10 unless told, 100 at most.
+    limit: Option<usize>,
+}
+
+/// The names of all tools, or with `detail=full` what each is and whether the caller may use it. Tools that
+/// their `roles` keep from the caller are left out.
+#[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
+    responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn list(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(parameters): Parameters<ListParameters>,
+) -> Response {
+    let ListParameters { category, exclude_dangerous, usable, detail } = parameters;
+    let filter = Filter { category, exclude_dangerous, usable };
+    let snapshot = gateway.pipeline.registry.snapshot();
+    let tools = gateway.pipeline.policy.tools_for(&snapshot, &origin.caller);
+    let chosen = filter.choose(&tools);
+    match detail {
+        Some(Detail::Full) => {
+            let servers = gateway.mcp_servers();
+            let listed = chosen.map(|(tool, access)| {
+                let degraded = servers.degraded(&tool.metadata.source);
+                ToolSummary::of(tool).degraded(degraded).missing(tools.missing(tool, access))
+            });
+            let held_back = snapshot
+                .quarantined()
+                .filter(|tool| !usable && !tool.is_hidden_from(&origin.caller) && filter.admits(&tool.metadata));
+            let mut listed: Vec<_> = listed.chain(held_back.map(ToolSummary::of_quarantined)).collect();
+            listed.sort_by(|one, other| one.name().cmp(other.name()));
+            ok(&listed)
+        }
+        None => ok(&chosen.map(|(tool, _)| tool.name()).collect::<Vec<_>>()),
+    }
+}
+
+/// The categories there are.
+#[utoipa::path(get, path = "/tools/categories", tag = "tools",
+    responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn categories(origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
+}
+
+/// The schemas of all tools but those that their `roles` keep from the caller.
+#[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
+    responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn schemas(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(filter): Parameters<Filter>,
+) -> Response {
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    ok(&filter.choose(&tools).map(|(tool, _)| ToolSchema::of(tool)).collect::<Vec<_>>())
+}
+
+/// The tools that the caller may use and that fit a query best (BM25), best first.
+#[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
+    responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn search(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Parameters(parameters): Parameters<SearchParameters>,
+) -> Response {
+    const DEFAULT_HITS: usize = 10;
+    const MAX_HITS: usize = 100;
+    let tools = gateway.pipeline.tools_for(&origin.caller);
+    let hits = tools.search(&parameters.q, parameters.limit.unwrap_or(DEFAULT_HITS).min(MAX_HITS));
+    ok(&hits.into_iter().map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
+}
+
+/// One tool's schemas.
+#[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
+    responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn schema(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
+    Ok(ok(&ToolSchema::whole(&tool)))
+}
+
+/// One tool's metadata.
+#[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
+    responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
+pub(crate) async fn metadata(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+) -> Result<Response, CallError> {
+    let tool = gateway.pipeline.registry.find(&name, &origin.caller)?;
+    Ok(ok(&ToolMetadata::of(&tool)))
+}
+
+/// Runs a tool.
+#[utoipa::path(post, path = "/tools/{name}/execute", tag = "tools", params(("name" = String, Path)),
+    request_body = ExecuteRequest,
+    responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn execute(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    Name(name): Name,
+    JsonBody(request): JsonBody<ExecuteRequest>,
+) -> Result<Response, CallError> {
+    let incoming = request.into_call(name, &origin, &gateway)?;
+    Ok(run(&gateway, incoming).await.into_response())
+}
+
+/// Runs the tool named in the body.
+#[utoipa::path(post, path = "/tools/execute", tag = "tools", request_body = ExecuteNamedRequest,
+    responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn execute_named(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(request): JsonBody<ExecuteNamedRequest>,
+) -> Result<Response, CallError> {
+    let incoming = request.into_call(&origin, &gateway)?;
+    Ok(run(&gateway, incoming).await.into_response())
+}
+
+/// Calls in one batch.
+const MAX_BATCH: usize = 100;
+
+/// Runs several tools side by side (`TOOL_PARALLELISM` at once) and answers in the order asked.
+#[utoipa::path(post, path = "/tools/batch-execute", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
+    responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
+pub(crate) async fn batch_execute(
+    origin: Origin,
+    State(gateway): State<Arc<Gateway>>,
+    JsonBody(requests): JsonBody<Vec<ExecuteNamedRequest>>,
+) -> Result<Response, CallError> {
+    origin.forbid_idempotency_key()?;
+    if requests.len() > MAX_BATCH {
+        let message = format!("a batch holds {MAX_BATCH} calls at most, this one has {}", requests.len());
+        return Err(CallError::new(ErrorCode::InvalidRequest, message));
+    }
+    let incoming =
+        requests.into_iter().map(|request| request.into_call(&origin, &gateway)).collect::<Result<Vec<_>, _>>()?;
+    let parallelism = gateway.config().limits.parallelism as usize;
+    let replies: Vec<_> = futures_util::stream::iter(incoming)
+        .map(|incoming| run(&gateway, incoming))
+        .buffered(parallelism)
+        .collect()
+        .await;
+    Ok(ok(&replies.iter().map(|answered| &*answered.reply).collect::<Vec<_>>()))
+}
+
+/// Runs a call on the checkpoint.
+pub(crate) async fn run(gateway: &Gateway, incoming: Incoming) -> Answered {
+    gateway.pipeline.call(incoming.call, incoming.arguments).await
+}
+
+impl Filter {
+    fn choose<'a>(&'a self, tools: &'a CallerTools) -> impl Iterator<Item = (&'a Arc<Tool>, &'a Access)> {
+        let asked = |access: &Access| !self.usable || access.is_usable();
+        tools.visible().filter(move |(tool, access)| asked(access) && self.admits(&tool.metadata))
+    }
+
+    fn admits(&self, metadata: &Metadata) -> bool {
+        self.category.as_ref().is_none_or(|category| metadata.category == *category)
+            && !(self.exclude_dangerous && metadata.dangerous)
+    }
+}
+
+fn ok(body: &(impl Serialize + ?Sized)) -> Response {
+    reply::json(StatusCode::OK, body)
+}

@@ -1,0 +1,308 @@
+//! The configuration file as a tree whose every value knows where it stands.
+//!
+//! serde-saphyr does the YAML: duplicate keys are refused, aliases have a budget. What the values
+//! mean is not known here, so that an excerpt shows only the one value it is about, and only when asked.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+use super::error::{ConfigFault, Place};
+use crate::config::check::Finding;
+
+/// Bytes of a configuration file. A hand-written one has a few thousand.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The file and its tree.
+#[derive(Debug)]
+pub(crate) struct Document {
+    file: PathBuf,
+    text: String,
+    pub(crate) root: Node,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) position: Position,
+    pub(crate) content: Content,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    Signed(i64),
+    Float(f64),
+    Text {
+        value: String,
+        /// Written with `${…}`: the value is not in the file, must not be shown, and may stand for a number.
+        interpolated: bool,
+    },
+    List(Vec<Node>),
+    Mapping(Vec<(Key, Node)>),
+    /// Known to be wrong already; nothing more is said about it.
+    Spoiled,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    pub(crate) position: Position,
+    pub(crate) name: String,
+}
+
+/// Line and column count from 1; column and width in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    width: usize,
+}
+
+impl Document {
+    /// Reads and parses a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is too large, or is not the YAML that is accepted.
+    pub(crate) fn open(file: &Path) -> Result<Self, ConfigFault> {
+        let mut bytes = Vec::new();
+        File::open(file)
+            .and_then(|opened| opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+            .map_err(|error| ConfigFault::unreadable(file, &error))?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            return Err(ConfigFault::of_file(file, format!("is larger than {MAX_FILE_BYTES} bytes"))
+                .advise("name a configuration file, which is much smaller"));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| not_utf8(file, &error))?;
+        Self::parse(file, text)
+    }
+
+    pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigFault> {
+        let options = serde_saphyr::options! {
+            // The deepest setting is five levels down; each level takes room on the stack.
+            budget: serde_saphyr::budget! { max_depth: 16, max_aliases: 1_000, max_nodes: 100_000 },
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
+            strict_booleans: true,
+            with_snippet: false,
+        };
+        let root = serde_saphyr::from_str_with_options(&text, options);
+        let mut document = Self { file: file.to_owned(), text, root: Node::nothing() };
+        document.root = root.map_err(|error| document.syntax_fault(&error))?;
+        Ok(document)
+    }
+
+    /// A fault at a position. The value that stands there is shown only when `reveal` says so.
+    pub(crate) fn fault(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigFault {
+        let mut fault = ConfigFault::in_file(&self.file, position.line, position.column, message);
+        fault.excerpt = self.excerpt(position, reveal);
+        fault
+    }
+
+    /// A finding about a node.
+    pub(crate) fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigFault {
+        let Position { line, column, .. } = node.position;
+        let mut fault = finding.into_fault(Place::At { file: self.file.clone(), line, column });
+        fault.excerpt = self.excerpt(node.position, reveal);
+        fault
+    }
+
+    /// The value at `topic.key[index]`, or the nearest one around it, and whether it is that very value.
+    pub(crate) fn find(&self, key: &str) -> Option<(&Node, bool)> {
+        let mut found = None;
+        let mut node = &self.root;
+        for step in key.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
+            match node.child(step) {
+                Some(child) => node = child,
+                None => return found.map(|node| (node, false)),
+            }
+            found = Some(node);
+        }
+        found.map(|node| (node, true))
+    }
+
+    /// `topic.key[index]` of a node of this document.
+    pub(crate) fn key_of(&self, node: &Node) -> String {
+        let mut key = String::new();
+        path_to(&self.root, node, &mut key);
+        key
+    }
+
+    fn syntax_fault(&self, error: &serde_saphyr::Error) -> ConfigFault {
+        let error = error.without_snippet();
+        let message = match error {
+            serde_saphyr::Error::MultipleDocuments { .. } => "a second YAML document starts here; one is read".into(),
+            _ => error.render_with_formatter(&serde_saphyr::UserMessageFormatter),
+        };
+        let message = message.lines().next().unwrap_or_default();
+        // The place stands in front of it already.
+        let message = message.split_once(" at line ").map_or(message, |(message, _)| message);
+        let fault = match error.location().map(Position::from) {
+            Some(position) if position.line > 0 => self.fault(position, false, message),
+            _ => ConfigFault::of_file(&self.file, message),
+        };
+        fault.advise("mend the YAML here; the rest of the file was not looked at")
+    }
+
+    fn excerpt(&self, position: Position, reveal: bool) -> Option<String> {
+        let line = self.text.lines().nth(position.line.checked_sub(1)?)?;
+        let shown = excerpt_of(line, position, reveal);
+        let number = position.line;
+        let margin = " ".repeat(number.to_string().len());
+        let indent = " ".repeat(position.column.saturating_sub(1).min(shown.chars().count()));
+        Some(format!("  {number} | {shown}\n  {margin} | {indent}^"))
+    }
+}
+
+impl Node {
+    fn nothing() -> Self {
+        Self { position: Position { line: 1, column: 1, width: 0 }, content: Content::Null }
+    }
+
+    fn child(&self, step: &str) -> Option<&Self> {
+        match &self.content {
+            Content::Mapping(entries) => entries.iter().find(|(key, _)| key.name == step).map(|(_, value)| value),
+            Content::List(items) => items.get(step.parse::<usize>().ok()?),
+            _ => None,
+        }
+    }
+}
+
+/// The start of the line up to its key, and behind it the value meant, when it may be shown.
+/// Everything else on the line could be a secret: a flow mapping has several values on one line.
+fn excerpt_of(line: &str, position: Position, reveal: bool) -> String {
+    let value: String = line.chars().skip(position.column.saturating_sub(1)).take(position.width).collect();
+    let head = head_of(line);
+    let rest = line[head.len()..].trim();
+    match rest {
+        "" => head.to_owned(),
+        _ if reveal && !value.is_empty() && line[head.len()..].trim_start().starts_with(&value) => {
+            let gap = position.column.saturating_sub(1).saturating_sub(head.chars().count());
+            format!("{head}{}{value}", " ".repeat(gap))
+        }
+        _ => format!("{} …", head.trim_end()),
+    }
+}
+
+/// Indentation, dashes and the key with its colon: what a line says before its value.
+fn head_of(line: &str) -> &str {
+    let dashes = line.len() - line.trim_start_matches([' ', '-']).len();
+    let key = line[dashes..].bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)).count();
+    match line[dashes + key..].starts_with(':') {
+        true => &line[..=dashes + key],
+        false => &line[..dashes],
+    }
+}
+
+fn path_to(from: &Node, wanted: &Node, key: &mut String) -> bool {
+    if std::ptr::eq(from, wanted) {
+        return true;
+    }
+    let length = key.len();
+    let mut found_in = |step: String, child: &Node| {
+        key.push_str(&step);
+        let found = path_to(child, wanted, key);
+        if !found {
+            key.truncate(length);
+        }
+        found
+    };
+    match &from.content {
+        Content::Mapping(entries) => entries.iter().any(|(name, child)| {
+            let dot = if length == 0 { "" } else { "." };
+            found_in(format!("{dot}{}", name.name), child)
+        }),
+        Content::List(items) => items.iter().enumerate().any(|(index, child)| found_in(format!("[{index}]"), child)),
+        _ => false,
+    }
+}
+
+fn not_utf8(file: &Path, error: &std::string::FromUtf8Error) -> ConfigFault {
+    let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    ConfigFault::in_file(file, line, 1, "this line is not UTF-8").advise("save the file as UTF-8")
+}
+
+impl From<serde_saphyr::Location> for Position {
+    fn from(location: serde_saphyr::Location) -> Self {
+        let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+        Self { line: number(location.line()), column: number(location.column()), width: number(location.span().len()) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Content>::deserialize(deserializer)?;
+        Ok(Self { position: spanned.referenced.into(), content: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<String>::deserialize(deserializer)?;
+        Ok(Self { position: spanned.referenced.into(), name: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Content {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ContentVisitor)
+    }
+}
+
+struct ContentVisitor;
+
+impl<'de> Visitor<'de> for ContentVisitor {
+    type Value = Content;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a setting")
+    }
+
+    fn visit_unit<E>(self) -> Result<Content, E> {
+        Ok(Content::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Content, E> {
+        Ok(Content::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Content, E> {
+        Ok(Content::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Content, E> {
+        Ok(Content::Unsigned(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Content, E> {
+        Ok(u64::try_from(value).map_or(Content::Signed(value), Content::Unsigned))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Content, E> {
+        Ok(Content::Float(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Content, E> {
+        Ok(Content::Text { value: value.to_owned(), interpolated: false })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Content, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Content::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Content, A::Error> {
+        let mut mapping = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            mapping.push(entry);
+        }
+        Ok(Content::Mapping(mapping))
+    }
+}

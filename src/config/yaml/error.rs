@@ -1,0 +1,84 @@
+//! What is wrong with a configuration: where, what, and what to do next. Never a secret.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+/// One thing wrong. Prints as `file:line:column: what`, the line meant, and what to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ConfigFault {
+    pub place: Place,
+    pub message: String,
+    /// The line of the file, values that might be secrets left out, and a mark under the place meant.
+    pub excerpt: Option<String>,
+    /// What to do next.
+    pub advice: Option<String>,
+}
+
+/// Where a fault stands. Orders as faults are best read: by line in the file first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Line and column (in characters) count from 1.
+    At {
+        file: PathBuf,
+        line: usize,
+        column: usize,
+    },
+    File(PathBuf),
+    Variable(String),
+    /// A setting that neither the file nor the environment says anything about, as `topic.key`.
+    Setting(String),
+}
+
+impl ConfigFault {
+    pub(crate) fn new(place: Place, message: impl Into<String>) -> Self {
+        Self { place, message: message.into(), excerpt: None, advice: None }
+    }
+
+    pub(crate) fn in_file(file: &Path, line: usize, column: usize, message: impl Into<String>) -> Self {
+        Self::new(Place::At { file: file.to_owned(), line, column }, message)
+    }
+
+    pub(crate) fn of_file(file: &Path, message: impl Into<String>) -> Self {
+        Self::new(Place::File(file.to_owned()), message)
+    }
+
+    pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Self {
+        Self::of_file(file, format!("cannot be read: {error}")).advise("check the path and its permissions")
+    }
+
+    #[must_use]
+    pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+impl fmt::Display for ConfigFault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.place, self.message)?;
+        if let Some(excerpt) = &self.excerpt {
+            write!(formatter, "\n{excerpt}")?;
+        }
+        if let Some(advice) = &self.advice {
+            write!(formatter, "\n  {advice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigFault {}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At { file, line, column } => write!(formatter, "{}:{line}:{column}", file.display()),
+            Self::File(file) => write!(formatter, "{}", file.display()),
+            Self::Variable(name) => write!(formatter, "environment variable {name}"),
+            Self::Setting(key) => formatter.write_str(key),
+        }
+    }
+}

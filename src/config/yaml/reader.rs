@@ -1,0 +1,260 @@
+//! From the file's tree to the typed configuration, with every misfit found in one go.
+//!
+//! A serde deserializer knows the keys and types that are valid at each place. It stops at the first
+//! misfit, though; so the value at fault is set aside and the reading begins anew without it.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
+
+use super::document::{Content, Document, Node};
+use super::error::ConfigFault;
+use super::type_error::{Misfit, unknown_key};
+
+/// Misfits reported in one go; a file with more is probably another kind of file.
+const MAX_FAULTS: usize = 20;
+
+/// Reads the whole document as a `T`.
+///
+/// # Errors
+/// Every unknown key and every value that does not fit, with its place.
+pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigFault>> {
+    let reading = Reading { document, set_aside: RefCell::default(), faults: RefCell::default() };
+    loop {
+        match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
+            Ok(value) if reading.faults.borrow().is_empty() => return Ok(value),
+            Ok(_) => return Err(reading.into_faults()),
+            Err(misfit) => {
+                let node = misfit.node.unwrap_or(&document.root);
+                reading.report(node, misfit);
+                if std::ptr::eq(node, &document.root) || reading.faults.borrow().len() >= MAX_FAULTS {
+                    return Err(reading.into_faults());
+                }
+            }
+        }
+    }
+}
+
+struct Reading<'a> {
+    document: &'a Document,
+    /// Values already reported, by identity; they are read as if they were not there.
+    set_aside: RefCell<HashSet<*const Node>>,
+    faults: RefCell<Vec<ConfigFault>>,
+}
+
+impl<'a> Reading<'a> {
+    fn is_set_aside(&self, node: &Node) -> bool {
+        matches!(node.content, Content::Spoiled) || self.set_aside.borrow().contains(&std::ptr::from_ref(node))
+    }
+
+    /// A field may be missing only because its value was set aside: that is no second fault.
+    fn is_consequence(&self, node: &Node, misfit: &Misfit<'_>) -> bool {
+        let Content::Mapping(entries) = &node.content else { return false };
+        misfit.missing_field && entries.iter().any(|(_, value)| self.is_set_aside(value))
+    }
+
+    fn report(&self, node: &'a Node, misfit: Misfit<'a>) {
+        if !self.is_consequence(node, &misfit) {
+            let key = self.document.key_of(node);
+            let place = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
+            let reveal = !misfit.hidden && !matches!(node.content, Content::List(_) | Content::Mapping(_));
+            let message = format!("{place}{}", misfit.message_for(node));
+            self.add(self.document.fault(node.position, reveal, message), misfit.advice);
+        }
+        self.set_aside.borrow_mut().insert(std::ptr::from_ref(node));
+    }
+
+    fn report_unknown_keys(&self, mapping: &Node, known: &[&str]) {
+        let Content::Mapping(entries) = &mapping.content else { return };
+        let is_new = |node: &Node| !self.set_aside.borrow().contains(&std::ptr::from_ref(node));
+        let unknown = entries.iter().filter(|(key, value)| !known.contains(&key.name.as_str()) && is_new(value));
+        for (key, value) in unknown.take(MAX_FAULTS) {
+            let (what, advice) = unknown_key(&key.name, known);
+            let message = match self.document.key_of(mapping).as_str() {
+                "" => format!("{what} at the top level"),
+                around => format!("{what} in `{around}`"),
+            };
+            self.add(self.document.fault(key.position, false, message), Some(advice));
+            self.set_aside.borrow_mut().insert(std::ptr::from_ref(value));
+        }
+    }
+
+    fn add(&self, mut fault: ConfigFault, advice: Option<String>) {
+        fault.advice = advice;
+        self.faults.borrow_mut().push(fault);
+    }
+
+    fn into_faults(self) -> Vec<ConfigFault> {
+        let mut faults = self.faults.into_inner();
+        faults.truncate(MAX_FAULTS);
+        faults
+    }
+}
+
+/// One node being read.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    node: &'a Node,
+    reading: &'a Reading<'a>,
+    /// The value is not shown: it is a [`Secret`](crate::config::Secret), or stands where keys were expected
+    /// and may have swallowed one (`- key:hunter2`).
+    hidden: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn item(self, node: &'a Node) -> Option<Self> {
+        (!self.reading.is_set_aside(node)).then_some(Self { node, ..self })
+    }
+
+    /// Gives the value as it stands to the visitor, who refuses what it cannot take.
+    fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+        match &self.node.content {
+            Content::Null | Content::Spoiled => visitor.visit_unit(),
+            Content::Bool(value) => visitor.visit_bool(*value),
+            Content::Unsigned(value) => visitor.visit_u64(*value),
+            Content::Signed(value) => visitor.visit_i64(*value),
+            Content::Float(value) => visitor.visit_f64(*value),
+            Content::Text { value, .. } => visitor.visit_borrowed_str(value),
+            Content::List(items) => {
+                visitor.visit_seq(SeqDeserializer::new(items.iter().filter_map(|item| self.item(item))))
+            }
+            Content::Mapping(entries) => visitor.visit_map(MapDeserializer::new(
+                entries.iter().filter_map(|(key, value)| Some((key.name.as_str(), self.item(value)?))),
+            )),
+        }
+        .map_err(|misfit| misfit.at(self.node, self.hidden))
+    }
+
+    /// A number or a boolean, which `${…}` may stand for.
+    fn visit_parsed<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+        let Content::Text { value, interpolated: true } = &self.node.content else {
+            return self.visit(visitor);
+        };
+        let text = value.trim();
+        let visited: Result<_, Misfit<'a>> = if let Ok(value) = text.parse() {
+            visitor.visit_bool(value)
+        } else if let Ok(value) = text.parse() {
+            visitor.visit_u64(value)
+        } else if let Ok(value) = text.parse() {
+            visitor.visit_i64(value)
+        } else if let Some(value) = text.parse().ok().filter(|value: &f64| value.is_finite()) {
+            visitor.visit_f64(value)
+        } else {
+            visitor.visit_str(text)
+        };
+        visited.map_err(|misfit| misfit.at(self.node, self.hidden))
+    }
+
+    /// A text. A number or boolean is not taken for one, since `1.10` would silently become `1.1`.
+    fn visit_text<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+        match &self.node.content {
+            Content::Bool(_) | Content::Unsigned(_) | Content::Signed(_) | Content::Float(_) => {
+                let mut misfit = Misfit::saying("expected a text".into());
+                misfit.advice = Some("put the value in quotes".into());
+                Err(misfit.at(self.node, self.hidden))
+            }
+            _ => self.visit(visitor),
+        }
+    }
+}
+
+macro_rules! forward {
+    ($($method:ident)* => $to:ident) => {
+        $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> { self.$to(visitor) })*
+    };
+}
+
+impl<'de> Deserializer<'de> for Reader<'de> {
+    type Error = Misfit<'de>;
+
+    forward! {
+        deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128
+        deserialize_f32 deserialize_f64 => visit_parsed
+    }
+
+    forward! {
+        deserialize_char deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf
+        deserialize_identifier => visit_text
+    }
+
+    forward! { deserialize_any deserialize_unit deserialize_ignored_any => visit }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match &self.node.content {
+            // `api_key: ${KEY:-}`: not an empty key, but none.
+            Content::Text { value, interpolated: true } if value.is_empty() => visitor.visit_none(),
+            Content::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    /// A key whose items are all commented out has no items.
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match &self.node.content {
+            Content::Null => visitor.visit_seq(SeqDeserializer::<_, Misfit<'de>>::new(std::iter::empty::<Self>())),
+            Content::List(_) => self.visit(visitor),
+            _ => Self { hidden: true, ..self }.visit(visitor),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match &self.node.content {
+            Content::Null => visitor
+                .visit_map(MapDeserializer::<_, Misfit<'de>>::new(std::iter::empty::<(&str, Self)>()))
+                .map_err(|misfit| misfit.at(self.node, self.hidden)),
+            Content::Mapping(_) => self.visit(visitor),
+            _ => Self { hidden: true, ..self }.visit(visitor),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        if matches!(self.node.content, Content::List(_)) {
+            // serde would take a list for the fields in their order.
+            return Err(Misfit::invalid_type(Unexpected::Seq, &visitor).at(self.node, self.hidden));
+        }
+        self.reading.report_unknown_keys(self.node, fields);
+        self.deserialize_map(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        visitor.visit_newtype_struct(Self { hidden: self.hidden || name == "Secret", ..self })
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        match &self.node.content {
+            Content::Text { value, .. } => {
+                let value: StrDeserializer<'_, Misfit<'de>> = value.as_str().into_deserializer();
+                visitor.visit_enum(value)
+            }
+            _ => Err(Misfit::saying(format!("expected one of {}", variants.join(", ")))),
+        }
+        .map_err(|misfit| misfit.at(self.node, self.hidden))
+    }
+
+    serde::forward_to_deserialize_any! { unit_struct tuple tuple_struct }
+}
+
+impl<'a> IntoDeserializer<'a, Misfit<'a>> for Reader<'a> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}

@@ -1,0 +1,130 @@
+//! The words for what does not fit, for somebody who does not read Rust. Never the value itself.
+
+use std::fmt;
+
+use serde::de::{self, Expected, Unexpected};
+
+use super::document::{Content, Node};
+
+/// A value that does not fit its place, as serde's visitors and ours report it.
+#[derive(Debug)]
+pub(crate) struct Misfit<'a> {
+    pub(crate) node: Option<&'a Node>,
+    message: String,
+    pub(crate) advice: Option<String>,
+    pub(crate) missing_field: bool,
+    /// The message is a type's own, and may quote the value.
+    foreign: bool,
+    /// The value must not be shown.
+    pub(crate) hidden: bool,
+}
+
+impl<'a> Misfit<'a> {
+    /// The innermost node stays.
+    pub(crate) fn at(mut self, node: &'a Node, hidden: bool) -> Self {
+        if self.node.is_none() {
+            self.node = Some(node);
+            self.hidden = hidden;
+        }
+        self
+    }
+
+    pub(crate) fn saying(message: String) -> Self {
+        Self { node: None, message, advice: None, missing_field: false, foreign: false, hidden: false }
+    }
+
+    /// What a type says itself is not passed on where the value must not be shown.
+    pub(crate) fn message_for(&self, node: &Node) -> &str {
+        let hidden = self.hidden || matches!(node.content, Content::Text { interpolated: true, .. });
+        if self.foreign && hidden { "the value does not fit here (it is not shown)" } else { &self.message }
+    }
+}
+
+impl fmt::Display for Misfit<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Misfit<'_> {}
+
+impl de::Error for Misfit<'_> {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        let message = message.to_string();
+        match message.as_str() {
+            "invalid socket address syntax" => {
+                Self::saying("expected an address and a port, such as 127.0.0.1:8080".into())
+            }
+            // What `url` says of a text without a scheme.
+            text if text.contains("URL") => Self::saying("expected a whole URL, such as https://example.com".into()),
+            _ => Self { foreign: true, ..Self::saying(message) },
+        }
+    }
+
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::saying(format!("expected {}, not {}", in_words(&expected.to_string()), kind(&unexpected)))
+    }
+
+    /// Without the value: it may be a secret, and the excerpt shows it where it is none.
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::saying(format!("expected {}", in_words(&expected.to_string())))
+    }
+
+    fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
+        let mut misfit = Self::saying(format!("expected one of {}", expected.join(", ")));
+        misfit.advice = suggestion(variant, expected);
+        misfit
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        let mut misfit = Self::saying(format!("`{field}` is missing"));
+        misfit.advice = Some(format!("add `{field}:` here"));
+        misfit.missing_field = true;
+        misfit
+    }
+}
+
+/// What types say of themselves, for somebody who does not read Rust.
+fn in_words(expected: &str) -> String {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => format!("a whole number, zero or more ({expected})"),
+        "i8" | "i16" | "i32" | "i64" | "isize" => format!("a whole number ({expected})"),
+        "f32" | "f64" => "a number".into(),
+        "a boolean" => "true or false".into(),
+        "a string" | "path string" => "a text".into(),
+        "a sequence" => "a list".into(),
+        "a map" => "keys with values".into(),
+        "a Decimal type representing a fixed-point number" => "an amount, such as 0.50".into(),
+        _ if expected.starts_with("struct ") => "keys with values".into(),
+        _ => expected.to_owned(),
+    }
+}
+
+fn kind(unexpected: &Unexpected<'_>) -> &'static str {
+    match unexpected {
+        Unexpected::Bool(_) => "true or false",
+        Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
+        Unexpected::Float(_) => "a number with a fraction",
+        Unexpected::Seq => "a list",
+        Unexpected::Map => "keys with values",
+        Unexpected::Unit | Unexpected::Option => "nothing",
+        _ => "a text",
+    }
+}
+
+/// What is wrong with a key, and what to do about it.
+pub(crate) fn unknown_key(name: &str, known: &[&str]) -> (String, String) {
+    // `key:hunter2` is one word to YAML: what stands behind the colon was meant as a value.
+    if let Some((name, _)) = name.split_once(':') {
+        return (format!("unknown key `{name}:…`"), format!("write `{name}: value`, with a space behind the colon"));
+    }
+    let advice = suggestion(name, known).unwrap_or_else(|| format!("known here: {}", known.join(", ")));
+    (format!("unknown key `{name}`"), advice)
+}
+
+fn suggestion(wrong: &str, valid: &[&str]) -> Option<String> {
+    /// Below this Jaro–Winkler similarity, a suggestion misleads more often than it helps.
+    const ALIKE: f64 = 0.8;
+    let best = valid.iter().map(|name| (strsim::jaro_winkler(wrong, name), name)).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 >= ALIKE).then(|| format!("did you mean `{}`?", best.1))
+}

@@ -1,0 +1,68 @@
+//! Every tool of every source, asked for without serving anybody: what `sekisho lock` pins.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::parts::{fixed_offer, in_part, loader, sandbox, snapshot, workspaces};
+use super::{CannotStart, mcp, openapi};
+use crate::config::Config;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::infra::readiness::Readiness;
+use crate::infra::store::Store;
+use crate::registry::Snapshot;
+use crate::registry::lock::{Pin, pins};
+use crate::sources::builtin::Builtin;
+use crate::sources::mcp::McpServers;
+use crate::sources::openapi::{Collections, Wait, Wanted};
+use crate::tool::Source;
+
+/// What there is now.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// By the names the tools are offered by; of what MCP servers say beside them by `mcp:SERVER`.
+    pub pins: BTreeMap<String, Pin>,
+    /// Sources (`mcp:SERVER`, `openapi:COLLECTION`) that could not be asked, and why.
+    pub out_of_reach: BTreeMap<String, String>,
+}
+
+/// Connects to every MCP server and reads every document that the configuration names, or that was registered
+/// with the service whose state directory this is, and ends the connections again.
+///
+/// # Errors
+/// Names or schemas that cannot be registered, or a store that cannot be read.
+pub async fn survey(config: &Config) -> Result<Survey, CannotStart> {
+    let readiness = Arc::new(Readiness::default());
+    let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
+    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
+    let mut registered = BTreeMap::new();
+    // Nothing is written down here: where nothing was registered, no store is made.
+    if config.store_file().exists() {
+        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
+        registered = openapi::registered(&store).await.map_err(in_part("store"))?;
+        mcp::bring_back(&store, &servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
+        store.close().await;
+    }
+    servers.configure(config);
+    let wanted = Wanted::of(&config.openapi, &registered);
+    let (loader, none) = (loader(config, &outbound)?, Collections::default());
+    let (collections, ()) =
+        tokio::join!(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none), servers.settled());
+    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox(config, &metrics, &readiness)?);
+    let fixed = fixed_offer(&builtin, &[], &collections);
+    let (found, words) = (servers.tools(), servers.words());
+    let out_of_reach = out_of_reach(&collections, &servers);
+    servers.close().await;
+    let definitions: Vec<_> = fixed.tools.iter().chain(&found.tools).cloned().collect();
+    let snapshot = snapshot(config, fixed, found, &metrics, None, &Snapshot::default())?;
+    let mut pins = pins(&definitions, &config.tools, &snapshot);
+    pins.extend(words);
+    Ok(Survey { pins, out_of_reach })
+}
+
+fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {
+    let broken = collections.broken.iter().map(|(name, reason)| (format!("openapi:{name}"), reason.clone()));
+    let down = servers.out_of_reach().into_iter().map(|(name, reason)| (format!("mcp:{name}"), reason));
+    broken.chain(down).collect()
+}

@@ -1,0 +1,340 @@
+//! One instance of the interpreter: made ready ahead of its program, run once, and dropped.
+//!
+//! A ready instance has run up to the door and waits there for the program, so that a call pays for little
+//! but its own code. How a run ended is what the host saw: its own clock, its own limiter, the trap. What
+//! the guest says of itself counts only where the host saw nothing else.
+
+mod end;
+mod memory;
+mod output;
+mod pooled_memory;
+mod written_pages;
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use wasmtime::{Caller, Engine, Extern, Instance, InstancePre, Linker, Memory, Module, Store};
+
+use self::end::{Stopped, end_of};
+use self::memory::MemoryLimit;
+use self::output::output_files;
+use self::pooled_memory::Pristine;
+pub(super) use self::written_pages::PAGEMAP_SCAN;
+use super::host_call;
+use super::host_call::{Door, Spent};
+use crate::sandbox::engine::can_scan_pages;
+use crate::sandbox::protocol::{End, Outcome, Usage};
+use crate::sandbox::wasi;
+use crate::sandbox::wasi::{GuestMemory, Wasi};
+
+/// Epochs until a running guest lets another have its turn.
+const SLICE_EPOCHS: u64 = 1;
+/// Bits of what `turn` returns that hold the status.
+const STATUS_BITS: i32 = 0xff;
+
+/// How a module is entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A reactor: this source is given to its `turn`. Its first call through the door asks for the program.
+    Turn(String),
+    /// A command: its `_start` is called, and the program stands in [files](host_call::file_channel).
+    Start,
+}
+
+/// A module linked with all it may import.
+pub struct Template {
+    linked: InstancePre<State>,
+    entry: Entry,
+    /// Where memories are kept from one instance to the next.
+    pristine: Option<Arc<Pristine>>,
+}
+
+impl fmt::Debug for Template {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Template").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+/// An instance that waits for its program.
+pub struct Guest {
+    program: oneshot::Sender<Program>,
+    living: Living,
+}
+
+type Living = Pin<Box<dyn Future<Output = Ended> + Send>>;
+
+/// A run that is over.
+pub struct Ended {
+    pub outcome: Outcome,
+    /// What is left of the instance. Dropping it resets its memory, which takes as long as a short program: first
+    /// the outcome is told.
+    pub remains: Remains,
+}
+
+/// An instance that nothing enters any more.
+pub struct Remains {
+    _used: Used,
+}
+
+impl fmt::Debug for Ended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Ended").field("outcome", &self.outcome).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Remains {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Remains").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Guest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Guest").finish_non_exhaustive()
+    }
+}
+
+/// What a program is run with.
+#[derive(Debug)]
+pub struct Program {
+    pub wasi: Wasi,
+    pub door: Door,
+    pub wall_time: Duration,
+    pub memory_bytes: u64,
+    /// All files that the program leaves, together.
+    pub output_bytes: u64,
+}
+
+/// By default without a program, and without a limit on memory.
+struct State {
+    wasi: Wasi,
+    door: Door,
+    memory: MemoryLimit,
+    /// Until the program has come.
+    waiting: Option<AtTheDoor>,
+}
+
+/// Where a guest waits for its program.
+struct AtTheDoor {
+    reached: oneshot::Sender<()>,
+    program: oneshot::Receiver<State>,
+}
+
+impl Template {
+    /// # Errors
+    /// When the module imports what is not given here, or there is no room in the pool.
+    pub async fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
+        let mut linker = Linker::new(engine);
+        wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;
+        linker.func_wrap_async("host", "call", |mut caller: Caller<'_, State>, arguments: (u32, u32, u32, u32)| {
+            Box::new(async move {
+                await_program(&mut caller).await?;
+                host_call::call(&mut caller, |state| &mut state.door, arguments).await
+            })
+        })?;
+        let linked = linker.instantiate_pre(module)?;
+        let pristine = if can_scan_pages() { Some(Arc::new(Pristine::of(&linked).await?)) } else { None };
+        Ok(Self { linked, entry, pristine })
+    }
+
+    /// An instance with nothing in it of any program, at the door.
+    ///
+    /// # Errors
+    /// When the pool is used up, the module lacks its memory, or it ends without asking for a program.
+    pub async fn guest(&self) -> wasmtime::Result<Guest> {
+        let (reached, at_the_door) = oneshot::channel();
+        let (hand_in, handed_in) = oneshot::channel();
+        let state = State { waiting: Some(AtTheDoor { reached, program: handed_in }), ..State::default() };
+        let mut store = Store::new(self.linked.module().engine(), state);
+        store.limiter(|state| &mut state.memory);
+        store.set_epoch_deadline(SLICE_EPOCHS);
+        store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
+        let instance = self.linked.instantiate_async(&mut store).await?;
+        let memory = memory_of(&instance, &mut store)?;
+        let used = Used { store, memory, pristine: self.pristine.clone() };
+        let entered = Entered { used, instance, entry: self.entry.clone() };
+        let (program, coming) = oneshot::channel();
+        let mut living: Living = Box::pin(entered.live(coming, hand_in));
+        tokio::select! {
+            biased;
+            Ok(()) = at_the_door => Ok(Guest { program, living }),
+            Ended { outcome, .. } = &mut living => {
+                let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
+                Err(wasmtime::Error::msg(format!("it did not ask for a program: {:?} {said}", outcome.end)))
+            }
+        }
+    }
+}
+
+impl Guest {
+    /// Runs the program to its end. Dropping the future stops it at once.
+    pub async fn run(self, program: Program) -> Ended {
+        let begun = Instant::now();
+        let mut cpu_time = Duration::ZERO;
+        // The other end is in `living`, which lives.
+        let _ = self.program.send(program);
+        let mut ended = measured(self.living, &mut cpu_time).await;
+        ended.outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..ended.outcome.usage };
+        ended
+    }
+}
+
+/// A memory that is as new once this is dropped.
+struct Used {
+    store: Store<State>,
+    memory: Memory,
+    pristine: Option<Arc<Pristine>>,
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Some(pristine) = &self.pristine {
+            pristine.restore(self.memory.data_mut(&mut self.store));
+        }
+    }
+}
+
+struct Entered {
+    used: Used,
+    instance: Instance,
+    entry: Entry,
+}
+
+impl Entered {
+    /// From before its program came to after its end.
+    async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Ended {
+        let mut output_bytes = 0;
+        let stopped = {
+            let mut running = pin!(self.enter());
+            let deadline = async {
+                // Without a program there is no end to waiting: whoever waits drops all of this.
+                let Ok(program) = coming.await else { return std::future::pending().await };
+                output_bytes = program.output_bytes;
+                let wall_time = program.wall_time;
+                let _ = hand_in.send(State::of(program));
+                sleep(wall_time).await;
+            };
+            let mut deadline = pin!(deadline);
+            // The deadline first: it is what hands the program in.
+            tokio::select! {
+                biased;
+                () = &mut deadline => Stopped::Late,
+                returned = &mut running => Stopped::Returned(returned),
+            }
+        };
+        let State { mut wasi, mut door, memory, .. } = std::mem::take(self.used.store.data_mut());
+        let heard =
+            if self.entry == Entry::Start { host_call::file_channel::hear(wasi.files(), &mut door) } else { Ok(()) };
+        let mut end = end_of(stopped, door.left.end.take(), memory.refused);
+        let (stdout, stderr) = wasi.take_output();
+        // How a run was stopped says more than what it left.
+        let mut over = |limit: &str| {
+            if matches!(end, End::Exited { .. } | End::Exception { .. }) {
+                end = End::Output(limit.to_owned());
+            }
+        };
+        if let Err(Spent(limit)) = heard {
+            over(limit);
+        }
+        let files = output_files(wasi.files(), output_bytes).unwrap_or_else(|_| {
+            over("file_bytes");
+            Vec::new()
+        });
+        let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
+        let outcome = Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage };
+        Ended { outcome, remains: Remains { _used: self.used } }
+    }
+
+    /// Calls the module, and gives its exit code.
+    async fn enter(&mut self) -> wasmtime::Result<i32> {
+        let Entry::Turn(source) = &self.entry else {
+            return self.start().await;
+        };
+        let allocate = self.instance.get_typed_func::<u32, u32>(&mut self.used.store, "host_alloc")?;
+        let turn = self.instance.get_typed_func::<(u32, u32), i32>(&mut self.used.store, "turn")?;
+        let length = u32::try_from(source.len())?;
+        // 0 says that there is no memory, and `turn` then says so in the guest's own way.
+        let at = allocate.call_async(&mut self.used.store, length).await?;
+        if at != 0 {
+            GuestMemory(self.used.memory.data_mut(&mut self.used.store))
+                .store(at, source.as_bytes())
+                .map_err(|_| wasmtime::Error::msg("host_alloc gave an address outside the memory"))?;
+        }
+        Ok(turn.call_async(&mut self.used.store, (at, length)).await? & STATUS_BITS)
+    }
+
+    /// A command finds its program when it starts, so it waits before.
+    async fn start(&mut self) -> wasmtime::Result<i32> {
+        let start = self.instance.get_typed_func::<(), ()>(&mut self.used.store, "_start")?;
+        let memory_bytes = self.used.memory.data_size(&self.used.store) as u64;
+        if let Some(waiting) = self.used.store.data_mut().waiting.take() {
+            *self.used.store.data_mut() = waiting.program(memory_bytes).await?;
+        }
+        start.call_async(&mut self.used.store, ()).await?;
+        Ok(0)
+    }
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { wasi: Wasi::default(), door: Door::default(), memory: MemoryLimit::new(u64::MAX, 0), waiting: None }
+    }
+}
+
+impl State {
+    fn of(program: Program) -> Self {
+        let Program { wasi, door, memory_bytes, .. } = program;
+        Self { wasi, door, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }
+    }
+}
+
+impl AtTheDoor {
+    /// # Errors
+    /// When nobody will bring a program, or its limit is less than the guest has already.
+    async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {
+        // Whoever made the guest may have given it up meanwhile, and drops all of this.
+        let _ = self.reached.send(());
+        let mut state = self.program.await?;
+        state.memory = state.memory.beginning_at(memory_bytes)?;
+        Ok(state)
+    }
+}
+
+/// The first call through the door waits there until a program comes, and takes on its limits.
+async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
+    let Some(waiting) = caller.data_mut().waiting.take() else { return Ok(()) };
+    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
+    let memory_bytes = memory.data_size(&*caller) as u64;
+    *caller.data_mut() = waiting.program(memory_bytes).await?;
+    Ok(())
+}
+
+fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<Memory> {
+    let memory = instance.get_memory(store, "memory");
+    memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
+}
+
+/// Adds up the processor's time that a future takes.
+async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, cpu_time: &mut Duration) -> F::Output {
+    poll_fn(|context| {
+        let begun = thread_cpu_time();
+        let polled = future.as_mut().poll(context);
+        *cpu_time += thread_cpu_time().saturating_sub(begun);
+        polled
+    })
+    .await
+}
+
+fn thread_cpu_time() -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(tv_sec.unsigned_abs(), u32::try_from(tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+use crate::sandbox::files::{FileFault, Files, NodeId, ROOT};
+use crate::sandbox::protocol::GuestFile;
+
+/// Where the guest leaves files for the caller.
+const OUTPUT_FOLDER: &str = "output";
+
+/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied. Paths of
+/// files and folders are counted apart from contents: a program that has filled the folder with contents has heard of it
+/// by then, and what it says is not lost for the names.
+///
+/// # Errors
+/// When the contents, or the paths, are more than `most` bytes.
+pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileFault> {
+    let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
+    let (mut content_left, mut paths_left) = (most, most);
+    let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
+    while let Some((prefix, folder)) = folders.pop() {
+        for (name, status) in files.list(folder)? {
+            let path_length = (prefix.len() + name.len()) as u64;
+            paths_left = paths_left.checked_sub(path_length).ok_or(FileFault::NoSpace)?;
+            content_left = content_left.checked_sub(status.length).ok_or(FileFault::NoSpace)?;
+            let path = format!("{prefix}{name}");
+            if status.is_folder {
+                folders.push((format!("{path}/"), status.id));
+            } else {
+                found.push(GuestFile { path, content: whole(files, status.id, status.length)? });
+            }
+        }
+    }
+    found.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(found)
+}
+
+fn whole(files: &Files, id: NodeId, length: u64) -> Result<Vec<u8>, FileFault> {
+    let mut content = vec![0; usize::try_from(length).map_err(|_| FileFault::TooLarge)?];
+    files.read(id, 0, &mut content)?;
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::files::Quota;
+
+    /// As a program can make it: a deep folder built from its end, since no single path may be that long.
+    fn deep(files: &mut Files, depth: usize, names: usize) {
+        let (name, output) = ("d".repeat(250), files.find(ROOT, OUTPUT_FOLDER).unwrap());
+        let top = files.create_folder(output, "top").unwrap();
+        (0..names).for_each(|number| _ = files.create_file(top, &format!("{number}{}", &name[..240])).unwrap());
+        for _ in 0..depth {
+            files.create_folder(output, "base").unwrap();
+            files.rename((output, "top"), (output, &format!("base/{name}"))).unwrap();
+            files.rename((output, "base"), (output, "top")).unwrap();
+        }
+    }
+
+    #[test]
+    fn paths_have_as_much_room_as_contents() {
+        let tree = |depth, names| {
+            let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 8_192 });
+            files.place_folder(OUTPUT_FOLDER, false).unwrap();
+            deep(&mut files, depth, names);
+            files
+        };
+        let small = output_files(&tree(2, 3), 1 << 20).unwrap();
+        assert_eq!(small.len(), 3);
+        for most in [0, 2_000] {
+            assert_eq!(output_files(&tree(2, 3), most).unwrap_err(), FileFault::NoSpace, "{most}");
+        }
+        // Folders without a file cost paths too, and 281 MB of paths are not built to be refused.
+        assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileFault::NoSpace);
+        assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileFault::NoSpace);
+    }
+}

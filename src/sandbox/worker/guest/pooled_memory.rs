@@ -1,0 +1,128 @@
+use std::ops::Range;
+use std::process::abort;
+
+use rustix::mm::{Advice, madvise};
+use wasmtime::{InstancePre, Memory, Store};
+
+use super::written_pages::WrittenPages;
+use super::{State, memory_of};
+
+/// Runs of pages that the pool tells apart; what lies behind the last of them it gives back to the kernel
+/// (`MAX_REGIONS` of wasmtime 48).
+const POOL_RUNS: usize = 32;
+/// What may lie between two runs that are made one: 64 KiB cost as much to copy as four pages to fault in.
+const MOST_BETWEEN: usize = 64 << 10;
+
+/// A memory as it is in a new instance, to make used ones so again.
+///
+/// The pool resets the memory of a store that is dropped, page by page where it may keep them, which saves the next
+/// instance their page faults. But it looks for written pages among those that are present: one that is swapped out
+/// or moved by the kernel at that moment is overlooked, and the next call would find what this one left in it
+/// (bytecodealliance/wasmtime#14357). So every page is reset here before. What is left to the pool is the heap of
+/// exceptions, of which a guest reads nothing that it has not written.
+pub(super) struct Pristine {
+    store: Store<State>,
+    memory: Memory,
+    written: WrittenPages,
+}
+
+impl Pristine {
+    /// # Errors
+    /// When the pool is used up, or the module lacks its memory.
+    pub(super) async fn of(linked: &InstancePre<State>) -> wasmtime::Result<Self> {
+        let mut store = Store::new(linked.module().engine(), State::default());
+        let instance = linked.instantiate_async(&mut store).await?;
+        let memory = memory_of(&instance, &mut store)?;
+        Ok(Self { store, memory, written: WrittenPages::open()? })
+    }
+
+    /// Resets a memory of an instance of the same module.
+    pub(super) fn restore(&self, used: &mut [u8]) {
+        let Some(written) = self.written.of(used) else { return give_back(used) };
+        let new = self.memory.data(&self.store);
+        for run in joined(written.iter().collect()) {
+            let Some(written) = used.get_mut(run.clone()) else { return give_back(used) };
+            // Beyond its first size a memory is zeros.
+            let given = new.len().clamp(run.start, run.end) - run.start;
+            let (known, grown) = written.split_at_mut(given);
+            known.copy_from_slice(new.get(run.start..run.start + given).unwrap_or_default());
+            grown.fill(0);
+        }
+    }
+}
+
+/// The same runs, and as few pages between them as it takes for the pool to tell them all apart.
+fn joined(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    let between = |(left, right): (&Range<usize>, &Range<usize>)| right.start - left.end;
+    let mut gaps: Vec<usize> = runs.iter().zip(runs.iter().skip(1)).map(between).collect();
+    // One less: the pool stops at the last, and gives back what lies behind it.
+    let Some(too_many) = runs.len().checked_sub(POOL_RUNS) else { return runs };
+    let (_, largest, _) = gaps.select_nth_unstable(too_many);
+    let largest = MOST_BETWEEN.min(*largest);
+    runs.dedup_by(|right, left| {
+        let joins = between((left, right)) <= largest;
+        if joins {
+            left.end = right.end;
+        }
+        joins
+    });
+    runs
+}
+
+/// Lets the kernel forget all that was written.
+fn give_back(used: &mut [u8]) {
+    #[expect(unsafe_code, reason = "there is no safe way to have a mapping back as it was")]
+    // SAFETY: whatever stands there then are bytes too, and nobody else looks at them meanwhile.
+    let given = unsafe { madvise(used.as_mut_ptr().cast(), used.len(), Advice::LinuxDontNeed) };
+    if given.is_err() {
+        // What is left would be the next caller's.
+        abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn runs(of: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+        of.into_iter().map(|start| start << 12..(start + 1) << 12).collect()
+    }
+
+    #[test]
+    fn runs_that_the_pool_can_tell_apart_stay_as_they_are() {
+        let few = runs((0..POOL_RUNS - 1).map(|run| run * 2));
+        assert_eq!(joined(few.clone()), few);
+        assert!(joined(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn the_nearest_are_joined_and_no_more_of_them_than_needed() {
+        // Gaps of 1, 2, 3, … pages: the first three go.
+        let many = runs((0..POOL_RUNS + 2).map(|run| run * (run + 3) / 2));
+        let joined = joined(many.clone());
+        assert_eq!(joined.len(), POOL_RUNS - 1);
+        assert_eq!(joined[0], 0..many[3].end);
+        assert_eq!(joined[1..], many[4..]);
+    }
+
+    #[test]
+    fn runs_far_apart_are_never_joined() {
+        let far = runs((0..100).map(|run| run * 100));
+        assert_eq!(joined(far.clone()), far);
+    }
+
+    proptest! {
+        #[test]
+        fn every_run_is_in_one_of_the_joined(gaps in proptest::collection::vec(1_usize..40, 0..200)) {
+            let starts = gaps.iter().scan(0, |at, gap| { *at += gap + 1; Some(*at) });
+            let given = runs(starts);
+            let joined = joined(given.clone());
+            for run in given {
+                prop_assert_eq!(joined.iter().filter(|one| one.start <= run.start && run.end <= one.end).count(), 1);
+            }
+            prop_assert!(joined.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! One worker process as the gateway sees it: a socket, the jobs under way on it, and its end.
+//!
+//! A worker that dies fails its own jobs and no others; whoever keeps it puts another in its place.
+//! A job's room is given back when the worker says that the job is over, or is dead itself: a cancelled
+//! job holds its memory until it has really stopped.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::ChildStderr;
+use tokio::process::{Child, Command};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, interval, timeout};
+
+use super::admission::Ticket;
+use super::protocol::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, encode};
+use crate::core::call::SentFlag;
+use crate::core::error::{CallError, ErrorCode};
+
+/// How a worker is started.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) file: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+}
+
+/// A worker that is ready for jobs. [`stop`](Self::stop), or dropping the last handle, ends its process.
+#[derive(Debug)]
+pub(super) struct Worker {
+    jobs: Arc<Jobs>,
+    outgoing: mpsc::UnboundedSender<ToWorker>,
+    next_id: AtomicU64,
+    /// The last job that it was chosen for, counted through all workers.
+    pub(super) last_chosen: AtomicU64,
+    /// Walls that this kernel cannot build.
+    pub(super) missing_walls: Vec<String>,
+    stop: Arc<Notify>,
+    /// Closed once the process is gone.
+    gone: watch::Receiver<()>,
+}
+
+/// Why a worker did not start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotStarted {
+    pub(super) reason: String,
+    /// By somebody else, as a machine that runs out of memory does: the next one may well start.
+    pub(super) was_killed: bool,
+}
+
+/// The jobs under way; `None` once the worker is gone.
+#[derive(Debug)]
+struct Jobs(Mutex<Option<HashMap<JobId, JobUnderWay>>>);
+
+/// What the gateway keeps for a job until the worker says that it is over.
+#[derive(Debug)]
+struct JobUnderWay {
+    answer: oneshot::Sender<Outcome>,
+    cancelled: Option<Instant>,
+    _room: Ticket,
+}
+
+/// Cancels the job unless it has been answered.
+struct UnderWay<'a> {
+    worker: &'a Worker,
+    id: JobId,
+}
+
+/// A worker maps its interpreter in a fraction of a second, on a crowded machine in some; one that takes this
+/// long is stuck.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+
+/// A process that closed its socket is about to end.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
+
+/// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
+/// room of the job is only had back by ending the worker.
+const STOPPED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Of what one worker writes to its standard error, so much goes to the log: a panic's message, not a flood.
+const MAX_LOGGED_BYTES: u64 = 16 << 10;
+
+impl Worker {
+    /// Starts a worker, tells it what it will run, and waits until it says that it is ready. `load` is the
+    /// frame of a [`ToWorker::Load`], encoded once for all workers.
+    ///
+    /// # Errors
+    /// Why it could not be started, for the log.
+    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, NotStarted> {
+        let (stream, mut child) =
+            spawn(program).map_err(|error| NotStarted::broken(format!("{}: {error}", program.file.display())))?;
+        let (incoming, mut sending) = stream.into_split();
+        let mut incoming = Frames::new(incoming);
+        let greeting = timeout(READY_WITHIN, async {
+            sending.write_all(load).await?;
+            next(&mut incoming).await
+        });
+        let missing_walls = match greeting.await {
+            Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
+            Ok(Ok(FromWorker::Done(..))) => return Err(NotStarted::broken("the worker answered before it was asked")),
+            Ok(Err(error)) => return Err(NotStarted::ended(&mut child, &error).await),
+            Err(_) => {
+                let limit = READY_WITHIN.as_secs();
+                return Err(NotStarted::broken(format!("the worker was not ready within {limit} s")));
+            }
+        };
+        let jobs = Arc::new(Jobs(Mutex::new(Some(HashMap::new()))));
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        let (alive, gone) = watch::channel(());
+        let stop = Arc::new(Notify::new());
+        let worker = Self {
+            jobs: Arc::clone(&jobs),
+            outgoing,
+            next_id: AtomicU64::new(1),
+            last_chosen: AtomicU64::new(0),
+            missing_walls,
+            stop: Arc::clone(&stop),
+            gone,
+        };
+        tokio::spawn(async move {
+            let end = tokio::select! {
+                end = converse(incoming, sending, queue, &jobs) => end,
+                () = stop.notified() => Ok(()),
+            };
+            // Before its jobs are given up, so that nothing of them is left when their room is taken again.
+            if let Err(error) = child.kill().await {
+                tracing::error!(%error, "a sandbox worker could not be ended");
+            }
+            let unanswered = jobs.lock().take().map_or(0, |jobs| jobs.len());
+            if let Err(error) = end {
+                tracing::warn!(%error, unanswered, "a sandbox worker is gone; its calls fail");
+            }
+            drop(alive);
+        });
+        Ok(Arc::new(worker))
+    }
+
+    /// Runs one job in its room, and sets `sent` when it is handed over. Dropping the future cancels it.
+    ///
+    /// # Errors
+    /// `sandbox_trap` when the worker dies under it.
+    pub(super) async fn run(&self, mut job: Job, room: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        job.id = id;
+        let (answer, answered) = oneshot::channel();
+        match self.jobs.lock().as_mut() {
+            Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _room: room })),
+            None => return Err(worker_died()),
+        }
+        let under_way = UnderWay { worker: self, id };
+        if self.outgoing.send(ToWorker::Run(Box::new(job))).is_err() {
+            return Err(worker_died());
+        }
+        sent.set();
+        let outcome = answered.await.map_err(|_| worker_died());
+        drop(under_way);
+        outcome
+    }
+
+    /// Ends the process. Its jobs fail.
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Waits until the process is gone and its jobs are given up.
+    pub(super) async fn gone(&self) {
+        // Nothing is ever sent: the end of the channel is the news.
+        while self.gone.clone().changed().await.is_ok() {}
+    }
+
+    /// Jobs under way, cancelled ones that have not stopped among them; `None` once it is gone.
+    pub(super) fn in_flight(&self) -> Option<usize> {
+        self.jobs.lock().as_ref().map(HashMap::len)
+    }
+}
+
+impl NotStarted {
+    fn broken(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), was_killed: false }
+    }
+
+    /// Of a worker that closed its socket before it was ready.
+    async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
+        let status = timeout(GONE_WITHIN, child.wait()).await.ok().and_then(Result::ok);
+        let was_killed = status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
+        let how = status.map_or_else(|| error.to_string(), |status| status.to_string());
+        Self { reason: format!("the worker ended before it was ready: {how}"), was_killed }
+    }
+}
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, Option<HashMap<JobId, JobUnderWay>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(&self, id: JobId, outcome: Outcome) {
+        let over = self.lock().as_mut().and_then(|jobs| jobs.remove(&id));
+        if let Some(over) = over {
+            // Whoever hung up wants no answer.
+            let _ = over.answer.send(outcome);
+        }
+    }
+
+    /// Notes that nobody waits any more; false when the job is over already.
+    fn cancel(&self, id: JobId) -> bool {
+        let mut jobs = self.lock();
+        let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
+        job.map(|job| job.cancelled = Some(Instant::now())).is_some()
+    }
+
+    /// Whether a job was cancelled long ago and has not stopped.
+    fn stuck(&self) -> bool {
+        let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_WITHIN);
+        self.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if self.worker.jobs.cancel(self.id) {
+            // Fails only when the worker is gone, and the job with it.
+            let _ = self.worker.outgoing.send(ToWorker::Cancel(self.id));
+        }
+    }
+}
+
+/// No environment, no handle but its end of the socket, a process group of its own: a signal from the
+/// terminal is the gateway's to act on.
+fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let mut child = Command::new(&program.file)
+        .args(&program.arguments)
+        .env_clear()
+        .stdin(OwnedFd::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(stderr) = child.stderr.take() {
+        tokio::spawn(log(stderr));
+    }
+    Ok((UnixStream::from_std(ours)?, child))
+}
+
+/// Carries frames both ways until either side is gone, or the worker is stuck.
+async fn converse(
+    mut incoming: Frames<OwnedReadHalf>,
+    mut sending: OwnedWriteHalf,
+    mut queue: mpsc::UnboundedReceiver<ToWorker>,
+    jobs: &Jobs,
+) -> std::io::Result<()> {
+    let listening = async {
+        loop {
+            match next(&mut incoming).await? {
+                FromWorker::Done(id, outcome) => jobs.answer(id, *outcome),
+                FromWorker::Ready { .. } => return Err(std::io::Error::other("the worker was ready twice")),
+            }
+        }
+    };
+    let telling = async {
+        while let Some(message) = queue.recv().await {
+            match (encode(&message), message) {
+                (Ok(frame), _) => sending.write_all(&frame).await?,
+                // One job that is too long ends none of the others.
+                (Err(_), ToWorker::Run(job)) => {
+                    jobs.answer(job.id, Outcome::without_output(End::Output("frame_bytes".to_owned())));
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Ok(())
+    };
+    let watching = async {
+        let mut moments = interval(STOPPED_WITHIN / 4);
+        while !jobs.stuck() {
+            moments.tick().await;
+        }
+        Err(std::io::Error::other("the worker does not stop a cancelled job"))
+    };
+    tokio::select! {
+        end = listening => end,
+        end = telling => end,
+        end = watching => end,
+    }
+}
+
+/// Passes the beginning of what a worker says on to the log, and reads the rest, so that it never blocks.
+async fn log(mut stderr: ChildStderr) {
+    let mut beginning = Vec::new();
+    let read = (&mut stderr).take(MAX_LOGGED_BYTES).read_to_end(&mut beginning).await;
+    if read.is_ok() && !beginning.is_empty() {
+        tracing::warn!(text = %String::from_utf8_lossy(&beginning), "a sandbox worker wrote to its standard error");
+    }
+    // Ends with the worker.
+    let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
+}
+
+/// The next message; a worker says nothing more only when it is gone.
+async fn next(incoming: &mut Frames<OwnedReadHalf>) -> std::io::Result<FromWorker> {
+    incoming.next().await?.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+}
+
+fn worker_died() -> CallError {
+    CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code died; nothing of the run is left")
+}
+
+#[cfg(test)]
+pub(super) mod tests;

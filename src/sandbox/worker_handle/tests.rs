@@ -1,0 +1,223 @@
+//! The worker of these tests is the test binary itself, in the part of [`as_a_worker`].
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as BlockingStream;
+
+use super::super::admission::Admission;
+use super::super::interpreter::Kind;
+use super::super::prepare::Prepared;
+use super::*;
+use crate::core::call::{Deadline, SentFlag};
+use crate::infra::metrics::SandboxMetrics;
+use crate::sandbox::capacity::Room;
+use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
+
+/// Not a test: what `Worker::start` starts below. Run by itself, its standard input is no socket, and it
+/// ends at once. What it does with a job stands in the job's code.
+#[test]
+#[ignore = "the worker process of the tests beside it"]
+fn as_a_worker() {
+    let input = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
+    let mut gateway = BlockingStream::from(input);
+    if gateway.peer_addr().is_err() {
+        return;
+    }
+    let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
+    say(&mut gateway, &FromWorker::Ready { missing_walls: load.interpreter.arguments });
+    let mut deaf = false;
+    while let Some(message) = hear(&mut gateway) {
+        match message {
+            ToWorker::Run(job) => match job.code.as_str() {
+                "die" => std::process::abort(),
+                "hang" => {}
+                "hang, deaf" => deaf = true,
+                "environment" => {
+                    let variables = std::env::vars().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
+                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(outcome(End::Exited { code: 0 }, variables))));
+                }
+                other => {
+                    let end = End::Exited { code: 0 };
+                    say(&mut gateway, &FromWorker::Done(job.id, Box::new(outcome(end, other.to_uppercase()))));
+                }
+            },
+            ToWorker::Cancel(id) if !deaf => {
+                say(&mut gateway, &FromWorker::Done(id, Box::new(outcome(End::Cancelled, String::new()))));
+            }
+            ToWorker::Cancel(_) | ToWorker::Load(_) => {}
+        }
+    }
+}
+
+fn say(gateway: &mut BlockingStream, message: &FromWorker) {
+    gateway.write_all(&encode(message).unwrap()).unwrap();
+}
+
+fn hear(gateway: &mut BlockingStream) -> Option<ToWorker> {
+    let mut length = [0; 4];
+    gateway.read_exact(&mut length).ok()?;
+    let mut frame = vec![0; u32::from_le_bytes(length) as usize];
+    gateway.read_exact(&mut frame).ok()?;
+    postcard::from_bytes(&frame).ok()
+}
+
+fn outcome(end: End, result: String) -> Outcome {
+    Outcome {
+        end,
+        result: Some(result),
+        stdout: Captured::default(),
+        stderr: Captured::default(),
+        files: Vec::new(),
+        images: Vec::new(),
+        usage: Usage::default(),
+    }
+}
+
+pub(in crate::sandbox) fn job(code: &str) -> Job {
+    Job {
+        id: 0,
+        profile: "base".into(),
+        code: code.into(),
+        stdin: Vec::new(),
+        files: Vec::new(),
+        limits: JobLimits {
+            wall_time: Duration::from_secs(1),
+            memory_bytes: 1,
+            stream_bytes: 1,
+            result_bytes: 1,
+            file_bytes: 1,
+            max_files: 1,
+            max_open_files: 1,
+            random_bytes: 1,
+            host_calls: 1,
+        },
+    }
+}
+
+/// What the worker above is told; it says the arguments back as its missing walls.
+pub(in crate::sandbox) fn load() -> Vec<u8> {
+    let interpreter = Prepared {
+        kind: Kind::Command,
+        arguments: vec!["seccomp".into()],
+        environment: BTreeMap::new(),
+        mounts: Vec::new(),
+        profiles: Vec::new(),
+    };
+    encode(&ToWorker::Load(Box::new(Load { interpreter, instances: 1, data_files: Vec::new() }))).unwrap()
+}
+
+fn program(file: &str) -> Program {
+    Program { file: file.into(), arguments: Vec::new() }
+}
+
+/// This test binary in the part of [`as_a_worker`].
+pub(in crate::sandbox) fn stand_in() -> Program {
+    let name = concat!(module_path!(), "::as_a_worker").split_once("::").unwrap().1;
+    let arguments = ["--exact", name, "--ignored", "--nocapture"].map(OsString::from).to_vec();
+    Program { file: std::env::current_exe().unwrap(), arguments }
+}
+
+async fn worker() -> Arc<Worker> {
+    Worker::start(&stand_in(), &load()).await.unwrap()
+}
+
+fn admission() -> Admission {
+    Admission::new(Room { instances: 10, memory_bytes: 10, max_queued: 0 }, SandboxMetrics::for_tests())
+}
+
+async fn room(admission: &Admission) -> Ticket {
+    admission.enter(&"caller".into(), 1, Deadline::after(Duration::from_secs(1))).await.unwrap()
+}
+
+/// Waits for what happens in another process; fails when it does not.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < patience, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn jobs_are_answered_each_with_its_own() {
+    let (worker, admission) = (worker().await, admission());
+    assert_eq!(worker.missing_walls, ["seccomp"]);
+    let (left, right) = tokio::join!(
+        async { worker.run(job("left"), room(&admission).await, &SentFlag::default()).await.unwrap() },
+        async { worker.run(job("right"), room(&admission).await, &SentFlag::default()).await.unwrap() },
+    );
+    assert_eq!((left.result.unwrap(), right.result.unwrap()), ("LEFT".into(), "RIGHT".into()));
+    assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
+}
+
+#[tokio::test]
+async fn a_worker_has_no_environment() {
+    let worker = worker().await;
+    let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default()).await.unwrap();
+    assert_eq!(seen.result.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_worker_that_dies_fails_its_jobs_and_frees_their_room() {
+    let (worker, admission) = (worker().await, admission());
+    let (hanging, dying) =
+        tokio::join!(async { worker.run(job("hang"), room(&admission).await, &SentFlag::default()).await }, async {
+            worker.run(job("die"), room(&admission).await, &SentFlag::default()).await
+        },);
+    for end in [hanging, dying] {
+        assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
+    }
+    worker.gone().await;
+    assert_eq!((worker.in_flight(), admission.in_use()), (None, (0, 0)));
+    let late = worker.run(job("late"), room(&admission).await, &SentFlag::default()).await;
+    assert_eq!(late.unwrap_err().code(), ErrorCode::SandboxTrap, "no further job is taken");
+}
+
+#[tokio::test]
+async fn a_job_that_nobody_waits_for_keeps_its_room_until_it_has_stopped() {
+    let (worker, admission) = (worker().await, admission());
+    let ticket = room(&admission).await;
+    let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default())).await;
+    assert!(waited.is_err());
+    assert_eq!(admission.in_use(), (1, 0), "the worker has not said yet that it stopped");
+    eventually("the room of a cancelled job is free", || admission.in_use() == (0, 0)).await;
+    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
+    assert_eq!(next.result.unwrap(), "NEXT", "the worker goes on");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_stop_a_cancelled_job_is_ended() {
+    let (worker, admission) = (worker().await, admission());
+    let ticket = room(&admission).await;
+    assert!(
+        timeout(Duration::from_millis(50), worker.run(job("hang, deaf"), ticket, &SentFlag::default())).await.is_err()
+    );
+    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is ended");
+    assert_eq!(admission.in_use(), (0, 0));
+}
+
+#[tokio::test]
+async fn a_stopped_worker_is_gone_with_its_jobs() {
+    let (worker, admission) = (worker().await, admission());
+    let ticket = room(&admission).await;
+    let sent = SentFlag::default();
+    let (end, ()) = tokio::join!(worker.run(job("hang"), ticket, &sent), async { worker.stop() });
+    assert_eq!(end.unwrap_err().code(), ErrorCode::SandboxTrap);
+    timeout(Duration::from_secs(10), worker.gone()).await.expect("it is gone");
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_exist_or_ends_at_once_is_named() {
+    let arguments = ["-c", "kill -9 $$"].map(OsString::from).to_vec();
+    let killed = Program { file: "/bin/sh".into(), arguments };
+    let cases = [
+        (program("/no/such/program"), "/no/such/program", false),
+        (program("/bin/true"), "before it was ready", false),
+        (killed, "signal: 9", true),
+    ];
+    for (program, says, was_killed) in cases {
+        let fault = Worker::start(&program, &load()).await.unwrap_err();
+        assert!(fault.reason.contains(says) && fault.was_killed == was_killed, "{fault:?}");
+    }
+}

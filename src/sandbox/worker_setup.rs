@@ -1,0 +1,105 @@
+//! What a worker is started with: the program, and the frame that says what it will run. Found by looking
+//! at the files of this machine; what is missing is named together with what to do about it.
+
+use std::fs;
+use std::path::Path;
+
+use super::engine::{Pool, engine};
+use super::interpreter::Manifest;
+use super::owner_only_files::Unusable;
+use super::prepare::{Interpreters, default_folder};
+use super::protocol::{GuestFile, Load, ToWorker, encode};
+use super::worker_handle::Program;
+use crate::config::SandboxConfig;
+
+/// All that a pool needs to start workers.
+#[derive(Debug)]
+pub(super) struct Setup {
+    pub(super) program: Program,
+    /// A [`ToWorker::Load`], encoded.
+    pub(super) load: Vec<u8>,
+}
+
+/// All data files together: every worker holds them in memory.
+const MOST_DATA_BYTES: u64 = 128 << 20;
+
+/// Looks for the prepared interpreter and reads the data files. Blocks for some milliseconds.
+///
+/// # Errors
+/// Says what is missing and what to do, for `/readyz`.
+pub(super) fn look(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
+    let folder =
+        default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
+    let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;
+    let interpreters = Interpreters::open(&folder, &engine).map_err(|fault| fault.to_string())?;
+    let prepared = interpreters.find(interpreter).map_err(|fault| missing(&interpreters, &fault))?;
+    let load = Load { interpreter: prepared, instances: config.max_instances, data_files: data_files(config)? };
+    let load = encode(&ToWorker::Load(Box::new(load))).map_err(|fault| fault.to_string())?;
+    Ok(Setup { program: program(config)?, load })
+}
+
+fn missing(interpreters: &Interpreters, fault: &Unusable) -> String {
+    if interpreters.are_being_prepared() {
+        return format!("the Python interpreter is being set up, which takes some minutes ({fault})");
+    }
+    format!(
+        "the Python interpreter is not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`"
+    )
+}
+
+/// This very binary, as a worker.
+fn program(config: &SandboxConfig) -> Result<Program, String> {
+    let file = match &config.program {
+        Some(program) => program.clone(),
+        None => std::env::current_exe().map_err(|fault| format!("the running program cannot be found: {fault}"))?,
+    };
+    Ok(Program { file, arguments: ["sandbox", "worker"].map(Into::into).to_vec() })
+}
+
+fn data_files(config: &SandboxConfig) -> Result<Vec<GuestFile>, String> {
+    let mut left = MOST_DATA_BYTES;
+    let mut read = |path: &Path| {
+        let in_file = |fault: std::io::Error| format!("sandbox.data_files: {}: {fault}", path.display());
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let length = fs::metadata(path).map_err(in_file)?.len();
+        left = left.checked_sub(length).ok_or_else(|| {
+            format!("sandbox.data_files: together they have more than {} MiB; leave some out", MOST_DATA_BYTES >> 20)
+        })?;
+        Ok(GuestFile { path: name.to_owned(), content: fs::read(path).map_err(in_file)? })
+    };
+    config.data_files.iter().map(|path| read(path)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_files_stand_under_their_names_and_have_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("table.csv"), "a,b").unwrap();
+        let config = |names: &[&str]| SandboxConfig {
+            data_files: names.iter().map(|name| path(name)).collect(),
+            ..SandboxConfig::default()
+        };
+        let found = data_files(&config(&["table.csv"])).unwrap();
+        assert_eq!(found, [GuestFile { path: "table.csv".into(), content: b"a,b".to_vec() }]);
+        assert!(data_files(&config(&["missing"])).unwrap_err().contains("missing"));
+        fs::File::create(path("large")).unwrap().set_len(MOST_DATA_BYTES).unwrap();
+        assert!(data_files(&config(&["table.csv", "large"])).unwrap_err().contains("leave some out"));
+    }
+
+    #[test]
+    fn an_interpreter_that_is_being_set_up_is_told_apart_from_one_that_nobody_sets_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("interpreters");
+        let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
+        let fault = Unusable::Missing("python.wasm".into());
+        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        let lock = fs::File::create(path.join("lock")).unwrap();
+        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        lock.lock().unwrap();
+        assert!(missing(&interpreters, &fault).contains("is being set up"));
+    }
+}

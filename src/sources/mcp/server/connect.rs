@@ -1,0 +1,347 @@
+//! Getting a connection to a server, whichever revision of the protocol it speaks.
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use http::HeaderMap;
+use rmcp::RoleClient;
+use rmcp::service::{ClientInitializeError, ClientLifecycleMode, serve_client_with_lifecycle_and_ct};
+use rmcp::transport::Transport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::Owner;
+use super::catalogue::wants;
+use super::handler::{Handler, News};
+use super::handshake::Era;
+use super::listing::Listing;
+use super::session::{InFlight, Session};
+use crate::config::{McpServerSettings, McpTransport};
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::upstream_of;
+use crate::sources::mcp::auth::SignIn;
+use crate::sources::mcp::transport::authorized_http::{HttpAccess, Tokens};
+use crate::sources::mcp::transport::child_process;
+use crate::sources::mcp::transport::discover_probe::Probe;
+use crate::sources::mcp::transport::fast_path::Direct;
+use crate::sources::mcp::transport::http::HttpClient;
+use crate::sources::mcp::transport::http_sse::EventStream;
+use crate::sources::mcp::transport::stdio::{Ending, Pipes};
+
+/// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
+const MOST_REQUESTS: usize = 1_024;
+
+/// Times a broken event stream is opened again before it is given up.
+pub(crate) const STREAM_RETRIES: usize = 5;
+
+/// How a server is reached.
+#[derive(Debug)]
+pub(crate) enum Reach {
+    Program(String),
+    Http(Arc<HttpAccess>),
+}
+
+/// For readers of `tools.lock`: a path of one machine, and what may stand in a URL's path, are left out.
+impl fmt::Display for Reach {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Program(program) => {
+                let name = Path::new(program).file_name().unwrap_or(program.as_ref());
+                write!(formatter, "program {}", name.display())
+            }
+            Self::Http(access) => formatter.write_str(&upstream_of(&access.url).0),
+        }
+    }
+}
+
+/// Makes connections to one server, and remembers what worked.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: McpServerSettings,
+    pub(crate) reach: Reach,
+    pub(crate) news: Arc<News>,
+    /// Over all servers: starting fifty programs at once helps none of them.
+    pub(crate) connecting: Arc<Semaphore>,
+    /// Of this server, for its callers: those of one server hold up no other.
+    pub(crate) beginning: Semaphore,
+    pub(crate) era: Era,
+    pub(crate) speaks_sse: OnceLock<()>,
+}
+
+impl Connector {
+    /// Connects, and shakes hands, on behalf of the owner.
+    ///
+    /// # Errors
+    /// Why not, in words for an operator.
+    pub(crate) async fn connect(&self, owner: &Owner) -> Result<Session, String> {
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
+        if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
+            sign_in.connects();
+        }
+        match tokio::time::timeout(within, self.try_each(owner)).await {
+            Ok(Ok(session)) => Ok(session),
+            Ok(Err(reason)) => {
+                self.era.forget(owner);
+                Err(self.secrets(&owner.headers).strike(&reason).into_owned())
+            }
+            Err(_) => {
+                self.era.forget(owner);
+                Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
+            }
+        }
+    }
+
+    /// What it is sent to prove who asks, `more` among it, to be struck out of what it says.
+    pub(crate) fn secrets(&self, more: &HeaderMap) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        match &self.reach {
+            Reach::Program(_) => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
+            Reach::Http(access) => access.add_secrets(&mut secrets),
+        }
+        secrets.add_headers(more);
+        secrets
+    }
+
+    /// Where a user may sign in to it.
+    pub(crate) fn sign_in(&self) -> Option<&Arc<SignIn>> {
+        match &self.reach {
+            Reach::Http(access) => match &access.tokens {
+                Tokens::User(sign_in) => Some(sign_in),
+                Tokens::None | Tokens::Client(_) => None,
+            },
+            Reach::Program(_) => None,
+        }
+    }
+
+    /// Asks for everything the server says it has.
+    ///
+    /// # Errors
+    /// As [`Listing::of`], or that it took too long.
+    pub(crate) async fn list(&self, session: &Session, most_tools: usize) -> Result<Listing, String> {
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
+        let listing =
+            tokio::time::timeout(within, Listing::of(session, most_tools, |name| wants(&self.settings, name))).await;
+        let seconds = within.as_secs();
+        let listing =
+            listing.map_err(|_| format!("it did not list its tools within {seconds} s (connect_timeout_seconds)"));
+        listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
+    }
+
+    async fn try_each(&self, owner: &Owner) -> Result<Session, String> {
+        let places = if owner.key.is_none() { &*self.connecting } else { &self.beginning };
+        let _place = places.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
+        let mut reason = String::new();
+        let modes = self.era.modes(owner);
+        let mut left = modes.len();
+        for mode in modes {
+            left -= 1;
+            match self.try_in_time(mode, owner, left > 0).await {
+                Ok(session) => {
+                    self.era.remember(owner, session.is_modern());
+                    return Ok(session);
+                }
+                Err(Attempt::Final(why)) => return Err(why),
+                Err(Attempt::Failed(why)) => reason = why,
+            }
+            if let Some(asked) = self.sign_in().and_then(|sign_in| sign_in.asked_meanwhile()) {
+                // In another way it would ask the same.
+                return Err(asked);
+            }
+        }
+        Err(reason)
+    }
+
+    /// A server that is silent to a caller's older handshake has half of the time left for the newer one.
+    async fn try_in_time(&self, mode: ClientLifecycleMode, owner: &Owner, more: bool) -> Result<Session, Attempt> {
+        let attempt = self.try_as(mode, owner);
+        if owner.key.is_none() || !more {
+            return attempt.await;
+        }
+        let within = Duration::from_secs(self.settings.connect_timeout_seconds.into()) / 2;
+        let silent = || Attempt::Failed("it is silent to the older handshake".to_owned());
+        tokio::time::timeout(within, attempt).await.unwrap_or_else(|_| Err(silent()))
+    }
+
+    async fn try_as(&self, mode: ClientLifecycleMode, owner: &Owner) -> Result<Session, Attempt> {
+        match &self.reach {
+            Reach::Program(program) => {
+                let ending = Ending::default();
+                let started = child_process::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
+                let probe = Probe::new(self.era.patience());
+                let pipes = Pipes::new(started, self.settings.max_message_bytes, probe, ending.clone());
+                self.shake_hands(pipes, mode, owner, ending, None).await
+            }
+            Reach::Http(access) => {
+                let access = match owner.headers.is_empty() {
+                    true => Arc::clone(access),
+                    false => Arc::new(with_headers(access, &owner.headers)),
+                };
+                self.connect_http(access, mode, owner).await
+            }
+        }
+    }
+
+    async fn connect_http(
+        &self,
+        access: Arc<HttpAccess>,
+        mode: ClientLifecycleMode,
+        owner: &Owner,
+    ) -> Result<Session, Attempt> {
+        let transport = self.settings.transport;
+        if transport == McpTransport::Sse || self.speaks_sse.get().is_some() {
+            return self.connect_sse(access, owner).await;
+        }
+        let client = HttpClient::new(Arc::clone(&access));
+        let transport_of = streamable(client.clone());
+        let streamable = self.shake_hands(transport_of, mode.clone(), owner, Ending::default(), Some(client)).await;
+        let is_last = mode == ClientLifecycleMode::Initialize;
+        match streamable {
+            Err(Attempt::Failed(why)) if transport == McpTransport::Auto && is_last => {
+                // The specification's way to tell: a server of 2024-11-05 refuses the POST.
+                let session = self.connect_sse(access, owner).await.map_err(|_| Attempt::Failed(why))?;
+                let _ = self.speaks_sse.set(());
+                Ok(session)
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn connect_sse(&self, access: Arc<HttpAccess>, owner: &Owner) -> Result<Session, Attempt> {
+        let ending = Ending::default();
+        let stream = EventStream::open(access, ending.clone()).await;
+        let stream = stream.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
+        self.shake_hands(stream, ClientLifecycleMode::Initialize, owner, ending, None).await
+    }
+
+    /// `client` is what the transport asks over streamable HTTP.
+    async fn shake_hands<T>(
+        &self,
+        transport: T,
+        mode: ClientLifecycleMode,
+        owner: &Owner,
+        ending: Ending,
+        client: Option<HttpClient>,
+    ) -> Result<Session, Attempt>
+    where
+        T: Transport<RoleClient> + 'static,
+    {
+        let in_flight = Arc::new(InFlight::default());
+        let handler = Handler::new(Arc::clone(&in_flight), Arc::clone(&self.news), owner);
+        let close = CancellationToken::new();
+        // Also when this is dropped half-way: nothing that was started stays.
+        let guard = close.clone().drop_guard();
+        let serving = serve_client_with_lifecycle_and_ct(handler.clone(), transport, mode, close.clone());
+        let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
+        let peer = running.peer().clone();
+        let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
+        let direct = client.map(|client| Direct::new(client, handler, Arc::clone(&info)));
+        let ended = CancellationToken::new();
+        tokio::spawn({
+            let ended = ended.clone();
+            async move {
+                let _reason = running.waiting().await;
+                ended.cancel();
+            }
+        });
+        let (sent, doubted) = (owner.headers.clone(), Arc::default());
+        let owner = owner.key.clone();
+        Ok(Session { peer, info, in_flight, direct, ended, ending, sent, owner, doubted, close, _close: guard })
+    }
+}
+
+/// Why an attempt failed, and whether another one may do better.
+enum Attempt {
+    Failed(String),
+    Final(String),
+}
+
+impl Attempt {
+    fn of(error: &ClientInitializeError, ending: &Ending) -> Self {
+        if let Some(error) = call_error(error) {
+            return Self::Failed(error.message().to_owned());
+        }
+        if let Some(reason) = ending.told() {
+            return Self::Failed(reason);
+        }
+        Self::Failed(match error {
+            ClientInitializeError::ConnectionClosed(_) => "it closed the connection".to_owned(),
+            ClientInitializeError::JsonRpcError(error) => format!("it refused: {}", bounded(&error.message)),
+            ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return Self::of(fallback, ending),
+            ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
+                "it speaks no revision of the protocol that is known here".to_owned()
+            }
+            ClientInitializeError::TransportError { .. } => "it cannot be reached".to_owned(),
+            _ => "its answer to the handshake makes no sense".to_owned(),
+        })
+    }
+}
+
+/// What a server says, cut to what a person reads.
+pub(crate) fn bounded(text: &str) -> String {
+    const MOST: usize = 500;
+    text.chars().filter(|c| !c.is_control() || *c == '\n').take(MOST).collect()
+}
+
+/// Our own error, somewhere in what led to this one.
+pub(crate) fn call_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CallError> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<CallError>() {
+            return Some(error);
+        }
+        if let Some(StreamableHttpError::Client(error)) = error.downcast_ref::<StreamableHttpError<CallError>>() {
+            return Some(error);
+        }
+        if let Some(ClientInitializeError::TransportError { error, .. }) = error.downcast_ref() {
+            next = Some(&*error.error);
+            continue;
+        }
+        next = error.source();
+    }
+    None
+}
+
+impl fmt::Debug for Attempt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(why) | Self::Final(why)) = self;
+        formatter.write_str(why)
+    }
+}
+
+fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
+    let mut headers = access.headers.clone();
+    for (name, value) in more {
+        headers.insert(name, value.clone());
+    }
+    HttpAccess {
+        outbound: access.outbound.clone(),
+        allowed: Arc::clone(&access.allowed),
+        url: access.url.clone(),
+        headers,
+        tokens: access.tokens.clone(),
+        last_token: Arc::clone(&access.last_token),
+        trust: access.trust,
+        max_message_bytes: access.max_message_bytes,
+    }
+}
+
+pub(crate) fn streamable(client: HttpClient) -> StreamableHttpClientTransport<HttpClient> {
+    let access = &client.access;
+    let mut retries = ExponentialBackoff::default();
+    retries.max_times = Some(STREAM_RETRIES);
+    retries.max_delay = Some(Duration::from_secs(30));
+    let mut config = StreamableHttpClientTransportConfig::with_uri(access.url.as_str())
+        .max_concurrent_requests(MOST_REQUESTS)
+        .max_sse_event_size(access.max_message_bytes);
+    config.retry_config = Arc::new(retries);
+    StreamableHttpClientTransport::with_client(client, config)
+}

@@ -1,0 +1,250 @@
+//! Keeps a server connected, its lists read, and the rest of the service told how it is.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rand::Rng;
+use rmcp::model::SubscriptionFilter;
+use serde_json::Map;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{FIRST_WAIT, Owner, REMOVED, Server, State, Surroundings};
+use crate::core::error::Detail;
+use crate::sources::mcp::Change;
+use crate::sources::mcp::server::catalogue::{Catalogue, Terms, source};
+use crate::sources::mcp::server::executor::ServerTool;
+use crate::sources::mcp::server::operations;
+use crate::sources::mcp::server::session::Session;
+
+/// The longest wait between attempts to reach a server that fails.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// A connection that held so long was a good one: when it is lost, another is made at once.
+const GOOD_AFTER: Duration = Duration::from_secs(30);
+
+/// Lists are read again at most so often, however often a server says that they changed.
+const LIST_EVERY: Duration = Duration::from_millis(250);
+
+/// How long nobody listens to a server that has ended the listening.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a server may take to show that it still lives, once a call had no answer.
+const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to close, its program to end.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(6);
+
+impl Server {
+    /// Keeps the server connected until it is told to stop.
+    pub(in crate::sources::mcp) async fn keep(self: Arc<Self>) {
+        let mut failures = 0;
+        loop {
+            let began = Instant::now();
+            let keeping = self.stop.run_until_cancelled(Box::pin(self.connect_and_tend())).await;
+            let Some(reason) = keeping else { break };
+            failures = if began.elapsed() >= GOOD_AFTER { 0 } else { failures + 1 };
+            if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
+                // Calls wait for the new connection instead of failing.
+                self.state.send_replace(State::Connecting);
+                self.tell(|told, _| told.metrics.mcp_server(self.name(), false));
+                tracing::warn!(server = self.name(), reason, "an MCP server was lost and is connected anew");
+                continue;
+            }
+            let wait = wait_after(failures);
+            self.went_down(&reason, wait);
+            let waited = async {
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.is_signed_in() => failures = 0,
+                }
+            };
+            if self.stop.run_until_cancelled(waited).await.is_none() {
+                break;
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Gives why the connection ended or could not be made.
+    async fn connect_and_tend(self: &Arc<Self>) -> String {
+        let session = match self.connector.connect(&Owner::default()).await {
+            Ok(session) => Arc::new(session),
+            Err(reason) => return reason,
+        };
+        if let Err(reason) = self.list_in_time(&session).await {
+            return reason;
+        }
+        self.state.send_replace(State::Connected(Arc::clone(&session)));
+        self.came_up(&session);
+        self.subscribe_again(&session).await;
+        let mut listening = std::pin::pin!(self.listen(&session));
+        let mut listens = session.is_modern();
+        loop {
+            tokio::select! {
+                () = session.ended.cancelled() => {
+                    let reason = session.ending.told().unwrap_or_else(|| "the connection ended".to_owned());
+                    return self.connector.secrets(&session.sent).strike(&reason).into_owned();
+                }
+                () = self.connector.news.lists_changed.notified() => {
+                    tokio::time::sleep(LIST_EVERY).await;
+                    if let Err(reason) = self.list_in_time(&session).await {
+                        tracing::warn!(server = self.name(), reason, "an MCP server's lists could not be read again");
+                    }
+                }
+                () = session.doubted.notified() => {
+                    if let Err(reason) = sign_of_life(&session).await {
+                        return reason;
+                    }
+                }
+                () = &mut listening, if listens => listens = false,
+                // Calls fail for want of it; others may not.
+                () = self.sign_in_changes() => self.tell_trouble(),
+            }
+        }
+    }
+
+    /// Servers without sessions tell what changed only to those who listen. Where that ends, as when a server sends
+    /// more than is listened to, something may have been missed.
+    async fn listen(&self, session: &Session) {
+        let filter = serde_json::json!({
+            "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
+        });
+        let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
+        while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
+            while let Ok(Some(notification)) = subscription.next().await {
+                self.connector.news.hear(&notification, None);
+            }
+            tokio::time::sleep(LISTEN_AGAIN).await;
+            self.connector.news.lists_changed.notify_one();
+        }
+    }
+
+    async fn list_in_time(self: &Arc<Self>, session: &Session) -> Result<(), String> {
+        let listing = self.connector.list(session, self.most_tools).await?;
+        let before = self.listing.load();
+        if **before != listing {
+            let told = [
+                (before.resources != listing.resources || before.templates != listing.templates, Change::Resources),
+                (before.prompts != listing.prompts, Change::Prompts),
+            ];
+            self.listing.store(Arc::new(listing));
+            self.offer_what_is_listed();
+            for (_, change) in told.into_iter().filter(|(changed, _)| *changed) {
+                // Nobody may be listening.
+                let _ = self.surroundings.changes.send(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what the server listed available under the configuration's terms.
+    pub(super) fn offer_what_is_listed(self: &Arc<Self>) {
+        let terms = Terms {
+            server: self.name(),
+            settings: self.settings(),
+            names: self.names(),
+            reach: &self.connector.reach,
+            rate_limit: self.rate_limit,
+        };
+        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, is_plain| {
+            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), is_plain })
+        });
+        catalogue.operations = operations::of(self);
+        if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
+            let count = catalogue.flags.len();
+            let server = self.name();
+            tracing::warn!(
+                server,
+                count,
+                rule,
+                path,
+                "an MCP server has what looks like hidden instructions in its words"
+            );
+        }
+        self.catalogue.store(Arc::new(catalogue));
+        self.surroundings.tools_changed.notify_one();
+    }
+
+    fn came_up(&self, session: &Session) {
+        let version = session.info.protocol_version.as_str();
+        tracing::info!(server = self.name(), version, "an MCP server is connected");
+        if let Some(sign_in) = self.connector.sign_in() {
+            sign_in.is_let_in();
+        }
+        self.tell_trouble();
+        self.tell(|told, _| told.metrics.mcp_server(self.name(), true));
+        self.settled.send_replace(true);
+    }
+
+    fn tell_trouble(&self) {
+        self.tell(|told, source| match self.trouble() {
+            Some(trouble) => told.readiness.degrade(source, &*trouble),
+            None => told.readiness.restore(source),
+        });
+    }
+
+    async fn sign_in_changes(&self) {
+        match self.connector.sign_in() {
+            Some(sign_in) => sign_in.changed().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn is_signed_in(&self) {
+        match self.connector.sign_in() {
+            Some(sign_in) => sign_in.done().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn went_down(&self, reason: &str, wait: Duration) {
+        self.state.send_replace(State::Down(reason.into(), Instant::now() + wait));
+        self.tell(|told, source| {
+            told.readiness.degrade(source, reason);
+            told.metrics.mcp_server(self.name(), false);
+        });
+        self.settled.send_replace(true);
+    }
+
+    /// Tells the rest of the service how it is, unless another server has the name by now.
+    fn tell(&self, how: impl FnOnce(&Surroundings, &str)) {
+        if !self.succeeded.load(Ordering::Relaxed) {
+            how(&self.surroundings, &source(self.name()));
+        }
+    }
+
+    async fn leave(&self) {
+        let before = self.state.send_replace(State::Down(REMOVED.into(), Instant::now()));
+        let mut ending = self.callers.forget_all();
+        // Its tools hold on to it.
+        self.catalogue.store(Arc::default());
+        self.tell(|told, source| {
+            told.readiness.forget(source);
+            told.metrics.forget_mcp_server(self.name());
+        });
+        self.settled.send_replace(true);
+        if let State::Connected(session) = before {
+            ending.push(session.ended.clone());
+        }
+        // Calls still under way may keep one a little longer.
+        let ended = join_all(ending.iter().map(CancellationToken::cancelled));
+        let _ = tokio::time::timeout(GOODBYE_WITHIN, ended).await;
+    }
+}
+
+/// Whether the server still answers.
+pub(super) async fn sign_of_life(session: &Session) -> Result<(), String> {
+    // The newer revision has no ping.
+    let method = if session.is_modern() { "tools/list" } else { "ping" };
+    let answer = tokio::time::timeout(SIGN_OF_LIFE_WITHIN, session.ask(method, Map::new())).await;
+    answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
+}
+
+/// Doubled from failure to failure, with jitter, so that servers that fell together are not tried together.
+pub(super) fn wait_after(failures: u32) -> Duration {
+    let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(10)));
+    doubled.min(LONGEST_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))
+}

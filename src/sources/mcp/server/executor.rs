@@ -1,0 +1,53 @@
+//! Runs one tool of one server.
+
+use std::sync::Arc;
+
+use super::Server;
+use super::output;
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::tool::{Attempt, Execution, Executor};
+
+#[derive(Debug)]
+pub(crate) struct ServerTool {
+    pub(crate) server: Arc<Server>,
+    /// As the server calls it.
+    pub(crate) name: String,
+    /// Headers can say its name and its arguments as they are (SEP-2243).
+    pub(crate) is_plain: bool,
+}
+
+impl Executor for ServerTool {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(self.server.upstream.clone())
+    }
+
+    fn reaches(&self) -> Option<String> {
+        Some(format!("{} {}", self.server.connector.reach, self.name))
+    }
+}
+
+impl ServerTool {
+    async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let session = self.server.session(attempt.call).await?;
+        // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
+        let patience = session.watch_patience();
+        let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
+        patience.answered();
+        let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {
+            // With it its session with the server: that is not the server's fault.
+            true => CallError::new(ErrorCode::UnknownSession, "the MCP session of this call has ended"),
+            false => output::failed(self.server.name(), failure),
+        });
+        let output = answer.and_then(|result| output::output(result, self.server.names()));
+        output.map_err(|error| error.redacted(&self.server.connector.secrets(&session.sent)))
+    }
+}

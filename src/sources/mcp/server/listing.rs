@@ -1,0 +1,121 @@
+//! What a server says it offers: read page by page, and only so much of it.
+
+use rmcp::service::ServiceError;
+use serde_json::{Map, Value};
+
+use super::connect::bounded;
+use super::session::Session;
+use crate::core::json;
+
+/// Pages of one list. A server may send as many as it likes, and each is a request.
+const MOST_PAGES: usize = 1_000;
+
+/// Memory that all lists of one server may take, in bytes.
+const MOST_BYTES: usize = 32 << 20;
+
+/// Resources, templates and prompts of one server, of each.
+const MOST_ITEMS: usize = 10_000;
+
+/// The lists of one server, as it wrote them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Listing {
+    /// As JSON texts: they are looked at only when they are others, and take a fraction of the memory.
+    pub(crate) tools: Vec<Box<str>>,
+    /// There are more tools than are kept.
+    pub(crate) tools_cut: bool,
+    pub(crate) resources: Vec<Value>,
+    pub(crate) templates: Vec<Value>,
+    pub(crate) prompts: Vec<Value>,
+    pub(crate) instructions: Option<String>,
+}
+
+impl Listing {
+    /// Asks for everything the server says it has; of tools, for those whose names are `wanted`.
+    ///
+    /// # Errors
+    /// Why the tools cannot be listed, in words for an operator. Another list that cannot be had is empty.
+    pub(crate) async fn of(
+        session: &Session,
+        most_tools: usize,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Self, String> {
+        let capabilities = &session.info.capabilities;
+        let mut room = MOST_BYTES;
+        let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
+        if capabilities.tools.is_some() {
+            let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
+            let keep = |tool: Value| wanted(name_of(&tool)).then(|| tool.to_string().into());
+            (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
+        }
+        if capabilities.resources.is_some() {
+            let pages = Pages { method: "resources/list", member: "resources", most: MOST_ITEMS };
+            listing.resources = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+            let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MOST_ITEMS };
+            listing.templates = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+        }
+        if capabilities.prompts.is_some() {
+            let pages = Pages { method: "prompts/list", member: "prompts", most: MOST_ITEMS };
+            listing.prompts = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
+        }
+        Ok(listing)
+    }
+}
+
+/// As the server calls the tool; empty where it does not.
+pub(crate) fn name_of(tool: &Value) -> &str {
+    tool.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+struct Pages {
+    method: &'static str,
+    member: &'static str,
+    most: usize,
+}
+
+impl Pages {
+    /// The items that are wanted, as `keep` keeps them, and whether there are more. `room` is what is left of the
+    /// bytes.
+    async fn read<T>(
+        &self,
+        session: &Session,
+        room: &mut usize,
+        keep: impl Fn(Value) -> Option<T>,
+    ) -> Result<(Vec<T>, bool), String> {
+        let mut items = Vec::new();
+        let mut cursor: Option<Value> = None;
+        for _ in 0..MOST_PAGES {
+            let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect::<Map<_, _>>();
+            let mut page = session.ask(self.method, params).await.map_err(|error| self.failed(&error))?;
+            let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {
+                return Err(format!("its answer to {} has no list of {}", self.method, self.member));
+            };
+            for item in found {
+                let size = json::footprint(&item);
+                let Some(item) = keep(item) else { continue };
+                if items.len() >= self.most || size > *room {
+                    return Ok((items, true));
+                }
+                *room -= size;
+                items.push(item);
+            }
+            let next = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
+            // Whoever names the same page again would never end.
+            if next.is_none() || next == cursor {
+                return Ok((items, false));
+            }
+            cursor = next;
+        }
+        Ok((items, true))
+    }
+
+    fn failed(&self, error: &ServiceError) -> String {
+        match error {
+            ServiceError::McpError(error) => format!("it refused {}: {}", self.method, bounded(&error.message)),
+            ServiceError::TransportSend(error) => match super::connect::call_error(&*error.error) {
+                Some(error) => format!("{} failed: {}", self.method, error.message()),
+                None => format!("{} could not be sent", self.method),
+            },
+            _ => format!("it went away during {}", self.method),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a server answers beside its tools: resources, prompts, completions. Each is offered like a tool, under the
+//! name that policies and overrides know it by, so that its calls pass the same stages.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::Server;
+use super::catalogue::source;
+use crate::core::call::{Arguments, CallKind, Stage, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::registry::unknown_target;
+use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
+use crate::tool::{Metadata, qualified_name};
+
+/// An argument of a call that asks for a resource's changes instead of its contents. Clients do not write it.
+pub(crate) const SUBSCRIBE: &str = "subscribe";
+
+#[derive(Debug)]
+struct ResourceReader(Arc<Server>);
+
+#[derive(Debug)]
+struct PromptGetter(Arc<Server>);
+
+#[derive(Debug)]
+struct Completer(Arc<Server>);
+
+/// All that a server answers beside its tools.
+pub(crate) fn of(server: &Arc<Server>) -> Vec<ToolDefinition> {
+    let resources: Arc<dyn Executor> = Arc::new(ResourceReader(Arc::clone(server)));
+    let prompts: Arc<dyn Executor> = Arc::new(PromptGetter(Arc::clone(server)));
+    let completions: Arc<dyn Executor> = Arc::new(Completer(Arc::clone(server)));
+    [
+        (CallKind::Resource, "resources_read", resources),
+        (CallKind::Prompt, "prompts_get", prompts),
+        (CallKind::Completion, "complete", completions),
+    ]
+    .map(|(kind, name, executor)| definition(server, kind, name, executor))
+    .into()
+}
+
+fn definition(server: &Server, kind: CallKind, name: &str, executor: Arc<dyn Executor>) -> ToolDefinition {
+    let settings = server.settings();
+    // What stands before its tools' names, where anything does.
+    let prefix = settings.alias.as_deref().unwrap_or(server.name());
+    let metadata = Metadata {
+        kind,
+        name: qualified_name(prefix, name).to_string(),
+        category: settings.category.clone(),
+        author: server.name().to_owned(),
+        source: source(server.name()),
+        labels: settings.labels.clone(),
+        timeout_seconds: settings.timeout_seconds,
+        rate_limit: settings.rate_limit.unwrap_or(server.rate_limit),
+        roles: settings.roles.clone(),
+        // No text is made of it for a model, and `max_message_bytes` has bounded it already.
+        max_text_tokens: 0,
+        max_output_bytes: usize::MAX,
+        ..Metadata::default()
+    };
+    ToolDefinition { metadata, parameters: json!({"type": "object"}).into(), output_schema: None, executor }
+}
+
+impl Executor for ResourceReader {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.read(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(self.0.upstream.clone())
+    }
+}
+
+impl ResourceReader {
+    async fn read(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let Attempt { call, deadline, .. } = attempt;
+        let Self(server) = self;
+        let uri = text(arguments, "uri");
+        let own = own_uri(server, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
+        if arguments.contains_key(SUBSCRIBE) {
+            server.subscribe(call, deadline, own).await?;
+            return Ok(result(Value::Object(Map::new())));
+        }
+        let params = Map::from_iter([("uri".to_owned(), own.into())]);
+        let mut read = server.ask(call, deadline, "resources/read", params).await?;
+        for content in read.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(Value::String(uri)) = content.get_mut("uri") {
+                *uri = server.names().uri(uri);
+            }
+        }
+        Ok(result(read))
+    }
+}
+
+impl Executor for PromptGetter {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.get(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(self.0.upstream.clone())
+    }
+}
+
+impl PromptGetter {
+    async fn get(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let Self(server) = self;
+        let own = own_prompt(server, text(arguments, "name"))?;
+        let mut params = arguments.clone();
+        params.insert("name".to_owned(), own.into());
+        let mut got = server.ask(attempt.call, attempt.deadline, "prompts/get", params).await?;
+        for message in got.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(content) = message.get_mut("content") {
+                server.names().adopt(content);
+            }
+        }
+        Ok(result(got))
+    }
+}
+
+impl Executor for Completer {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.complete(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(self.0.upstream.clone())
+    }
+}
+
+impl Completer {
+    async fn complete(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let Self(server) = self;
+        let mut params = arguments.clone();
+        if let Some(Value::Object(reference)) = params.get_mut("ref") {
+            let (member, own) = if is_prompt(reference) {
+                ("name", own_prompt(server, text(reference, "name"))?)
+            } else {
+                let uri = text(reference, "uri");
+                let own = own_uri(server, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
+                ("uri", own.to_owned())
+            };
+            reference.insert(member.to_owned(), own.into());
+        }
+        let completed = server.ask(attempt.call, attempt.deadline, "completion/complete", params).await;
+        completed.map(result)
+    }
+}
+
+/// Whether the `ref` of a completion names a prompt; otherwise it names a resource.
+pub(crate) fn is_prompt(reference: &Map<String, Value>) -> bool {
+    text(reference, "type") == "ref/prompt"
+}
+
+pub(crate) fn text<'a>(members: &'a Map<String, Value>, name: &str) -> &'a str {
+    members.get(name).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn own_uri<'a>(server: &Server, uri: &'a str) -> Option<&'a str> {
+    server.names().own_uri(uri)
+}
+
+/// The server's own name of a prompt that it lists, unless the lock objects to what the server says to models now.
+fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
+    let own = server.catalogue.load().prompt_names.get(name).cloned();
+    let own = own.ok_or_else(|| unknown_target(CallKind::Prompt, name))?;
+    match server.objection() {
+        None => Ok(own),
+        Some(objection) => {
+            let what = format!("what the MCP server {} says beside its tools", server.name());
+            let message = format!("{what} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
+            Err(CallError::new(ErrorCode::ToolChanged, message).at_stage(Stage::Find))
+        }
+    }
+}
+
+/// A result of the protocol. It is not told to a model as text.
+fn result(value: Value) -> ToolOutput {
+    ToolOutput { value, text: Some(String::new()), ..ToolOutput::default() }
+}

@@ -1,0 +1,159 @@
+//! A server's `CallToolResult`, and what goes wrong on the way to it, in our own words.
+
+use rmcp::service::ServiceError;
+use serde_json::{Map, Value, json};
+
+use super::connect::{bounded, call_error};
+use super::large_numbers;
+use super::session::Failure;
+use crate::core::call::{McpResult, ToolOutput};
+use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::json::LARGE_NUMBERS;
+use crate::sources::mcp::names::Names;
+
+/// JSON-RPC's codes for a fault of the server itself.
+const INTERNAL_ERROR: i32 = -32603;
+const METHOD_NOT_FOUND: i32 = -32601;
+
+/// The output of a tool.
+///
+/// # Errors
+/// `tool_error` where the tool says it failed (`isError`), `upstream_error` for what is no tool's result.
+pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, CallError> {
+    let structured = result.get_mut("structuredContent").map(Value::take);
+    let content = match result.get_mut("content").map(Value::take) {
+        Some(Value::Array(content)) => content,
+        None if structured.is_some() => Vec::new(),
+        _ => return Err(no_result()),
+    };
+    let mut meta = match result.get_mut("_meta").map(Value::take) {
+        Some(Value::Object(meta)) => meta,
+        _ => Map::new(),
+    };
+    let large = large_numbers::take_paths(&mut meta);
+    let failed = result.get("isError").and_then(Value::as_bool) == Some(true);
+    let mut told = McpResult { content, structured: structured.is_some(), meta };
+    told.content.iter_mut().for_each(|block| names.adopt(block));
+    let text = text_of(&told.content);
+    let value = structured.unwrap_or_else(|| Value::String(text.clone().unwrap_or_default()));
+    if failed {
+        let message = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "the tool failed".to_owned());
+        return Err(CallError::tool(message).with_output(value).as_told_by_mcp(told));
+    }
+    let metadata = large.into_iter().map(|paths| (LARGE_NUMBERS.to_owned(), paths)).collect();
+    Ok(ToolOutput { value, text, metadata, mcp: Some(Box::new(told)), ..ToolOutput::default() })
+}
+
+fn no_result() -> CallError {
+    CallError::new(ErrorCode::UpstreamError, "the MCP server answered with something that is no tool's result")
+        .blaming(Blame::Upstream)
+}
+
+/// The text blocks, and a word for each of what is no text; `None` without any block.
+fn text_of(content: &[Value]) -> Option<String> {
+    let words = content.iter().map(|block| {
+        let field = |name: &str| block.get(name).and_then(Value::as_str).unwrap_or_default();
+        match field("type") {
+            "text" => field("text").to_owned(),
+            "resource" => match block.pointer("/resource/text").and_then(Value::as_str) {
+                Some(text) => text.to_owned(),
+                None => format!("[resource {}]", block.pointer("/resource/uri").unwrap_or(&Value::Null)),
+            },
+            "resource_link" => format!("[{}: {}]", field("name"), field("uri")),
+            kind => format!("[{kind} {}]", field("mimeType")),
+        }
+    });
+    (!content.is_empty()).then(|| words.collect::<Vec<_>>().join("\n"))
+}
+
+/// Why a call of a server's tool has no result.
+pub(crate) fn failed(server: &str, failure: Failure) -> CallError {
+    let error = match failure {
+        Failure::Call(error) => return error,
+        Failure::Service(error) => error,
+    };
+    match error {
+        ServiceError::McpError(error) => {
+            let message = format!("the MCP server {server} refused the call: {}", bounded(&error.message));
+            let output = json!({"code": error.code.0, "message": bounded(&error.message), "data": error.data});
+            let (code, blame) = match error.code.0 {
+                INTERNAL_ERROR => (ErrorCode::UpstreamError, Blame::Upstream),
+                METHOD_NOT_FOUND => (ErrorCode::UpstreamError, Blame::Call),
+                _ => (ErrorCode::ToolError, Blame::Call),
+            };
+            CallError::new(code, message).blaming(blame).with_output(output)
+        }
+        ServiceError::TransportSend(error) => match call_error(&*error.error) {
+            Some(error) => again(error),
+            None => lost(server),
+        },
+        ServiceError::Cancelled { .. } => CallError::tool(format!("the MCP server {server} cancelled the call")),
+        ServiceError::UnexpectedResponse => no_result(),
+        _ => lost(server),
+    }
+}
+
+/// The connection went away with the call in it.
+pub(crate) fn lost(server: &str) -> CallError {
+    let problem = format!("the connection to the MCP server {server} was lost before it answered");
+    CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
+}
+
+/// The same error once more: the library only lends it.
+pub(crate) fn again(error: &CallError) -> CallError {
+    let copy = CallError::new(error.code(), error.message()).blaming(error.blame());
+    let copy = match error.wait() {
+        Some(wait) => copy.retry_after(wait),
+        None => copy,
+    };
+    match error.cause() {
+        Some(cause) => copy.caused_by(cause),
+        None => copy,
+    }
+}
+
+/// Why a server does not give a resource, prompt or completion. Its own JSON-RPC error is the error's output, and
+/// never counts for its circuit breaker: many servers say "internal error" of a resource that there is not, and whoever
+/// asks for one would shut off the server's tools for all callers.
+pub(crate) fn refused(server: &str, failure: Failure) -> CallError {
+    let is_its_own = matches!(failure, Failure::Service(ServiceError::McpError(_)));
+    let error = failed(server, failure);
+    if is_its_own { error.blaming(Blame::Call) } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(result: Value) -> Result<ToolOutput, CallError> {
+        output(result, &Names::new(Some("s")))
+    }
+
+    #[test]
+    fn content_is_told_as_text_and_kept_as_it_came() {
+        let image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
+        let result = read(json!({"content": [{"type": "text", "text": "a map"}, image], "_meta": {"k": 1}})).unwrap();
+        assert_eq!(result.text.as_deref(), Some("a map\n[image image/png]"));
+        let told = result.mcp.unwrap();
+        assert_eq!((&told.content[1], told.structured, &told.meta["k"]), (&image, false, &json!(1)));
+        let result = read(json!({"content": [], "structuredContent": {"n": 1}})).unwrap();
+        assert_eq!((result.value, result.text), (json!({"n": 1}), None));
+        // Explicitly nothing is something.
+        assert_eq!(read(json!({"structuredContent": null})).unwrap().value, Value::Null);
+    }
+
+    #[test]
+    fn what_the_tool_calls_an_error_is_one() {
+        let error = read(json!({"content": [{"type": "text", "text": "no such city"}], "isError": true})).unwrap_err();
+        assert_eq!((error.code(), error.message()), (ErrorCode::ToolError, "no such city"));
+        assert_eq!(error.mcp_result().unwrap().content.len(), 1);
+    }
+
+    #[test]
+    fn what_is_no_result_is_the_servers_fault() {
+        for result in [json!({}), json!({"content": "text"}), json!([]), json!(null), json!({"tools": []})] {
+            let error = read(result).unwrap_err();
+            assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
+        }
+    }
+}

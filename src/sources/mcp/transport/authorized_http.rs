@@ -1,0 +1,181 @@
+//! Requests to one server: with its credentials, on our own outbound client, so that guard, allowlist and bounds hold
+//! for MCP servers too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use url::Url;
+
+use crate::core::call::{Deadline, SentFlag};
+use crate::core::error::CallError;
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{
+    DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust,
+};
+use crate::sources::credentials::{Token, TokenSource};
+use crate::sources::mcp::auth::SignIn;
+
+/// Whoever waits for an answer gives up earlier, and the request ends with him.
+const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+
+/// A session is said goodbye to, but not waited for.
+const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
+
+/// What requests to one server have in common.
+#[derive(Debug)]
+pub(crate) struct HttpAccess {
+    pub(crate) outbound: Outbound,
+    /// `outbound.mcp_allowed_domains`.
+    pub(crate) allowed: Arc<DomainList>,
+    pub(crate) url: Url,
+    /// Credentials among them.
+    pub(crate) headers: HeaderMap,
+    pub(crate) tokens: Tokens,
+    /// The token that was sent last, which the server may repeat.
+    pub(crate) last_token: Arc<ArcSwapOption<HeaderValue>>,
+    /// Who chose the address.
+    pub(crate) trust: Trust,
+    pub(crate) max_message_bytes: usize,
+}
+
+/// Where the tokens for one server come from.
+#[derive(Debug, Clone)]
+pub(crate) enum Tokens {
+    /// From nowhere: its headers say all.
+    None,
+    /// Ours, by client credentials.
+    Client(Arc<TokenSource>),
+    /// A user's, once the server asks and somebody signs in.
+    User(Arc<SignIn>),
+}
+
+impl HttpAccess {
+    /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
+    ///
+    /// # Errors
+    /// As [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+    ) -> Result<OutboundStream, CallError> {
+        self.open_noting(method, url, headers, body, None).await
+    }
+
+    /// As [`HttpAccess::open`], and sets `sent` when the request is written.
+    ///
+    /// # Errors
+    /// As [`HttpAccess::open`].
+    pub(crate) async fn open_noting(
+        &self,
+        method: Method,
+        url: &Url,
+        headers: HeaderMap,
+        body: Option<Bytes>,
+        sent: Option<SentFlag>,
+    ) -> Result<OutboundStream, CallError> {
+        let mut token = self.token().await?;
+        let again = token.is_some().then(|| (headers.clone(), body.clone()));
+        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref(), sent.clone()).await?;
+        // In boxes, since it is rare.
+        if answer.status == StatusCode::UNAUTHORIZED
+            && let (Some(refused), Some((headers, body))) = (&token, again)
+            && let Some(other) = Box::pin(self.another(refused)).await?
+        {
+            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other), sent)).await?;
+            token = Some(other);
+        }
+        if let Tokens::User(sign_in) = &self.tokens {
+            sign_in.hear(&method, answer.status, &answer.headers, token.as_ref())?;
+        }
+        Ok(answer)
+    }
+
+    async fn token(&self) -> Result<Option<Token>, CallError> {
+        match &self.tokens {
+            Tokens::None => Ok(None),
+            Tokens::Client(tokens) => Ok(Box::pin(self.fetch(tokens)).await),
+            Tokens::User(sign_in) => sign_in.token().await,
+        }
+    }
+
+    async fn another(&self, refused: &Token) -> Result<Option<Token>, CallError> {
+        match &self.tokens {
+            Tokens::None => Ok(None),
+            Tokens::Client(tokens) => {
+                tokens.drop_token(refused).await;
+                Ok(self.fetch(tokens).await)
+            }
+            Tokens::User(sign_in) => sign_in.another(refused.clone()).await,
+        }
+    }
+
+    /// The answer with its body, to be read as an error.
+    ///
+    /// # Errors
+    /// As [`OutboundStream::whole`].
+    pub(crate) async fn whole(&self, answer: OutboundStream, url: &Url) -> Result<OutboundResponse, CallError> {
+        let (status, headers) = (answer.status, answer.headers.clone());
+        let body = answer.whole().await?;
+        let mut sent = SentCredentials::new(self.headers.clone());
+        if let Some(token) = self.last_token.load_full() {
+            sent.headers.append(header::AUTHORIZATION, HeaderValue::clone(&token));
+        }
+        Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None, sent })
+    }
+
+    /// What is to be struck out of what the server says.
+    pub(crate) fn add_secrets(&self, secrets: &mut SentSecrets) {
+        secrets.add_headers(&self.headers);
+        if let Some(token) = self.last_token.load_full() {
+            secrets.add_header(&token);
+        }
+        if let Tokens::Client(tokens) = &self.tokens {
+            tokens.add_secrets(secrets);
+        }
+    }
+
+    /// Without a token to be had the request goes without one (A69).
+    async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
+        let fetched =
+            tokens.token(&self.outbound, &self.allowed, Deadline::after(crate::sources::mcp::TOKEN_WITHIN)).await;
+        fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        mut headers: HeaderMap,
+        body: Option<Bytes>,
+        token: Option<&Token>,
+        sent: Option<SentFlag>,
+    ) -> Result<OutboundStream, CallError> {
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+        if let Some(token) = token {
+            headers.insert(header::AUTHORIZATION, token.header.clone());
+            if self.last_token.load().as_deref() != Some(&token.header) {
+                self.last_token.store(Some(Arc::new(token.header.clone())));
+            }
+        }
+        let within = if method == Method::DELETE { GOODBYE_WITHIN } else { LONGEST_REQUEST };
+        let request = OutboundRequest {
+            method,
+            headers,
+            body,
+            max_response_bytes: self.max_message_bytes,
+            allowed: &self.allowed,
+            sent,
+            trust: self.trust,
+            ..OutboundRequest::get(url.clone(), Deadline::after(within))
+        };
+        self.outbound.open(request).await
+    }
+}

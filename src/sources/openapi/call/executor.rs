@@ -1,0 +1,226 @@
+//! Runs one operation: arguments to a request, the request with its credentials to the API, the answer to an output.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use tokio::time::Instant;
+
+use super::adapter::Adapter;
+use super::credentials::{Authorization, Token};
+use super::large_numbers;
+use super::pagination::{self, Page};
+use super::request::{Request, RequestPlan};
+use super::response;
+use crate::config::PaginationSettings;
+use crate::core::call::{Arguments, ToolOutput, Upstream};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::redaction::SentSecrets;
+use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, OutboundResponse, upstream_of};
+use crate::infra::telemetry;
+use crate::tool::SharedSchema;
+use crate::tool::{Attempt, Execution, Executor};
+
+/// Redirects followed for methods that only read. Any other method's redirect is an answer like another: its
+/// body is not sent to an address that nobody named.
+const MAX_REDIRECTS: usize = 5;
+
+/// Bytes a call may hold for each byte of an answer: the bytes themselves, the parsed value, its text.
+const HELD_FOR_EACH_BYTE: usize = 8;
+
+/// How the tools of one collection reach their API.
+#[derive(Debug, Clone)]
+pub struct Access {
+    pub outbound: Outbound,
+    /// `outbound.openapi_allowed_domains`.
+    pub allowed: Arc<DomainList>,
+    pub adapter: Option<Arc<Adapter>>,
+    /// Most bytes of one answer, decompressed.
+    pub max_response_bytes: usize,
+    pub pagination: PaginationSettings,
+}
+
+/// One operation.
+pub(crate) struct OperationExecutor {
+    /// The operation as an adapter names it.
+    pub(crate) id: String,
+    pub(crate) plan: RequestPlan,
+    pub(crate) authorization: Authorization,
+    /// The collection's credentials may go to its server: an adapter's headers may be such.
+    pub(crate) trusted: bool,
+    pub(crate) access: Arc<Access>,
+    pub(crate) output: Option<Arc<SharedSchema>>,
+}
+
+impl fmt::Debug for OperationExecutor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OperationExecutor").field("plan", &self.plan).finish_non_exhaustive()
+    }
+}
+
+impl Executor for OperationExecutor {
+    fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
+        Box::pin(self.run(attempt, arguments))
+    }
+
+    fn marks_sent(&self) -> bool {
+        true
+    }
+
+    fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
+        Some(upstream_of(self.plan.base()))
+    }
+
+    fn reaches(&self) -> Option<String> {
+        Some(self.plan.address())
+    }
+
+    fn output_schema(&self) -> Option<Arc<SharedSchema>> {
+        self.output.clone()
+    }
+}
+
+impl OperationExecutor {
+    async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
+        let request = self.request(&attempt, arguments)?;
+        let answered = self.answer(&attempt, &request).await;
+        answered.map_err(|error| error.redacted(&self.secrets(&request)))
+    }
+
+    async fn answer(&self, attempt: &Attempt<'_>, request: &Request) -> Result<ToolOutput, CallError> {
+        let mut output = if request.method == Method::GET && self.access.pagination.max_pages > 1 {
+            Box::pin(self.pages(attempt, request.clone())).await?
+        } else {
+            response::output(&self.exchange(attempt, request, self.most_bytes(attempt)).await?)?
+        };
+        if let Some(adapter) = &self.access.adapter {
+            let large = large_numbers::of(&output);
+            output.value = adapter.shape_response(&self.id, output.value)?;
+            large_numbers::found_again(&mut output, &large);
+        }
+        response::show_image(&mut output);
+        Ok(output)
+    }
+
+    /// What the API was sent to prove who asks.
+    fn secrets(&self, request: &Request) -> SentSecrets {
+        let mut secrets = SentSecrets::default();
+        secrets.add_headers(&request.headers);
+        self.authorization.secrets.iter().flat_map(|more| more.iter()).for_each(|secret| secrets.add(secret));
+        if let Some(tokens) = &self.authorization.tokens {
+            tokens.add_secrets(&mut secrets);
+        }
+        secrets
+    }
+
+    /// The page that was asked for and those after it, within the limits of pages, of bytes in all, and of time.
+    /// The metadata say how many pages there are, and whether more would follow.
+    async fn pages(&self, attempt: &Attempt<'_>, mut request: Request) -> Result<ToolOutput, CallError> {
+        let settings = &self.access.pagination;
+        let mut room = self.most_bytes(attempt);
+        let mut began = Instant::now();
+        let mut response = self.exchange(attempt, &request, room).await?;
+        let mut output = response::output(&response)?;
+        let mut next = pagination::next(settings, &request.url, &Page::of(&response, &output.value));
+        let mut pages = 1;
+        let mut slowest = began.elapsed();
+        while let Some(url) = next.clone() {
+            room = room.saturating_sub(response.body.len());
+            // A page that may not come in time would cost those that are there.
+            if pages == settings.max_pages || attempt.deadline.remaining() < slowest * 2 {
+                break;
+            }
+            request.url = url;
+            self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+            began = Instant::now();
+            response = match self.exchange(attempt, &request, room).await {
+                Err(error) if error.code() == ErrorCode::OutputTooLarge => break,
+                outcome => outcome?,
+            };
+            slowest = slowest.max(began.elapsed());
+            let page = response::output(&response)?;
+            next = pagination::next(settings, &request.url, &Page::of(&response, &page.value));
+            large_numbers::of_page(&mut output, settings, &page);
+            if !pagination::append(settings, &mut output.value, page.value) {
+                next = Some(request.url.clone());
+                break;
+            }
+            pages += 1;
+        }
+        output.metadata.insert("pages".into(), pages.into());
+        output.metadata.insert("more_pages".into(), next.is_some().into());
+        Ok(output)
+    }
+
+    /// One answer; a token that is refused is replaced once.
+    async fn exchange(
+        &self,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        most_bytes: usize,
+    ) -> Result<OutboundResponse, CallError> {
+        let Some(tokens) = &self.authorization.tokens else {
+            return self.send(attempt, request, None, most_bytes).await;
+        };
+        let access = &self.access;
+        let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+        let response = self.send(attempt, request, Some(&token), most_bytes).await?;
+        if response.status != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        // It may have been withdrawn: once more, with a new one.
+        tokens.drop_token(&token).await;
+        let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
+        self.send(attempt, request, Some(&token), most_bytes).await
+    }
+
+    /// Of one call's answers together, decompressed.
+    fn most_bytes(&self, attempt: &Attempt<'_>) -> usize {
+        self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
+    }
+
+    fn request(&self, attempt: &Attempt<'_>, arguments: &Arguments) -> Result<Request, CallError> {
+        let mut request = match &self.access.adapter {
+            None => self.plan.request(arguments)?,
+            Some(adapter) => {
+                let mut arguments = self.plan.spread(arguments);
+                adapter.transform_request(&self.id, &mut arguments, &attempt.call.prompt_params);
+                let mut request = self.plan.request(&arguments)?;
+                let headers = adapter.headers(&self.id).filter(|_| self.trusted);
+                for (name, value) in headers.into_iter().flatten() {
+                    request.headers.insert(name, value.clone());
+                }
+                request
+            }
+        };
+        self.authorization.apply(&mut request.url, &mut request.headers, &attempt.call.tool_parameters)?;
+        Ok(request)
+    }
+
+    async fn send(
+        &self,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        token: Option<&Token>,
+        most_bytes: usize,
+    ) -> Result<OutboundResponse, CallError> {
+        let access = &self.access;
+        let mut headers = request.headers.clone();
+        if let Some(token) = token {
+            headers.insert(http::header::AUTHORIZATION, token.header.clone());
+        }
+        let outgoing = OutboundRequest {
+            method: request.method.clone(),
+            headers,
+            secrets: self.authorization.secrets.clone(),
+            body: request.body.clone(),
+            max_response_bytes: most_bytes,
+            max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
+            allowed: &access.allowed,
+            trace: telemetry::outgoing(attempt.call),
+            sent: Some(attempt.call.sending.flag()),
+            ..OutboundRequest::get(request.url.clone(), attempt.deadline)
+        };
+        access.outbound.send(outgoing).await
+    }
+}

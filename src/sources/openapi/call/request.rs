@@ -1,0 +1,342 @@
+//! One operation's requests: its arguments in their places (path, query, headers, cookies, body).
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use serde_json::{Map, Value};
+use url::Url;
+
+use super::arguments::{ArgumentList, Place};
+use super::body::{BodyPlan, Shape, is_json};
+use super::parameter_encoding;
+use super::parameter_encoding::Escaping;
+use crate::core::call::Arguments;
+use crate::core::error::{CallError, ErrorCode};
+use crate::infra::outbound::upstream_of;
+use crate::sources::openapi::read::operation::{Location, Operation, Parameter, ParameterEncoding, Style};
+
+/// An operation, ready to be asked for.
+#[derive(Debug)]
+pub(crate) struct RequestPlan {
+    method: Method,
+    base: Url,
+    /// With `{templates}`.
+    path: String,
+    parameters: Vec<Parameter>,
+    arguments: Vec<(String, Place)>,
+    body: Option<BodyPlan>,
+    accept: HeaderValue,
+}
+
+/// A request, but for what proves who asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: Method,
+    pub(crate) url: Url,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Option<Bytes>,
+}
+
+/// Whether a parameter is sent. OpenAPI says that header parameters of these names are ignored
+/// (<https://spec.openapis.org/oas/v3.1.1.html#parameter-object>); the others are the connection's to write.
+pub(crate) fn is_sent(parameter: &Parameter) -> bool {
+    const NEVER: [&str; 12] = [
+        "accept",
+        "content-type",
+        "authorization",
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "upgrade",
+        "accept-encoding",
+        "te",
+        "trailer",
+        "proxy-authorization",
+    ];
+    parameter.location != Location::Header || !NEVER.iter().any(|name| parameter.name.eq_ignore_ascii_case(name))
+}
+
+impl RequestPlan {
+    pub(crate) fn new(operation: &Operation, base: Url, arguments: &ArgumentList, body: Option<BodyPlan>) -> Self {
+        let arguments =
+            arguments.arguments.iter().map(|argument| (argument.name.clone(), argument.place.clone())).collect();
+        Self {
+            method: operation.method.clone(),
+            base,
+            path: operation.path.clone(),
+            parameters: operation.parameters.clone(),
+            arguments,
+            body,
+            accept: accept(operation),
+        }
+    }
+
+    pub(crate) fn base(&self) -> &Url {
+        &self.base
+    }
+
+    /// Method and address, with `{templates}` in its path.
+    pub(crate) fn address(&self) -> String {
+        let base = self.base.path().trim_end_matches('/');
+        format!("{} {}{base}{}", self.method, upstream_of(&self.base).0, self.path)
+    }
+
+    /// The arguments as an adapter works on them: beside one another, also the members of a body that is one
+    /// argument. A member that is called as an argument stays in the body.
+    pub(crate) fn spread(&self, arguments: &Arguments) -> Arguments {
+        let mut spread = arguments.clone();
+        let body = self.arguments.iter().find(|(_, place)| *place == Place::Body).map(|(name, _)| name);
+        let Some((name, Some(Value::Object(members)))) = body.map(|name| (name, arguments.get(name))) else {
+            return spread;
+        };
+        let is_argument = |member: &str| self.arguments.iter().any(|(name, _)| name == member);
+        let (kept, free): (Map<_, _>, Map<_, _>) =
+            members.clone().into_iter().partition(|(member, _)| is_argument(member));
+        spread.insert(name.clone(), kept.into());
+        spread.extend(free);
+        spread
+    }
+
+    /// What is no argument of the operation is an adapter's: a member of a body that has members, or else of
+    /// the query.
+    ///
+    /// # Errors
+    /// `invalid_arguments` for a value that has no form in its place, or that would change what is asked for.
+    pub(crate) fn request(&self, arguments: &Arguments) -> Result<Request, CallError> {
+        let mut draft = Draft { path: self.path.clone(), ..Draft::default() };
+        let mut placed = 0;
+        for (name, place) in &self.arguments {
+            placed += usize::from(arguments.contains_key(name));
+            match (place, arguments.get(name)) {
+                (Place::Parameter(at), Some(value)) => {
+                    if let Some(parameter) = self.parameters.get(*at) {
+                        draft.add(parameter, name, value)?;
+                    }
+                }
+                (Place::Member(member), Some(value)) => {
+                    draft.members.insert(member.clone(), value.clone());
+                }
+                (Place::Body, Some(value)) => draft.body = Some(value.clone()),
+                (_, None) => {}
+            }
+        }
+        if placed < arguments.len() {
+            self.add_further(arguments, &mut draft);
+        }
+        self.finish(draft)
+    }
+
+    /// Puts what is no argument where [`RequestPlan::request`] says.
+    fn add_further(&self, arguments: &Arguments, draft: &mut Draft) {
+        let is_argument = |name: &str| self.arguments.iter().any(|(argument, _)| argument == name);
+        let further = arguments.iter().filter(|(name, _)| !is_argument(name));
+        let further = further.map(|(name, value)| (name.clone(), value.clone()));
+        match (&self.body, &mut draft.body) {
+            (Some(plan), None) if plan.has_members() => draft.members.extend(further),
+            (Some(_), Some(Value::Object(members))) if self.body.as_ref().is_some_and(BodyPlan::has_members) => {
+                members.extend(further);
+            }
+            _ => {
+                let pairs = further.flat_map(|(name, value)| {
+                    parameter_encoding::pairs(&name, &value, Style::Form, true, Escaping::Percent)
+                });
+                draft.query.extend(joined(pairs.collect()));
+            }
+        }
+    }
+
+    fn finish(&self, draft: Draft) -> Result<Request, CallError> {
+        let Draft { path, query, mut headers, cookies, members, body } = draft;
+        headers.insert(header::ACCEPT, self.accept.clone());
+        if !cookies.is_empty() {
+            headers.insert(header::COOKIE, header_value("the cookies", &cookies.join("; "))?);
+        }
+        let body = match (&self.body, body) {
+            (None, _) => None,
+            (Some(_), Some(whole)) => Some(whole),
+            (Some(BodyPlan { shape: Shape::Members(_), required, .. }), None) => {
+                (*required || !members.is_empty()).then_some(Value::Object(members))
+            }
+            // Not given, and what an adapter adds is all there is of it.
+            (Some(_), None) => (!members.is_empty()).then_some(Value::Object(members)),
+        };
+        let body = match (&self.body, body) {
+            (Some(plan), Some(value)) => {
+                let (content_type, bytes) = plan.write(&value)?;
+                headers.insert(header::CONTENT_TYPE, content_type);
+                Some(bytes)
+            }
+            _ => None,
+        };
+        Ok(Request { method: self.method.clone(), url: self.url(&path, &query)?, headers, body })
+    }
+
+    /// The server's address, the path below it, and the query, all encoded already.
+    fn url(&self, path: &str, query: &[String]) -> Result<Url, CallError> {
+        if let Some(missing) = path.split('{').nth(1) {
+            let name = missing.split('}').next().unwrap_or_default();
+            return Err(misfit(format!("the path needs a value for `{name}`")));
+        }
+        let mut base = self.base.clone();
+        base.set_query(None);
+        base.set_fragment(None);
+        let mut text = format!("{}/{}", base.as_str().trim_end_matches('/'), path.trim_start_matches('/'));
+        for (at, pair) in query.iter().enumerate() {
+            let separator = if at == 0 && !text.contains('?') { '?' } else { '&' };
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{separator}{pair}");
+        }
+        Url::parse(&text).map_err(|error| misfit(format!("the arguments make no address: {error}")))
+    }
+}
+
+#[derive(Default)]
+struct Draft {
+    path: String,
+    /// Encoded `name=value`.
+    query: Vec<String>,
+    headers: HeaderMap,
+    cookies: Vec<String>,
+    members: Map<String, Value>,
+    body: Option<Value>,
+}
+
+impl Draft {
+    fn add(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
+        match parameter.location {
+            Location::Path => self.fill_path(parameter, argument, value),
+            // No style has a form for null (the table's "undefined"): it is as if it was not given.
+            _ if value.is_null() => Ok(()),
+            Location::Query => {
+                self.query.extend(joined(pairs(parameter, value)));
+                Ok(())
+            }
+            Location::QueryString => {
+                self.query.extend(query_string(parameter, value));
+                Ok(())
+            }
+            Location::Header => self.add_header(parameter, argument, value),
+            Location::Cookie => self.add_cookie(parameter, argument, value),
+        }
+    }
+
+    fn fill_path(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
+        let text = match &parameter.encoding {
+            ParameterEncoding::Styled { style, explode, allow_reserved, .. } => {
+                parameter_encoding::path(&parameter.name, value, *style, *explode, escaping(*allow_reserved))
+            }
+            ParameterEncoding::Content(media_type) => {
+                let text = Value::String(content(value, media_type));
+                parameter_encoding::path(&parameter.name, &text, Style::Simple, false, Escaping::Percent)
+            }
+        };
+        // An empty segment, `.` and `..` lead to another path than the operation's (RFC 3986 §5.2.4).
+        if text.is_empty() || text.split('/').any(|segment| matches!(segment, "." | "..")) {
+            return Err(misfit(format!(
+                "`{argument}` stands in the path, where it can be neither empty nor `.` or `..`"
+            )));
+        }
+        self.path = self.path.replace(&format!("{{{}}}", parameter.name), &text);
+        Ok(())
+    }
+
+    fn add_header(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
+        let text = match &parameter.encoding {
+            ParameterEncoding::Styled { explode, .. } => parameter_encoding::header(value, *explode),
+            ParameterEncoding::Content(media_type) => content(value, media_type),
+        };
+        let name = HeaderName::try_from(&parameter.name)
+            .map_err(|_| misfit(format!("{:?} is no name of a header; the document is wrong", parameter.name)))?;
+        self.headers.append(name, header_value(&format!("`{argument}`"), &text)?);
+        Ok(())
+    }
+
+    fn add_cookie(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
+        for (name, text) in pairs(parameter, value) {
+            // A `;` would begin another cookie (RFC 6265 §4.2.1).
+            if name.contains(';') || text.contains(';') {
+                return Err(misfit(format!("`{argument}` is sent as a cookie, which cannot hold `;`")));
+            }
+            self.cookies.push(format!("{name}={text}"));
+        }
+        Ok(())
+    }
+}
+
+fn pairs(parameter: &Parameter, value: &Value) -> Vec<(String, String)> {
+    match &parameter.encoding {
+        ParameterEncoding::Styled { style, explode, allow_reserved, allow_empty } => {
+            let escaping = if *style == Style::Cookie { Escaping::Verbatim } else { escaping(*allow_reserved) };
+            let found = parameter_encoding::pairs(&parameter.name, value, *style, *explode, escaping);
+            if found.is_empty() && *allow_empty {
+                let empty = Value::String(String::new());
+                return parameter_encoding::pairs(&parameter.name, &empty, Style::Form, false, escaping);
+            }
+            found
+        }
+        ParameterEncoding::Content(media_type) => {
+            let text = Value::String(content(value, media_type));
+            parameter_encoding::pairs(&parameter.name, &text, Style::Form, false, Escaping::Percent)
+        }
+    }
+}
+
+/// OpenAPI 3.2: the whole query string is one value; a form where it says so, its encoded text elsewhere.
+fn query_string(parameter: &Parameter, value: &Value) -> Vec<String> {
+    match (&parameter.encoding, value) {
+        (ParameterEncoding::Content(media_type), Value::Object(members)) if !is_json(media_type) => {
+            let member = |(name, value): (&String, _)| {
+                parameter_encoding::pairs(name, value, Style::Form, true, Escaping::Percent)
+            };
+            joined(members.iter().flat_map(member).collect())
+        }
+        (ParameterEncoding::Content(media_type), _) => {
+            let text = Value::String(content(value, media_type));
+            vec![parameter_encoding::path(&parameter.name, &text, Style::Simple, false, Escaping::Percent)]
+        }
+        (ParameterEncoding::Styled { .. }, _) => joined(pairs(parameter, value)),
+    }
+}
+
+fn joined(pairs: Vec<(String, String)>) -> Vec<String> {
+    pairs.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// A parameter with `content`: JSON for JSON, the text itself for anything else.
+fn content(value: &Value, media_type: &str) -> String {
+    if is_json(media_type) { value.to_string() } else { parameter_encoding::plain(value) }
+}
+
+fn escaping(allow_reserved: bool) -> Escaping {
+    if allow_reserved { Escaping::Reserved } else { Escaping::Percent }
+}
+
+fn header_value(subject: &str, text: &str) -> Result<HeaderValue, CallError> {
+    HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
+        misfit(format!("{subject} is sent as a header, which cannot hold line breaks or control characters"))
+    })
+}
+
+fn misfit(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidArguments, message)
+}
+
+/// What the operation answers with, JSON first (RFC 9110 §12.5.1).
+fn accept(operation: &Operation) -> HeaderValue {
+    let mut types: Vec<&str> = Vec::new();
+    for media_type in operation.responses.iter().flat_map(|response| &response.content) {
+        if !types.contains(&media_type.name.as_str()) {
+            types.push(&media_type.name);
+        }
+    }
+    let (json, other): (Vec<_>, Vec<_>) = types.into_iter().partition(|name| is_json(name));
+    let weight = if json.is_empty() { "" } else { ";q=0.5" };
+    let mut accepted: Vec<String> = json.into_iter().map(str::to_owned).collect();
+    accepted.extend(other.into_iter().map(|name| format!("{name}{weight}")));
+    if accepted.is_empty() {
+        accepted.push("application/json, */*;q=0.5".to_owned());
+    }
+    HeaderValue::try_from(accepted.join(", ")).unwrap_or(HeaderValue::from_static("*/*"))
+}

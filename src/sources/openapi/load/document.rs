@@ -1,0 +1,361 @@
+//! The text of an OpenAPI document, JSON or YAML, becomes one JSON value, within bounds.
+//!
+//! Both forms go through the same reader: a key that stands twice is refused, mapping keys become strings
+//! (`200:` is `"200"`), YAML merges (`<<`) are carried out, and aliases may not multiply beyond
+//! [`MAX_VALUES`] and [`MAX_TEXT_BYTES`].
+
+use std::cell::Cell;
+use std::fmt;
+
+use serde::de::DeserializeSeed;
+use serde::de::{self, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
+use serde_json::map::Entry;
+use serde_json::{Map, Number, Value};
+use thiserror::Error;
+
+/// Longest text that is read. The largest public documents have about 11 MB.
+pub(crate) const MAX_DOCUMENT_BYTES: usize = 32 << 20;
+
+/// Most values in a document, its aliases written out.
+const MAX_VALUES: usize = 4_000_000;
+
+/// Most bytes of keys and strings in a document, its aliases written out.
+const MAX_TEXT_BYTES: usize = 2 * MAX_DOCUMENT_BYTES;
+
+/// Most brackets open at once; those in texts, which need not be closed, count too.
+const MAX_OPEN: usize = 10_000;
+
+/// Why a document cannot be used at all. What is wrong with a part of it is a line of its report instead.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum DocumentFault {
+    #[error(
+        "the document has more than {MAX_DOCUMENT_BYTES} bytes, the most that are read: split it, or cut out what is \
+         not needed"
+    )]
+    TooLong,
+    #[error("the document is not UTF-8 text; save it as UTF-8")]
+    NotText,
+    #[error("the document is neither JSON nor YAML that can be read: {0}")]
+    Unreadable(String),
+    #[error("the document is no object with `openapi` or `swagger`; is it an OpenAPI document?")]
+    NotOpenApi,
+    #[error("version {0} is not read; 2.0 (Swagger), 3.0, 3.1 and 3.2 are")]
+    Version(String),
+}
+
+/// Which specification a document follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Version {
+    Swagger2,
+    V3_0,
+    V3_1,
+    V3_2,
+}
+
+/// Reads JSON or YAML.
+///
+/// # Errors
+/// [`DocumentFault`]: too long, no text, or a syntax fault with its line.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentFault> {
+    parse_within(bytes, &Budget::default())
+}
+
+/// Reads one of several documents that have to share a budget.
+///
+/// # Errors
+/// As [`parse`].
+pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentFault> {
+    if bytes.len() > MAX_DOCUMENT_BYTES {
+        return Err(DocumentFault::TooLong);
+    }
+    let text = str::from_utf8(bytes).map_err(|_| DocumentFault::NotText)?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if is_too_deep(text) {
+        return Err(DocumentFault::Unreadable(format!("it opens more than {MAX_OPEN} brackets inside one another")));
+    }
+    // YAML's flow style may begin like JSON; what JSON says is then the better explanation.
+    if text.trim_start().starts_with(['{', '[']) {
+        parse_json(text, budget).or_else(|fault| parse_yaml(text, budget).map_err(|_| fault))
+    } else {
+        parse_yaml(text, budget)
+    }
+    .map_err(DocumentFault::Unreadable)
+}
+
+/// Whether there are far more opening brackets than closing ones: at each, a YAML parser looks at all that are
+/// open. Both readers refuse what is nested deeper than about a hundred levels, only not before that.
+fn is_too_deep(text: &str) -> bool {
+    let mut open = 0_usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if open > MAX_OPEN {
+            return true;
+        }
+    }
+    false
+}
+
+/// Which version a document says it follows; `3.1` may be written as a number.
+///
+/// # Errors
+/// [`DocumentFault::NotOpenApi`], or [`DocumentFault::Version`] with what it says.
+pub(crate) fn version(document: &Value) -> Result<Version, DocumentFault> {
+    let written = |key| match document.get(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    let said = written("openapi").or_else(|| written("swagger")).ok_or(DocumentFault::NotOpenApi)?;
+    let mut parts = said.trim().split('.');
+    match (parts.next(), parts.next()) {
+        (Some("2"), Some("0") | None) => Ok(Version::Swagger2),
+        (Some("3"), Some("0") | None) => Ok(Version::V3_0),
+        (Some("3"), Some("1")) => Ok(Version::V3_1),
+        (Some("3"), Some("2")) => Ok(Version::V3_2),
+        _ => Err(DocumentFault::Version(said.chars().take(40).collect())),
+    }
+}
+
+fn parse_json(text: &str, budget: &Budget) -> Result<Value, String> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let value = Reader(budget).deserialize(&mut reader).map_err(|error| error.to_string())?;
+    reader.end().map_err(|error| error.to_string())?;
+    Ok(value)
+}
+
+fn parse_yaml(text: &str, budget: &Budget) -> Result<Value, String> {
+    Reader(budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
+}
+
+/// What may still be read.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    values: Cell<usize>,
+    text_bytes: Cell<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { values: Cell::new(MAX_VALUES), text_bytes: Cell::new(MAX_TEXT_BYTES) }
+    }
+}
+
+impl Budget {
+    fn spend<E: de::Error>(&self, text_bytes: usize) -> Result<(), E> {
+        let values = self.values.get().checked_sub(1);
+        let text_bytes = self.text_bytes.get().checked_sub(text_bytes);
+        let (Some(values), Some(text_bytes)) = (values, text_bytes) else {
+            return Err(E::custom("it has too much in it, its aliases written out; repeat less, or use $ref"));
+        };
+        self.values.set(values);
+        self.text_bytes.set(text_bytes);
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Reader<'b>(&'b Budget);
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("JSON or YAML")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        self.visit_unit()
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Value::Number(value.into()))
+    }
+
+    /// Beyond 64 bits YAML tells integers apart from floats, and JSON does not: `maximum: 18446744073709552000`.
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
+        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
+        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
+        self.visit_f64(value as f64)
+    }
+
+    /// What JSON has no number for (YAML's `.inf`) stays text: it can only stand in an example.
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        self.0.spend(0)?;
+        Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        self.visit_string(value.to_owned())
+    }
+
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        self.0.spend(value.len())?;
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(self)? {
+            items.push(item);
+        }
+        Ok(Value::Array(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        self.0.spend(0)?;
+        let mut members = Map::new();
+        while let Some(key) = access.next_key::<String>()? {
+            self.0.spend(key.len())?;
+            match members.entry(key) {
+                Entry::Vacant(slot) => {
+                    slot.insert(access.next_value_seed(self)?);
+                }
+                Entry::Occupied(slot) => {
+                    let key: String = slot.key().chars().take(100).collect();
+                    return Err(de::Error::custom(format!("the key {key:?} stands there twice; give each key once")));
+                }
+            }
+        }
+        merge(&mut members);
+        Ok(Value::Object(members))
+    }
+
+    /// A YAML tag (`!Foo bar`) says nothing here: what it stands before is read.
+    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
+        let (_tag, content): (String, _) = access.variant()?;
+        content.newtype_variant_seed(self)
+    }
+}
+
+/// YAML's merge key: members of another mapping, or of several, that the mapping itself does not have.
+/// <https://yaml.org/type/merge.html>
+fn merge(members: &mut Map<String, Value>) {
+    if !matches!(members.get("<<"), Some(Value::Object(_) | Value::Array(_))) {
+        return;
+    }
+    let others = match members.shift_remove("<<") {
+        Some(Value::Array(others)) => others,
+        Some(other) => vec![other],
+        None => return,
+    };
+    for other in others {
+        let Value::Object(other) = other else { continue };
+        for (key, value) in other {
+            members.entry(key).or_insert(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn json_and_yaml_read_alike() {
+        let expected =
+            json!({"openapi": "3.1.0", "paths": {"/a": {"get": {"responses": {"200": {"x": [1, null, true]}}}}}});
+        let yaml = "openapi: 3.1.0\npaths: {/a: {get: {responses: {200: {x: [1, ~, true]}}}}}\n";
+        assert_eq!(parse(yaml.as_bytes()), Ok(expected.clone()));
+        assert_eq!(parse(format!("\u{feff}{expected}").as_bytes()), Ok(expected));
+        assert_eq!(parse(b"{a: 1, b: !Tag c}"), Ok(json!({"a": 1, "b": "c"})));
+    }
+
+    /// OpenAI's and Cohere's documents have such bounds.
+    #[test]
+    fn an_integer_beyond_64_bits_is_a_number_in_both_forms() {
+        for text in ["18446744073709552000", "-9223372036854776000", "9223372036854776000"] {
+            let (yaml, json) = (format!("maximum: {text}\n"), format!("{{\"maximum\": {text}}}"));
+            assert_eq!(parse(yaml.as_bytes()), parse(json.as_bytes()), "{text}");
+            assert!(parse(yaml.as_bytes()).unwrap()["maximum"].is_number(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_merge_key_brings_members_in_without_overriding() {
+        let yaml = b"base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
+        assert_eq!(parse(yaml).unwrap()["more"], json!({"b": 3, "a": 1}));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_the_reason() {
+        let deep_json = "[".repeat(10_000) + &"]".repeat(10_000);
+        let mut bomb = String::from("x0: &x0 {p: q}\n");
+        for level in 1..12 {
+            let alias = format!("*x{},", level - 1).repeat(10);
+            bomb.push_str(&format!("x{level}: &x{level} [{alias}]\n"));
+        }
+        for (text, expected) in [
+            ("{\"a\": 1, \"a\": 2}", "stands there twice"),
+            ("a: 1\na: 2", "stands there twice"),
+            ("{\"a\": ", "EOF"),
+            (deep_json.as_str(), "recursion limit"),
+            (bomb.as_str(), "limit"),
+        ] {
+            let Err(DocumentFault::Unreadable(reason)) = parse(text.as_bytes()) else { panic!("read: {text:.40}") };
+            assert!(reason.contains(expected), "{reason}");
+        }
+        assert_eq!(parse(&[b'{', 0xff]), Err(DocumentFault::NotText));
+        let long = vec![b' '; 60_000_000];
+        assert_eq!(parse(&long), Err(DocumentFault::TooLong));
+    }
+
+    /// A large anchor that is repeated less often than the parser's own limit still costs its size each time.
+    #[test]
+    fn aliases_of_something_large_are_refused_by_what_they_write_out_to() {
+        let yaml = format!("x: &x {}\ny: [{}]", "a".repeat(1 << 20), "*x,".repeat(80));
+        let Err(DocumentFault::Unreadable(reason)) = parse(yaml.as_bytes()) else { panic!("it was read") };
+        assert!(reason.contains("its aliases written out"), "{reason}");
+    }
+
+    #[test]
+    fn the_version_is_read_from_text_and_numbers() {
+        for (document, expected) in [
+            (json!({"swagger": "2.0"}), Ok(Version::Swagger2)),
+            (json!({"swagger": 2.0}), Ok(Version::Swagger2)),
+            (json!({"openapi": "3.0.3"}), Ok(Version::V3_0)),
+            (json!({"openapi": 3.1}), Ok(Version::V3_1)),
+            (json!({"openapi": "3.2.0"}), Ok(Version::V3_2)),
+            (json!({"openapi": "4.0.0"}), Err(DocumentFault::Version("4.0.0".into()))),
+            (json!({"swagger": "1.2"}), Err(DocumentFault::Version("1.2".into()))),
+            (json!({"paths": {}}), Err(DocumentFault::NotOpenApi)),
+            (json!([]), Err(DocumentFault::NotOpenApi)),
+        ] {
+            assert_eq!(version(&document), expected, "{document}");
+        }
+    }
+}

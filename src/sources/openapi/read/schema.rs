@@ -1,0 +1,327 @@
+//! Schemas of OpenAPI 2.0, 3.0 and 3.1 lowered to JSON Schema 2020-12.
+//!
+//! Only known keywords with values of the right form come through, so that what a document says wrongly
+//! cannot make a tool's schema invalid. A `$ref` becomes `#/$defs/NAME`; what it points at is lowered once, from
+//! a queue, so that recursion in the document is recursion in the schema and none here.
+
+mod circles;
+mod keyword;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use self::keyword::{Form, insert_example, is_annotation, names_in, types, values_of};
+use super::reference::{References, reference};
+use super::report::Note;
+use crate::sources::openapi::load::document::Version;
+use crate::tool::is_pattern;
+
+/// Which way a value goes: `readOnly` properties are not sent, `writeOnly` ones do not come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    Request,
+    Response,
+}
+
+/// Lowers the schemas of one document.
+#[derive(Debug)]
+pub(crate) struct Lowering<'d> {
+    version: Version,
+    /// Names given to what references point at, by its address.
+    names: HashMap<(*const Value, Direction), String>,
+    queue: Vec<Pending<'d>>,
+    definitions: Map<String, Value>,
+    patterns: HashMap<String, bool>,
+    notes: Vec<Note>,
+}
+
+#[derive(Debug)]
+struct Pending<'d> {
+    name: String,
+    schema: &'d Value,
+    direction: Direction,
+    place: String,
+}
+
+/// Where a schema stands and which way its values go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'s, 'd> {
+    pub(crate) references: &'s References<'d>,
+    pub(crate) direction: Direction,
+    /// For the report: the operation, or the reference of a shared schema.
+    pub(crate) place: &'s str,
+}
+
+/// A keyword with its value, beside the others of its schema.
+#[derive(Clone, Copy)]
+struct Written<'s> {
+    keyword: &'s str,
+    value: &'s Value,
+    members: &'s Map<String, Value>,
+}
+
+impl<'d> Lowering<'d> {
+    pub(crate) fn new(version: Version) -> Self {
+        Self {
+            version,
+            names: HashMap::new(),
+            queue: Vec::new(),
+            definitions: Map::new(),
+            patterns: HashMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The definitions that the lowered schemas point at, and what was approximated.
+    pub(crate) fn finish(mut self, references: &References<'d>) -> (Map<String, Value>, Vec<Note>) {
+        while let Some(Pending { name, schema, direction, place }) = self.queue.pop() {
+            let lowered = self.lower(schema, Site { references, direction, place: &place });
+            self.definitions.insert(name, lowered);
+        }
+        circles::open(&mut self.definitions, &mut self.notes);
+        (self.definitions, self.notes)
+    }
+
+    /// One schema in 2020-12, its references pointing into the definitions.
+    pub(crate) fn lower(&mut self, schema: &Value, site: Site<'_, 'd>) -> Value {
+        let members = match schema {
+            Value::Object(members) => members,
+            Value::Bool(_) => return schema.clone(),
+            _ => {
+                self.note(site, "a schema that is no object was read as one that allows everything");
+                return Value::Bool(true);
+            }
+        };
+        let mut lowered = Map::new();
+        let refers = self.refer(members, site, &mut lowered);
+        // Up to 3.0 nothing beside a `$ref` counts; what only tells is kept all the same.
+        let only_annotations = refers && self.version < Version::V3_1;
+        for (keyword, value) in members {
+            if !only_annotations || is_annotation(keyword) {
+                self.keyword(Written { keyword, value, members }, site, &mut lowered);
+            }
+        }
+        drop_one_way(&mut lowered, members, site);
+        tell_discriminator(&mut lowered, members);
+        if self.version < Version::V3_1
+            && [members.get("nullable"), members.get("x-nullable")].contains(&Some(&json!(true)))
+        {
+            return with_null(lowered);
+        }
+        Value::Object(lowered)
+    }
+
+    /// Puts `$ref` in; `$dynamicRef` is taken as a plain one.
+    fn refer(&mut self, members: &Map<String, Value>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) -> bool {
+        let written = members.get("$ref").or_else(|| members.get("$dynamicRef")).and_then(Value::as_str);
+        let Some(written) = written else { return false };
+        match site.references.at(written).and_then(|target| site.references.follow(target).map(|_| target)) {
+            Ok(target) => {
+                let name = self.define(written, target, site.direction);
+                lowered.insert("$ref".into(), format!("#/$defs/{name}").into());
+            }
+            Err(broken) => self.note(site, format!("{broken}: anything is allowed there")),
+        }
+        if members.contains_key("$dynamicRef") {
+            self.note(site, "`$dynamicRef` was read as `$ref`");
+        }
+        true
+    }
+
+    /// The name of what a reference points at; queues it the first time.
+    fn define(&mut self, written: &str, target: &'d Value, direction: Direction) -> String {
+        let key = (std::ptr::from_ref(target), direction);
+        if let Some(name) = self.names.get(&key) {
+            return name.clone();
+        }
+        let last = written.rsplit('/').next().unwrap_or(written);
+        let mut wanted: String = last
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+            .take(100)
+            .collect();
+        if direction == Direction::Response {
+            wanted.push_str("-Output");
+        }
+        let mut name = wanted.clone();
+        let mut turn = 2_usize;
+        while self.definitions.contains_key(&name) {
+            name = format!("{wanted}-{turn}");
+            turn += 1;
+        }
+        // Holds the name, and the order in which names were first met.
+        self.definitions.insert(name.clone(), Value::Null);
+        self.names.insert(key, name.clone());
+        self.queue.push(Pending { name: name.clone(), schema: target, direction, place: written.to_owned() });
+        name
+    }
+
+    fn keyword(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        let Written { keyword, value, members } = written;
+        let Some(form) = Form::of(keyword) else { return };
+        let read = match form {
+            Form::Schema => Some(self.lower(value, site)),
+            Form::Schemas => self.listed(value, site),
+            Form::Named => self.named(value, site),
+            Form::Patterned => self.patterned(value, site),
+            Form::Items => return self.items(value, site, lowered),
+            Form::Example => return insert_example(value, lowered),
+            Form::Type => types(value),
+            Form::Enum => values_of(value, members),
+            Form::Bound => return self.bound(written, site, lowered),
+            Form::Pattern => value.as_str().is_some_and(|pattern| self.compiles(pattern)).then(|| value.clone()),
+            Form::Text => value.is_string().then(|| value.clone()),
+            Form::Flag => value.is_boolean().then(|| value.clone()),
+            Form::Count => value.as_f64().is_some_and(|n| n >= 0.0 && n.fract() == 0.0).then(|| value.clone()),
+            Form::Divisor => value.as_f64().is_some_and(|n| n > 0.0).then(|| value.clone()),
+            Form::Names => names_in(value),
+            Form::List => value.is_array().then(|| value.clone()),
+            Form::Any => Some(value.clone()),
+        };
+        match read {
+            Some(read) => {
+                lowered.insert(keyword.to_owned(), read);
+            }
+            // `required: true` beside a property's schema is an old habit that says nothing wrong.
+            None if keyword == "required" => {}
+            None if matches!(form, Form::Pattern | Form::Patterned) => {
+                self.note(site, format!("`{keyword}` is too large to be checked, or no regular expression that is known here; it was left out"));
+            }
+            None => self.note(site, format!("`{keyword}` has a value that it cannot have and was left out")),
+        }
+    }
+
+    fn listed(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
+        let listed: Vec<_> = value.as_array()?.iter().map(|schema| self.lower(schema, site)).collect();
+        (!listed.is_empty()).then_some(Value::Array(listed))
+    }
+
+    fn named(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
+        let named = value.as_object()?.iter();
+        Some(Value::Object(named.map(|(name, schema)| (name.clone(), self.lower(schema, site))).collect()))
+    }
+
+    fn patterned(&mut self, value: &Value, site: Site<'_, 'd>) -> Option<Value> {
+        let named = value.as_object()?;
+        let mut lowered = Map::new();
+        for (pattern, schema) in named {
+            if !self.compiles(pattern) {
+                return None;
+            }
+            lowered.insert(pattern.clone(), self.lower(schema, site));
+        }
+        Some(Value::Object(lowered))
+    }
+
+    /// A list of schemas, as until draft 2019-09, is `prefixItems`.
+    fn items(&mut self, value: &Value, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        match self.listed(value, site) {
+            Some(listed) => lowered.insert("prefixItems".into(), listed),
+            None if value.is_array() => None,
+            None => {
+                let items = self.lower(value, site);
+                lowered.insert("items".into(), items)
+            }
+        };
+    }
+
+    /// Bounds of numbers; until 3.0 an exclusive one is a flag beside the bound.
+    fn bound(&mut self, written: Written<'_>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) {
+        let Written { keyword, value, members } = written;
+        let (exclusive, flag) = match keyword {
+            "minimum" => ("exclusiveMinimum", members.get("exclusiveMinimum")),
+            "maximum" => ("exclusiveMaximum", members.get("exclusiveMaximum")),
+            exclusive => (exclusive, None),
+        };
+        match value {
+            Value::Number(_) if flag == Some(&Value::Bool(true)) => lowered.insert(exclusive.to_owned(), value.clone()),
+            Value::Number(_) => lowered.insert(keyword.to_owned(), value.clone()),
+            Value::Bool(_) if keyword.starts_with("exclusive") => None,
+            _ => {
+                self.note(site, format!("`{keyword}` is no number and was left out"));
+                None
+            }
+        };
+    }
+
+    /// Whether the checker takes a pattern.
+    fn compiles(&mut self, pattern: &str) -> bool {
+        if let Some(known) = self.patterns.get(pattern) {
+            return *known;
+        }
+        let compiles = is_pattern(pattern);
+        self.patterns.insert(pattern.to_owned(), compiles);
+        compiles
+    }
+
+    fn note(&mut self, site: Site<'_, 'd>, reason: impl Into<String>) {
+        let note = Note { operation: site.place.to_owned(), reason: reason.into() };
+        if self.notes.last() != Some(&note) {
+            self.notes.push(note);
+        }
+    }
+}
+
+/// Leaves out the properties that do not go in this direction.
+fn drop_one_way(lowered: &mut Map<String, Value>, members: &Map<String, Value>, site: Site<'_, '_>) {
+    let flag = match site.direction {
+        Direction::Request => "readOnly",
+        Direction::Response => "writeOnly",
+    };
+    let is_set = |schema: &Value| schema.get(flag) == Some(&Value::Bool(true));
+    let goes_other_way = |schema: &Value| {
+        is_set(schema)
+            || reference(schema)
+                .and_then(|reference| site.references.at(reference).ok())
+                .and_then(|target| site.references.follow(target).ok())
+                .is_some_and(is_set)
+    };
+    let Some(properties) = members.get("properties").and_then(Value::as_object) else { return };
+    for (name, _) in properties.iter().filter(|(_, schema)| goes_other_way(schema)) {
+        if let Some(Value::Object(kept)) = lowered.get_mut("properties") {
+            kept.shift_remove(name);
+        }
+        if let Some(Value::Array(required)) = lowered.get_mut("required") {
+            required.retain(|required| required != name);
+        }
+    }
+}
+
+/// A discriminator chooses among the alternatives, so several that fit are no fault; and a reader should know
+/// which property chooses.
+fn tell_discriminator(lowered: &mut Map<String, Value>, members: &Map<String, Value>) {
+    let Some(property) = members.get("discriminator").and_then(|d| d.get("propertyName").unwrap_or(d).as_str()) else {
+        return;
+    };
+    if !lowered.contains_key("anyOf")
+        && let Some(alternatives) = lowered.shift_remove("oneOf")
+    {
+        lowered.insert("anyOf".into(), alternatives);
+    }
+    let told = format!("`{property}` says which kind it is.");
+    let described = match lowered.get("description").and_then(Value::as_str) {
+        Some(description) => format!("{description}\n{told}"),
+        None => told,
+    };
+    lowered.insert("description".into(), described.into());
+}
+
+/// `nullable: true` of 3.0 (and `x-nullable` of 2.0).
+fn with_null(mut lowered: Map<String, Value>) -> Value {
+    if let Some(Value::Array(values)) = lowered.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    let Some(Value::String(kind)) = lowered.get("type") else {
+        let composed = ["$ref", "allOf", "anyOf", "oneOf"].iter().any(|keyword| lowered.contains_key(*keyword));
+        return if composed { json!({"anyOf": [lowered, {"type": "null"}]}) } else { Value::Object(lowered) };
+    };
+    if kind != "null" {
+        lowered.insert("type".into(), json!([kind, "null"]));
+    }
+    Value::Object(lowered)
+}
