@@ -68,7 +68,7 @@ pub use self::message::Message;
 pub use self::meter::Meter;
 pub use self::models::Model;
 pub use self::prompts::{Prompts, UnreadablePrompt};
-pub use self::service::{Desk, Errand};
+pub use self::service::{AgentRequest, AgentService};
 pub use self::toolbox::{ToolDescription, Toolbox};
 
 /// A model, the tools it may call, and the bounds of its runs. Cheap to make: one for each caller.

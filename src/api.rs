@@ -16,16 +16,17 @@ mod rest;
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::{Extension, Router};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::gateway::Gateway;
+use crate::agent::AgentService;
 
 pub use self::listener::{Listening, serve};
 
 /// Every route of the service.
-pub fn router(gateway: &Arc<Gateway>) -> Router {
+pub fn router(agents: &Arc<AgentService>) -> Router {
+    let gateway = agents.gateway();
     let (router, document) = OpenApiRouter::with_openapi(documentation::document())
         .routes(routes!(rest::tools::list))
         .routes(routes!(rest::tools::categories))
@@ -62,5 +63,5 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);
-    router.with_state(Arc::clone(gateway))
+    router.layer(Extension(Arc::clone(agents))).with_state(Arc::clone(gateway))
 }

@@ -20,6 +20,7 @@ use dashmap::DashMap;
 
 use self::gate::{Gate, Outcome, Pass};
 use crate::config::BreakerConfig;
+use crate::core::breaker_state::BreakerState;
 use crate::core::call::Upstream;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::metrics::Metrics;
@@ -54,28 +55,6 @@ pub struct Breakers {
 pub struct BreakerRules {
     all: Arc<BreakerConfig>,
     own: HashMap<Upstream, Arc<BreakerConfig>>,
-}
-
-/// What a breaker lets through. The numbers are those of the metric (E83).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BreakerState {
-    /// Every call.
-    Closed,
-    /// One call at a time, which tries whether the upstream is back.
-    HalfOpen,
-    /// None.
-    Open,
-}
-
-impl BreakerState {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::HalfOpen => "half-open",
-            Self::Open => "open",
-        }
-    }
 }
 
 /// Proof that the upstream may be tried. Dropped without an outcome, as when the caller hangs up, it

@@ -1,6 +1,7 @@
 //! What everything else is written in: who calls, what is asked, until when, what comes back, and what can go wrong.
 //! State and types only: no configuration, no input or output.
 
+pub mod breaker_state;
 pub mod call;
 pub mod error;
 #[cfg(test)]

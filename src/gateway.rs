@@ -26,7 +26,6 @@ use self::parts::{
     authenticator, create_private, fixed_offer, in_part, lines, loader, log_dangerous_operations, pipeline,
     report_unpriced_models, sandbox, snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
 };
-use crate::agent::Desk;
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::Authenticator;
@@ -56,8 +55,6 @@ pub use self::sessions::Sessions;
 pub struct Gateway {
     pub pipeline: Arc<Pipeline>,
     pub sessions: Sessions,
-    /// Where agents' runs begin.
-    pub desk: Desk,
     pub readiness: Arc<Readiness>,
     config: ArcSwap<Config>,
     authenticator: ArcSwap<Authenticator>,
@@ -140,14 +137,12 @@ impl Gateway {
         lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
-        let desk = Desk::new(&config.agent).map_err(in_part("agent"))?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
             .map_err(in_part("store"))?;
         let gateway = Arc::new(Self {
             pipeline,
             sessions: Sessions::new(&config.session),
-            desk,
             readiness,
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),

@@ -25,7 +25,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-pub use self::access::{Access, CallerTools, Missing};
+pub use self::access::{Access, CallerTools};
 pub use self::load::PolicyFault;
 pub use self::names::{KnownNames, unknown_names};
 

@@ -1,6 +1,7 @@
 //! What a tool is: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools.
 
 mod metadata;
+mod missing;
 mod name;
 pub(crate) mod schema;
 mod source;
@@ -17,6 +18,7 @@ use crate::infra::metrics::ToolMetrics;
 
 pub(crate) use self::metadata::BUILTIN;
 pub use self::metadata::{Effects, Metadata};
+pub use self::missing::Missing;
 pub use self::name::{InvalidToolName, ToolName, qualified_name};
 pub use self::schema::{
     ArgumentSchema, Coercion, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,

@@ -1,4 +1,4 @@
-//! The books of a run: what it used goes to the store, the metrics and the trace, also where it was cut off.
+//! Records what a run used in the store, the metrics and the trace, also where the run was cut off.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::{Errand, Event, FinishReason, Meter};
+use super::{AgentRequest, Event, FinishReason, Meter};
 use crate::gateway::Gateway;
 use crate::infra::store::AgentRun;
 use crate::infra::telemetry;
 
 /// Open while the run goes on; written when dropped.
-pub(super) struct Books {
+pub(super) struct RunRecorder {
     gateway: Arc<Gateway>,
     meter: Arc<Meter>,
     span: Span,
@@ -22,22 +22,22 @@ pub(super) struct Books {
     agent: Arc<str>,
     model: String,
     caller_key: Arc<str>,
-    /// Nothing yet said otherwise: whoever asked has left.
+    /// Until the run says otherwise: the client has disconnected.
     reason: FinishReason,
 }
 
-impl Books {
-    pub(super) fn open(gateway: &Arc<Gateway>, errand: &Errand, meter: Arc<Meter>) -> Self {
-        let conversation = errand.thread.as_deref().or(errand.session.as_deref());
+impl RunRecorder {
+    pub(super) fn open(gateway: &Arc<Gateway>, request: &AgentRequest, meter: Arc<Meter>) -> Self {
+        let conversation = request.thread.as_deref().or(request.session.as_deref());
         Self {
             gateway: Arc::clone(gateway),
             meter,
-            span: telemetry::run_span(&errand.agent, &errand.profile, conversation, errand.trace.as_ref()),
+            span: telemetry::run_span(&request.agent, &request.profile, conversation, request.trace.as_ref()),
             begun: Timestamp::now(),
             clock: Instant::now(),
-            agent: Arc::clone(&errand.agent),
-            model: errand.profile.model().to_owned(),
-            caller_key: Arc::clone(&errand.caller.key),
+            agent: Arc::clone(&request.agent),
+            model: request.profile.model().to_owned(),
+            caller_key: Arc::clone(&request.caller.key),
             reason: FinishReason::Aborted,
         }
     }
@@ -47,14 +47,15 @@ impl Books {
         self.span.clone()
     }
 
-    pub(super) fn note(&mut self, event: &Event) {
+    /// Takes an event of the run into account.
+    pub(super) fn record(&mut self, event: &Event) {
         if let Event::Finished { reason, .. } = event {
             self.reason = *reason;
         }
     }
 }
 
-impl Drop for Books {
+impl Drop for RunRecorder {
     fn drop(&mut self) {
         let took = u64::try_from(self.clock.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.meter.count(|used| used.duration_ms = took);
@@ -72,10 +73,10 @@ impl Drop for Books {
     }
 }
 
-impl fmt::Debug for Books {
+impl fmt::Debug for RunRecorder {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Books")
+            .debug_struct("RunRecorder")
             .field("agent", &self.agent)
             .field("reason", &self.reason)
             .finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! Where runs begin, whatever face they come in by: what all of them share.
+//! The agent service: begins runs, and keeps what all of them share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tracing::Span;
 use super::client_calls::Waiting;
 use super::conversations::Conversations;
 use super::meter::{Account, Meter, Metered};
-use super::run_recorder::Books;
+use super::run_recorder::RunRecorder;
 use super::selection;
 use super::summary::{self, Done};
 use super::toolbox::{Shortlist, ToolboxCall, shortlist};
@@ -30,8 +30,9 @@ const MOST_RUNS: usize = 1_000;
 /// Most threads summed up at once; a reply beyond them leaves its thread's summary as it is.
 const MOST_SUMMARIES: usize = 50;
 
-/// What the runs of a gateway share.
-pub struct Desk {
+/// Begins the runs of agents that use a gateway's tools.
+pub struct AgentService {
+    gateway: Arc<Gateway>,
     prompts: Prompts,
     slots: Arc<Semaphore>,
     summaries: Arc<Semaphore>,
@@ -40,8 +41,8 @@ pub struct Desk {
 }
 
 /// What a run is asked, by whom, and what it belongs to.
-pub struct Errand {
-    /// The profile's name, for the books.
+pub struct AgentRequest {
+    /// The profile's name, for records of the run.
     pub agent: Arc<str>,
     pub profile: Arc<AgentProfile>,
     pub caller: Arc<Caller>,
@@ -59,7 +60,7 @@ pub struct Errand {
     pub abort: CancellationToken,
 }
 
-impl Errand {
+impl AgentRequest {
     pub fn new(
         agent: &str,
         profile: Arc<AgentProfile>,
@@ -87,17 +88,24 @@ impl Errand {
     }
 }
 
-impl Desk {
+impl AgentService {
     /// # Errors
     /// The folder of prompts that the configuration names, or a file in it, cannot be read.
-    pub fn new(config: &AgentConfig) -> Result<Self, UnreadablePrompt> {
-        Ok(Self {
-            prompts: config.prompts_directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
+    pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, UnreadablePrompt> {
+        let directory = gateway.config().agent.prompts_directory.clone();
+        Ok(Arc::new(Self {
+            gateway: Arc::clone(gateway),
+            prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
             slots: Arc::new(Semaphore::new(MOST_RUNS)),
             summaries: Arc::new(Semaphore::new(MOST_SUMMARIES)),
             waiting: Waiting::default(),
             conversations: Conversations::default(),
-        })
+        }))
+    }
+
+    /// The gateway whose tools its agents use.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
     }
 
     /// Begins a run. Dropping the stream ends it.
@@ -105,28 +113,29 @@ impl Desk {
     /// # Errors
     /// `overloaded` when too many runs go on, `upstream_error` when the profile's model cannot be asked.
     pub async fn begin(
-        &self,
-        gateway: &Arc<Gateway>,
-        errand: Errand,
+        self: &Arc<Self>,
+        request: AgentRequest,
     ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
         let slot = Arc::clone(&self.slots)
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
-        let model = open(&errand.profile, gateway)?;
-        let history = self.history(&errand);
-        let (toolbox, tools) = offer(gateway, &errand, &history).await;
-        let reminder = self.summary_of(gateway, &errand).await;
+        let gateway = &self.gateway;
+        let model = open(&request.profile, gateway)?;
+        let history = self.history(&request);
+        let (toolbox, tools) = offer(gateway, &request, &history).await;
+        let reminder = self.thread_summary(&request).await;
         let messages = self.conversation(history, &tools, reminder.as_deref());
-        let meter = Arc::new(errand.meter(gateway));
-        let mut books = Books::open(gateway, &errand, Arc::clone(&meter));
-        let Errand { profile, caller, messages: asked, client_tools, session, thread, scopes, abort, .. } = errand;
+        let meter = Arc::new(request.meter(gateway));
+        let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
+        let AgentRequest { profile, caller, messages: asked, client_tools, session, thread, scopes, abort, .. } =
+            request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
-        let events = agent.run(RunInput { messages, client_tools, abort, meter, span: books.span() });
-        let gateway = Arc::clone(gateway);
-        let mut outcome = Some(Outcome { gateway, profile, caller, scopes, asked, session, thread, old: reminder });
+        let events = agent.run(RunInput { messages, client_tools, abort, meter, span: recorder.span() });
+        let service = Arc::clone(self);
+        let mut outcome = Some(Outcome { service, profile, caller, scopes, asked, session, thread, old: reminder });
         Ok(events.inspect(move |event| {
             let _taken = &slot;
-            books.note(event);
+            recorder.record(event);
             if let Event::Finished { reason, messages } = event
                 && let Some(outcome) = outcome.take()
             {
@@ -138,14 +147,13 @@ impl Desk {
     /// What was done for a reply, in at most three items (A73); none where the model cannot say.
     pub async fn sum_up(
         &self,
-        gateway: &Gateway,
         payer: (&Arc<Caller>, &BudgetScopes),
         profile: &AgentProfile,
         question: &str,
         calls: &[Done<'_>],
     ) -> Vec<String> {
-        let Some(model) = open(profile, gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
-        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let Some(model) = open(profile, &self.gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
+        let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
         let model = Metered { model: &*model, meter: &meter, profile, span: &span };
         let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
         items.unwrap_or_else(|error| {
@@ -157,14 +165,13 @@ impl Desk {
     /// The calls that a profile's model would make for a task; `None` where there is no model, or it does not say.
     pub async fn select(
         &self,
-        gateway: &Gateway,
         payer: (&Arc<Caller>, &BudgetScopes),
         profile: &AgentProfile,
         task: String,
         tools: Vec<ToolDescription>,
     ) -> Option<Vec<ToolboxCall>> {
-        let model = open(profile, gateway).ok()?;
-        let (meter, span) = (meter_of(gateway, payer), Span::none());
+        let model = open(profile, &self.gateway).ok()?;
+        let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
         let model = Metered { model: &*model, meter: &meter, profile, span: &span };
         let tools = shortlist(tools, profile.max_tools, &[Message::User(task.clone())]);
         match selection::select(&model, profile, &self.prompts, task, tools).await {
@@ -177,11 +184,11 @@ impl Desk {
     }
 
     /// What was said so far, by the client's word and by what is remembered of it.
-    fn history(&self, errand: &Errand) -> Vec<Message> {
-        let key = &errand.caller.key;
+    fn history(&self, request: &AgentRequest) -> Vec<Message> {
+        let key = &request.caller.key;
         let mut history =
-            errand.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
-        history.extend(self.waiting.restore(key, errand.messages.clone()));
+            request.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
+        history.extend(self.waiting.restore(key, request.messages.clone()));
         history
     }
 
@@ -196,9 +203,9 @@ impl Desk {
         messages
     }
 
-    async fn summary_of(&self, gateway: &Gateway, errand: &Errand) -> Option<String> {
-        let thread = errand.thread.as_deref().filter(|_| gateway.config().agent.memory.summaries)?;
-        let summary = gateway.store().thread_summary(&errand.caller.key, thread).await;
+    async fn thread_summary(&self, request: &AgentRequest) -> Option<String> {
+        let thread = request.thread.as_deref().filter(|_| self.gateway.config().agent.memory.summaries)?;
+        let summary = self.gateway.store().thread_summary(&request.caller.key, thread).await;
         summary.unwrap_or_else(|error| {
             tracing::warn!(%error, "a run goes on without its thread's summary");
             None
@@ -224,13 +231,17 @@ pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, Ca
 
 /// The toolbox and its tools, as many of them as the model takes. Where tools cannot be listed, the run says so
 /// itself and goes on without (A68).
-async fn offer(gateway: &Gateway, errand: &Errand, history: &[Message]) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
-    let Ok(all) = errand.toolbox.list().await else { return (Arc::clone(&errand.toolbox), Vec::new()) };
-    let (count, room) = (all.len(), errand.profile.max_tools.saturating_sub(errand.client_tools.len()));
+async fn offer(
+    gateway: &Gateway,
+    request: &AgentRequest,
+    history: &[Message],
+) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
+    let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
+    let (count, room) = (all.len(), request.profile.max_tools.saturating_sub(request.client_tools.len()));
     let tools = shortlist(all, room, history);
     let left_out = count.saturating_sub(tools.len());
-    gateway.pipeline.settlement.metrics.record_tools_left_out(&errand.agent, left_out);
-    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&errand.toolbox) }), tools)
+    gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
+    (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
 }
 
 fn open(profile: &AgentProfile, gateway: &Gateway) -> Result<Arc<dyn Model>, CallError> {
@@ -245,7 +256,7 @@ fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) 
 
 /// What a run leaves behind when it is over.
 struct Outcome {
-    gateway: Arc<Gateway>,
+    service: Arc<AgentService>,
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
     scopes: BudgetScopes,
@@ -258,13 +269,13 @@ struct Outcome {
 
 impl Outcome {
     fn keep(self, reason: FinishReason, added: &[Message]) {
-        let desk = &self.gateway.desk;
+        let service = &self.service;
         if reason == FinishReason::ToolCalls {
-            desk.waiting.keep(&self.caller.key, &self.asked, added.to_vec());
+            service.waiting.keep(&self.caller.key, &self.asked, added.to_vec());
         }
         if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
             let exchange = self.asked.iter().chain(added).cloned();
-            desk.conversations.add(&self.caller.key, session, exchange);
+            service.conversations.add(&self.caller.key, session, exchange);
         }
         if reason == FinishReason::Stop {
             self.sum_up_thread(added);
@@ -284,13 +295,13 @@ impl Outcome {
             Message::Assistant(turn) => Some(&turn.text),
             _ => None,
         });
-        let memory = self.gateway.config().agent.memory.clone();
+        let memory = self.service.gateway.config().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
-        let Ok(slot) = Arc::clone(&self.gateway.desk.summaries).try_acquire_owned() else {
+        let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {
             tracing::warn!("too many threads are summed up at once; one keeps its old summary");
             return;
         };
-        let gateway = Arc::clone(&self.gateway);
+        let gateway = Arc::clone(&self.service.gateway);
         let profile = gateway.config().agent.summary_profile(&self.profile);
         gateway.in_background(async move {
             let _slot = slot;
@@ -307,29 +318,29 @@ impl Outcome {
         exchange: [&str; 2],
         most: u32,
     ) -> Result<(), CallError> {
-        let (desk, key) = (&self.gateway.desk, &self.caller.key);
-        let model = open(profile, &self.gateway)?;
-        let (meter, span) = (meter_of(&self.gateway, (&self.caller, &self.scopes)), Span::none());
+        let (service, key) = (&self.service, &self.caller.key);
+        let model = open(profile, &service.gateway)?;
+        let (meter, span) = (meter_of(&service.gateway, (&self.caller, &self.scopes)), Span::none());
         let model = Metered { model: &*model, meter: &meter, profile, span: &span };
-        let summary = summary::of_thread(&model, profile, &desk.prompts, self.old.as_deref(), exchange).await;
+        let summary = summary::of_thread(&model, profile, &service.prompts, self.old.as_deref(), exchange).await;
         let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
         if summary.is_empty() {
             return Ok(());
         }
-        self.gateway.store().keep_thread_summary(key, thread, &summary, most).await.map_err(CallError::internal)
+        service.gateway.store().keep_thread_summary(key, thread, &summary, most).await.map_err(CallError::internal)
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for AgentService {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Desk").field("slots", &self.slots).finish_non_exhaustive()
+        formatter.debug_struct("AgentService").field("slots", &self.slots).finish_non_exhaustive()
     }
 }
 
-impl fmt::Debug for Errand {
+impl fmt::Debug for AgentRequest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
-            .debug_struct("Errand")
+            .debug_struct("AgentRequest")
             .field("caller", &self.caller)
             .field("session", &self.session)
             .finish_non_exhaustive()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
@@ -17,7 +18,7 @@ use super::event_stream;
 use super::reply;
 use super::request::{JsonBody, Origin, Parameters, forbid_other_sites};
 use crate::agent::summary::Done;
-use crate::agent::{Errand, Event, Message, RunUsage, service};
+use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 use crate::gateway::Gateway;
@@ -78,11 +79,13 @@ pub(super) struct ToolSettings {
 pub(super) async fn chat(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request): JsonBody<ChatRequest>,
 ) -> Result<Response, CallError> {
-    let (session_id, errand) = request.into_errand(&origin, &gateway)?;
-    let (profile, question, scopes) = (Arc::clone(&errand.profile), errand.messages.clone(), errand.scopes.clone());
-    let events: Vec<_> = gateway.desk.begin(&gateway, errand).await?.collect().await;
+    let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
+    let (profile, question, scopes) =
+        (Arc::clone(&request_to_agent.profile), request_to_agent.messages.clone(), request_to_agent.scopes.clone());
+    let events: Vec<_> = agents.begin(request_to_agent).await?.collect().await;
     let mut reply = ChatReply::of(session_id, events)?;
     let calls: Vec<_> = reply
         .tool_calls
@@ -90,7 +93,7 @@ pub(super) async fn chat(
         .map(|call| Done { tool: &call.name, success: call.success, text: &call.text })
         .collect();
     if let [Message::User(question)] = &question[..] {
-        reply.summary = gateway.desk.sum_up(&gateway, (&origin.caller, &scopes), &profile, question, &calls).await;
+        reply.summary = agents.sum_up((&origin.caller, &scopes), &profile, question, &calls).await;
     }
     Ok(reply::json(StatusCode::OK, &reply))
 }
@@ -103,13 +106,14 @@ pub(super) async fn chat(
 pub(super) async fn stream(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     headers: HeaderMap,
     request: Result<Parameters<ChatRequest>, CallError>,
 ) -> Result<Response, CallError> {
     forbid_other_sites(&headers)?;
     let Parameters(request) = request?;
-    let (session_id, errand) = request.into_errand(&origin, &gateway)?;
-    let events = event_stream::first(gateway.desk.begin(&gateway, errand).await?).await?;
+    let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
+    let events = event_stream::first(agents.begin(request_to_agent).await?).await?;
     let session = json!({"type": "session", "session_id": session_id}).to_string();
     // Never fails: an event has no map with keys that are no strings.
     let told = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
@@ -136,7 +140,11 @@ pub(super) async fn tool_settings(
 }
 
 impl ChatRequest {
-    fn into_errand(self, origin: &Origin, gateway: &Arc<Gateway>) -> Result<(Arc<str>, Errand), CallError> {
+    fn into_agent_request(
+        self,
+        origin: &Origin,
+        gateway: &Arc<Gateway>,
+    ) -> Result<(Arc<str>, AgentRequest), CallError> {
         if self.message.trim().is_empty() {
             return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; say what is to be done"));
         }
@@ -145,9 +153,9 @@ impl ChatRequest {
         let profile = service::profile(&config.agent, name)?;
         let (id, session) = open_session(self.session_id, origin, gateway)?;
         let toolbox = Arc::new(origin.toolbox(gateway, session));
-        let mut errand = origin.errand(name, profile, toolbox, vec![Message::User(self.message)]);
-        errand.session = Some(Arc::clone(&id));
-        Ok((id, errand))
+        let mut request_to_agent = origin.agent_request(name, profile, toolbox, vec![Message::User(self.message)]);
+        request_to_agent.session = Some(Arc::clone(&id));
+        Ok((id, request_to_agent))
     }
 }
 

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use super::poll_inline::Promptly;
 use super::preface_timeout::Patience;
 use super::request_guard::Edge;
+use crate::agent::AgentService;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
 
@@ -63,14 +64,15 @@ impl Listening {
     }
 }
 
-/// Serves until `shutdown` resolves, then lets calls in flight finish within the grace period.
-pub async fn serve(listening: Listening, gateway: &Arc<Gateway>, shutdown: impl Future<Output = ()>) {
+/// Serves a gateway and its agents until `shutdown` resolves, then lets calls in flight finish within the grace period.
+pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
+    let gateway = agents.gateway();
     let config = gateway.config();
     gateway.outbound().set_own_listeners(listening.addresses());
     gateway.look_for_interpreter();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);
-    let calls = connections.accept(&listening.calls, Edge::new(super::router(gateway), config.server.is_loopback()));
+    let calls = connections.accept(&listening.calls, Edge::new(super::router(agents), config.server.is_loopback()));
     let metrics = async {
         match &listening.metrics {
             Some(listener) => connections.accept(listener, Edge::new(metrics_router(gateway), false)).await,

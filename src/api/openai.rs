@@ -5,6 +5,7 @@ mod request;
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +20,7 @@ use super::documentation::FaultBody;
 use super::event_stream;
 use super::reply;
 use super::request::{JsonBody, Name, Origin};
-use crate::agent::{Errand, Event, service};
+use crate::agent::{AgentRequest, AgentService, Event, service};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
@@ -74,6 +75,7 @@ pub(super) async fn model(
 pub(super) async fn complete(
     origin: Result<Origin, CallError>,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
 ) -> Result<Response, Fault> {
     let origin = origin?;
@@ -84,8 +86,8 @@ pub(super) async fn complete(
     // A thread has its own files and settings, where the caller may have one more session.
     let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
     let toolbox = Arc::new(origin.toolbox(&gateway, session));
-    let errand = Errand { client_tools, ..origin.errand(&name, profile, toolbox, messages) };
-    let events = gateway.desk.begin(&gateway, errand).await?;
+    let agent_request = AgentRequest { client_tools, ..origin.agent_request(&name, profile, toolbox, messages) };
+    let events = agents.begin(agent_request).await?;
     if streams {
         Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)
     } else {

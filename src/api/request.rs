@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::agent::toolbox::InProcess;
-use crate::agent::{Errand, Message};
+use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
 use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::core::error::{CallError, Detail, ErrorCode};
@@ -155,19 +155,19 @@ impl Origin {
     }
 
     /// What an agent is asked by this request.
-    pub(super) fn errand(
+    pub(super) fn agent_request(
         &self,
         agent: &str,
         profile: Arc<AgentProfile>,
         toolbox: Arc<InProcess>,
         messages: Vec<Message>,
-    ) -> Errand {
+    ) -> AgentRequest {
         let scopes = toolbox.scopes.clone();
-        Errand {
+        AgentRequest {
             thread: self.thread.clone(),
             scopes,
             trace: self.trace.clone(),
-            ..Errand::new(agent, profile, Arc::clone(&self.caller), toolbox, messages)
+            ..AgentRequest::new(agent, profile, Arc::clone(&self.caller), toolbox, messages)
         }
     }
 

@@ -10,9 +10,9 @@ use failsafe::backoff::{self, Constant};
 use failsafe::failure_policy::{ConsecutiveFailures, FailurePolicy, OrElse, consecutive_failures};
 use tokio::time::Instant;
 
-use super::BreakerState;
 use super::error_rate::ErrorRate;
 use crate::config::BreakerConfig;
+use crate::core::breaker_state::BreakerState;
 use crate::infra::metrics::BreakerMetrics;
 
 /// A breaker's state, under one lock.

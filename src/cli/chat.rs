@@ -17,12 +17,11 @@ use super::call::Identity;
 use super::client::Unanswered;
 use super::{Common, Exit, client, present, with_config};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
-use crate::agent::{Errand, Event, FinishReason, Message, service};
+use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
 use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::CallError;
 use crate::core::session::Session;
-use crate::gateway::Gateway;
 use crate::sandbox::owner_only_files;
 
 #[derive(Debug, Args)]
@@ -44,7 +43,7 @@ const REPLAY: &str = "replay:";
 
 /// Everything that the turns of a conversation share.
 struct Chat {
-    gateway: Arc<Gateway>,
+    agents: Arc<AgentService>,
     agent: String,
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
@@ -76,7 +75,14 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
             }
         };
         let exit = super::serve::with_gateway(config, async |gateway| {
-            let chat = Chat::begin(common.json, gateway, command, remote);
+            let agents = match AgentService::new(&gateway) {
+                Ok(agents) => agents,
+                Err(problem) => {
+                    present::problem(&problem.to_string());
+                    return Exit::Misconfigured;
+                }
+            };
+            let chat = Chat::begin(common.json, agents, command, remote);
             let ended = match (chat, prompt) {
                 (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
                 (Ok(chat), None) => Ok(dialogue::hold(chat).await),
@@ -139,16 +145,17 @@ impl Chat {
     /// No such profile, or no such session.
     fn begin(
         json: bool,
-        gateway: Arc<Gateway>,
+        agents: Arc<AgentService>,
         command: &ChatCommand,
         remote: Option<OverHttp>,
     ) -> Result<Self, CallError> {
+        let gateway = agents.gateway();
         let (agent, profile) = profile_of(&gateway.config(), command.model.as_deref())?;
         let caller = command.identity.caller();
         let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let session = gateway.sessions.open(&caller, &session)?;
         let (screen, history) = (Screen::new(json), Vec::new());
-        Ok(Self { gateway, agent, profile, caller, session, remote, screen, history })
+        Ok(Self { agents, agent, profile, caller, session, remote, screen, history })
     }
 
     /// One message and everything that comes of it. Ctrl-C stops it.
@@ -161,9 +168,9 @@ impl Chat {
         messages.push(message.clone());
         let scopes = BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() };
         let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
-        let errand = Errand { scopes, ..Errand::new(&self.agent, profile, caller, toolbox, messages) };
-        let abort = errand.abort.clone();
-        let mut events = Box::pin(self.gateway.desk.begin(&self.gateway, errand).await?);
+        let request = AgentRequest { scopes, ..AgentRequest::new(&self.agent, profile, caller, toolbox, messages) };
+        let abort = request.abort.clone();
+        let mut events = Box::pin(self.agents.begin(request).await?);
         self.screen.wait("thinking");
         let mut ended = FinishReason::Aborted;
         loop {
@@ -192,7 +199,7 @@ impl Chat {
             None => Arc::new(InProcess {
                 scopes: scopes.clone(),
                 session: Some(Arc::clone(&self.session)),
-                ..InProcess::new(Arc::clone(&self.gateway), Arc::clone(&self.caller))
+                ..InProcess::new(Arc::clone(self.agents.gateway()), Arc::clone(&self.caller))
             }),
         }
     }

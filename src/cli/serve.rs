@@ -7,6 +7,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use crate::agent::AgentService;
 use crate::api;
 use crate::api::Listening;
 use crate::config::{Config, TelemetryConfig, Watcher};
@@ -32,13 +33,17 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(gateway) => gateway,
             Err(problem) => return misconfigured(&problem),
         };
+        let agents = match AgentService::new(&gateway) {
+            Ok(agents) => agents,
+            Err(problem) => return misconfigured(&problem),
+        };
         if let Ok(address) = listening.address() {
             let tools = gateway.pipeline.registry.snapshot().tools().len();
             tracing::info!(%address, tools, "sekisho is listening");
         }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        api::serve(listening, &gateway, told_to_go()).await;
+        api::serve(listening, &agents, told_to_go()).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");

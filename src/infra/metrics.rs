@@ -17,7 +17,7 @@ use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
 
 use self::families::Families;
-use crate::breaker::BreakerState;
+use crate::core::breaker_state::BreakerState;
 use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
 use crate::core::record::{CallRecord, FinishReason, RunUsage};

@@ -109,7 +109,11 @@ impl Pipeline {
         let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "no upstream to guard") };
         let state = self.breakers.state(&upstream);
         let because = format!("the circuit breaker of {} is {}", upstream.0, state.as_str());
-        Verdict { stage: Stage::Breaker, passes: Some(state != crate::breaker::BreakerState::Open), because }
+        Verdict {
+            stage: Stage::Breaker,
+            passes: Some(state != crate::core::breaker_state::BreakerState::Open),
+            because,
+        }
     }
 }
 

@@ -12,8 +12,9 @@ use serde_json::{Map, Value};
 
 use super::accept::Accepted;
 use super::execute::Executed;
-use crate::breaker::{BreakerState, Trial};
+use crate::breaker::Trial;
 use crate::budget::{Hold, Left};
+use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage};
 use crate::core::error::{CallError, Detail};
 use crate::limits::Slots;

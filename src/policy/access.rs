@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use dashmap::DashMap;
 use regorus::Value;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::set::{PolicySet, Verdict};
 use super::{input, refusal};
 use crate::core::call::{CallKind, Caller};
 use crate::core::error::{CallError, ErrorCode};
 use crate::registry::Snapshot;
-use crate::tool::Tool;
+use crate::tool::{Missing, Tool};
 
 /// Whether a caller may use a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,17 +24,6 @@ pub enum Access {
     Refused(Box<[String]>),
     /// There is no such tool for the caller.
     Hidden,
-}
-
-/// What keeps a caller from a tool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct Missing {
-    /// `roles`, `requires_auth`, `dangerous`, or `policy` for a rule of the policy set.
-    pub check: &'static str,
-    /// One of these would do.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub roles: Vec<String>,
-    pub message: String,
 }
 
 /// The tools of one state of the registry as one caller may use them.

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::lock::Quarantined;
 use crate::core::error::Detail;
-use crate::policy::Missing;
+use crate::tool::Missing;
 use crate::tool::{Metadata, Tool};
 
 /// A tool in a listing.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
+use sekisho::agent::AgentService;
 use sekisho::api;
 use sekisho::api::Listening;
 use sekisho::config::{Config, Environment};
@@ -57,8 +58,8 @@ impl TestApp {
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({
-            let gateway = Arc::clone(&gateway);
-            async move { api::serve(listening, &gateway, async { _ = stopped.await }).await }
+            let agents = AgentService::new(&gateway).unwrap();
+            async move { api::serve(listening, &agents, async { _ = stopped.await }).await }
         });
         let client = Client::builder().no_proxy().build().unwrap();
         Self { gateway, url, client, directory, stop: Some(stop), serving: Some(serving) }

@@ -1,4 +1,4 @@
-//! README and ARCHITECTURE are promises: what they show is run, what they list is compared.
+//! The README is a promise: what it shows is run, what it lists is compared.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -12,7 +12,6 @@ use crate::app::{TestApp, answer};
 use crate::cli::{Serving, cache, sekisho, text};
 
 const README: &str = include_str!("../../README.md");
-const ARCHITECTURE: &str = include_str!("../../ARCHITECTURE.md");
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What stands under a heading, up to the next one.
@@ -259,32 +258,4 @@ fn the_error_codes_are_those_of_the_service() {
     });
     assert_eq!(set(listed), set(answered));
     assert!(section("Errors").contains("`cancelled`"));
-}
-
-/// The files and folders that the map names, `a/{b,c}.rs` spelled out.
-fn rooms() -> BTreeSet<String> {
-    let map = blocks(ARCHITECTURE, "").into_iter().find(|block| block.contains("main.rs")).unwrap();
-    let mut rooms = BTreeSet::new();
-    for word in map.split_whitespace().map(|word| word.trim_end_matches([',', ';'])) {
-        match (word.split_once('{'), word.split_once('}')) {
-            (Some((before, _)), Some((_, after))) => {
-                let names = &word[before.len() + 1..word.len() - after.len() - 1];
-                rooms.extend(names.split(',').map(|name| format!("{before}{name}{after}")));
-            }
-            _ if word.ends_with(".rs") || word.ends_with('/') => _ = rooms.insert(word.to_owned()),
-            _ => {}
-        }
-    }
-    rooms
-}
-
-#[test]
-fn the_map_shows_every_room_and_none_that_is_not_there() {
-    let source = std::path::Path::new(ROOT).join("src");
-    let rooms = rooms();
-    let missing = |room: &&String| !source.join(room).exists();
-    assert_eq!(rooms.iter().find(missing), None);
-    let files = std::fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let unnamed: Vec<_> = files.filter(|name| name.ends_with(".rs") && !rooms.contains(name)).collect();
-    assert_eq!(unnamed, Vec::<String>::new());
 }

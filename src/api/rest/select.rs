@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use crate::agent::AgentService;
 use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
@@ -65,6 +67,7 @@ struct SelectedCall {
 pub(crate) async fn select(
     origin: Origin,
     State(gateway): State<Arc<Gateway>>,
+    Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request): JsonBody<SelectRequest>,
 ) -> Result<Response, CallError> {
     request.check()?;
@@ -76,7 +79,7 @@ pub(crate) async fn select(
         Some(profile) => {
             let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
             let payer = (&origin.caller, &origin.scopes);
-            gateway.desk.select(&gateway, payer, profile, request.in_words(), described).await
+            agents.select(payer, profile, request.in_words(), described).await
         }
         None => None,
     };

@@ -18,7 +18,7 @@ use tracing_subscriber::Registry;
 
 use super::*;
 use crate::agent::toolbox::InProcess;
-use crate::agent::{Errand, Message};
+use crate::agent::{AgentRequest, AgentService, Message};
 use crate::config::{AgentProfile, Config};
 use crate::core::call::{Caller, Stage, Via};
 use crate::core::error::CallError;
@@ -356,11 +356,12 @@ fn a_run_is_one_trace_from_its_request_to_its_tool_calls() {
             let toolbox = Arc::new(InProcess::new(Arc::clone(&gateway), Arc::clone(&caller)));
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/config/examples/weather.yaml");
             let question = vec![Message::User("warm?".into())];
-            let errand = Errand {
+            let request = AgentRequest {
                 trace: parent.clone(),
-                ..Errand::new("weather", Arc::new(AgentProfile::replay(script)), caller, toolbox, question)
+                ..AgentRequest::new("weather", Arc::new(AgentProfile::replay(script)), caller, toolbox, question)
             };
-            gateway.desk.begin(&gateway, errand).await.unwrap().for_each(|_| async {}).await;
+            let agents = AgentService::new(&gateway).unwrap();
+            agents.begin(request).await.unwrap().for_each(|_| async {}).await;
             gateway.close().await;
         });
     });

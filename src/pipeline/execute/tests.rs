@@ -5,8 +5,8 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::breaker::BreakerState;
 use crate::config::{Config, PolicyConfig};
+use crate::core::breaker_state::BreakerState;
 use crate::core::call::{Arguments, Caller, Via};
 use crate::core::error::ErrorCode;
 use crate::pipeline::tests::{Checkpoint, Scripted, failure, upstream};

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
+use crate::agent::AgentService;
 use crate::api;
 use crate::api::Listening;
 use crate::core::call::Deadline;
@@ -31,9 +32,10 @@ const LONGEST_CALL: Duration = Duration::from_secs(60);
 pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: Duration) -> Result<Line, String> {
     let listening = Listening::bind(&gateway.config().server).await.map_err(|fault| fault.to_string())?;
     let address = listening.address().map_err(|fault| fault.to_string())?;
-    let (serving, done) = (Arc::clone(gateway), CancellationToken::new());
+    let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;
+    let done = CancellationToken::new();
     let told = done.clone();
-    let serving = tokio::spawn(async move { api::serve(listening, &serving, told.cancelled()).await });
+    let serving = tokio::spawn(async move { api::serve(listening, &agents, told.cancelled()).await });
     let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|fault| fault.to_string())?;
     let begun = Instant::now();
     let calls = (0..CLIENTS).map(|_| call_for(gateway.outbound(), &url, program, length));

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::core::error::ErrorCode;
-use crate::sources::openapi::read::operation::SecurityScheme;
 use crate::sources::openapi::CredentialFault;
 use crate::sources::openapi::call::credentials;
+use crate::sources::openapi::read::operation::SecurityScheme;
 
 fn secured(upstream: &Upstream, scheme: SecurityScheme, operations: Vec<Operation>) -> Api {
     let mut api = upstream.api(operations);

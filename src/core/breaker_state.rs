@@ -1,0 +1,23 @@
+//! The state of a circuit breaker, as metrics and receipts report it.
+
+/// Which calls a circuit breaker lets through. The numbers are those of the metric (E83).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BreakerState {
+    /// Every call.
+    Closed,
+    /// One call at a time, which tries whether the upstream is back.
+    HalfOpen,
+    /// None.
+    Open,
+}
+
+impl BreakerState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::HalfOpen => "half-open",
+            Self::Open => "open",
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the compiler does not check of the source: the order of the layers, and the words.
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// A reference from one module to another.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Reference {
+    file: String,
+    line: usize,
+    /// The top-level module that is used.
+    used: String,
+}
+
+#[test]
+fn modules_use_only_modules_below_them() {
+    let layers = layers(&read("src/lib.rs"));
+    let mut upward = Vec::new();
+    for (file, text) in product_files() {
+        let Some(own) = top_level(&file) else { continue };
+        let own_rank = rank(&layers, own).unwrap_or_else(|| panic!("{file}: src/lib.rs does not list {own}"));
+        for reference in references(&file, &text) {
+            let used = rank(&layers, &reference.used).unwrap_or_else(|| panic!("{reference:?} is not in src/lib.rs"));
+            if used < own_rank {
+                upward.push(format!("{}:{}: {own} uses {}", reference.file, reference.line, reference.used));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "a module uses one above it in src/lib.rs:\n{}", upward.join("\n"));
+}
+
+/// A permit is opened in one place, so that nothing is executed without one.
+#[test]
+fn only_the_execute_stage_runs_tools() {
+    let files = product_files().into_iter().filter(|(_, text)| text.contains(".executor()"));
+    assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/pipeline/execute.rs"]);
+}
+
+#[test]
+fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
+    let page = read("docs/architecture.md");
+    let map = page.split("```").find(|block| block.contains("src/main.rs")).unwrap();
+    let is_path = |word: &&str| word.starts_with("src/");
+    let named: BTreeSet<_> =
+        map.split([' ', ',', ';', '\n']).filter(is_path).map(|word| word.trim_end_matches('/')).collect();
+    let missing = named.iter().find(|path| !Path::new(ROOT).join(path).exists());
+    assert_eq!(missing, None, "docs/architecture.md names what is not there");
+    let unnamed = layers(&read("src/lib.rs")).into_iter().find(|module| {
+        let path = format!("src/{module}");
+        !named.iter().any(|named| *named == path || named.starts_with(&format!("{path}/")))
+    });
+    assert_eq!(unnamed, None, "docs/architecture.md does not name it");
+}
+
+#[test]
+fn an_upward_use_is_found() {
+    let layers =
+        layers("pub mod cli;\n// A comment.\npub mod gateway;\npub(crate) mod core;\n#[cfg(test)]\nmod fuzz;\n");
+    assert_eq!(layers, ["cli", "gateway", "core", "fuzz"]);
+    let text = "use crate::gateway::Gateway;\nuse crate::{\n    cli::run,\n    core::{call, error},\n};\nfn f() { crate::cli::g() }\n";
+    let found: Vec<_> = references("src/core/a.rs", text).into_iter().map(|found| (found.line, found.used)).collect();
+    let expected = [(1, "gateway"), (3, "cli"), (4, "core"), (6, "cli")];
+    assert_eq!(found, expected.map(|(line, used)| (line, used.to_owned())));
+    let root = references("src/core.rs", "use super::gateway::Gateway;\n");
+    assert_eq!(root.first().map(|found| &*found.used), Some("gateway"), "`super` of a top-level module is the crate");
+}
+
+#[test]
+fn references_in_tests_and_comments_do_not_count() {
+    let text = "//! See crate::cli.\nuse crate::core::call;\n#[cfg(test)]\nmod tests {\n    use crate::cli::main;\n}\n";
+    let product = product_code(text);
+    let found = references("src/core/a.rs", &product);
+    assert_eq!(found.iter().map(|found| (found.line, &*found.used)).collect::<Vec<_>>(), [(2, "core")]);
+}
+
+/// The modules of `src/lib.rs` in their order.
+fn layers(library: &str) -> Vec<String> {
+    let lines = library.lines().filter_map(|line| line.trim().strip_suffix(';'));
+    lines.filter_map(|line| line.split_once("mod ").map(|(_, name)| name.to_owned())).collect()
+}
+
+fn rank(layers: &[String], module: &str) -> Option<usize> {
+    layers.iter().position(|layer| layer == module)
+}
+
+/// The top-level module that a file of `src` belongs to.
+fn top_level(file: &str) -> Option<&str> {
+    let path = file.strip_prefix("src/")?;
+    let first = path.split('/').next()?;
+    let name = first.strip_suffix(".rs").unwrap_or(first);
+    (!matches!(name, "lib" | "main")).then_some(name)
+}
+
+/// The paths `crate::name` of a text, those of a group `crate::{a::B, c}` included.
+fn references(file: &str, text: &str) -> Vec<Reference> {
+    let is_top_level_file = file.strip_prefix("src/").is_some_and(|path| !path.contains('/'));
+    let mut found = BTreeSet::new();
+    for root in ["crate::", "super::"].into_iter().take(1 + usize::from(is_top_level_file)) {
+        for (start, _) in text.match_indices(root) {
+            if text[..start].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {
+                continue;
+            }
+            for (offset, used) in names_after(&text[start + root.len()..]) {
+                let line = text[..start + root.len() + offset].matches('\n').count() + 1;
+                found.insert(Reference { file: file.to_owned(), line, used });
+            }
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|reference| reference.line);
+    found
+}
+
+/// The first name of a path, or of each path of a group, with where it begins.
+fn names_after(path: &str) -> Vec<(usize, String)> {
+    let name_at = |start: usize| {
+        let name: String = path[start..].chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        // A type or a function of the crate itself is not a module.
+        name.starts_with(|c: char| c.is_ascii_lowercase()).then_some((start, name))
+    };
+    if !path.starts_with('{') {
+        return name_at(0).into_iter().collect();
+    }
+    let (mut depth, mut names, mut expects_name) = (0_usize, Vec::new(), false);
+    for (at, c) in path.char_indices() {
+        match c {
+            '{' => (depth, expects_name) = (depth + 1, depth == 0),
+            '}' if depth == 1 => break,
+            '}' => depth -= 1,
+            ',' => expects_name = depth == 1,
+            c if c.is_whitespace() => {}
+            _ if expects_name => {
+                names.extend(name_at(at));
+                expects_name = false;
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// A file without its module of tests and without comments, which may point anywhere. Lines keep their numbers.
+fn product_code(text: &str) -> String {
+    // The module of tests is the rest of its file: clippy refuses items after it.
+    let product = text.find("#[cfg(test)]\nmod tests {").map_or(text, |start| &text[..start]);
+    let code = product.lines().map(|line| if line.trim_start().starts_with("//") { "" } else { line });
+    code.flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The files of `src` that are part of the program, by their path in the repository.
+fn product_files() -> BTreeMap<String, String> {
+    let mut files = Vec::new();
+    collect(&Path::new(ROOT).join("src"), &mut files);
+    let files = files.into_iter().map(|path| path.strip_prefix(ROOT).unwrap().to_str().unwrap().to_owned());
+    let is_rust = |path: &str| Path::new(path).extension().is_some_and(|extension| extension == "rs");
+    let is_test = |path: &str| path.split('/').any(|part| matches!(part, "tests" | "tests.rs"));
+    files
+        .filter(|path| is_rust(path) && !is_test(path))
+        .map(|path| {
+            let text = product_code(&read(&path));
+            (path, text)
+        })
+        .collect()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(ROOT).join(path)).expect(path)
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => collect(&path, files),
+            false => files.push(path),
+        }
+    }
+}
