@@ -22,7 +22,7 @@ const APART: Duration = Duration::from_millis(100);
 /// How often the first piece is timed.
 const FIRSTS: usize = 300;
 /// A stream that takes longer hangs, and the measurement with it.
-const LONGEST_STREAM: Duration = Duration::from_secs(60);
+const MAX_STREAM: Duration = Duration::from_secs(60);
 
 /// What was measured at once.
 pub(crate) struct Crowd {
@@ -75,7 +75,7 @@ impl Models {
 
     /// Milliseconds from the model's first piece to the client's, one run after another.
     pub(crate) fn first_pieces(&self, url: &str) -> Vec<f64> {
-        let client = reqwest::Client::builder().no_proxy().timeout(LONGEST_STREAM).build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().timeout(MAX_STREAM).build().unwrap();
         let time_one = async || {
             let mut heard = pieces(&client, url, "prompt").await;
             heard.next().await.expect("no piece came");
@@ -95,7 +95,7 @@ impl Models {
 
     /// All streams at once.
     pub(crate) fn crowd(&self, url: &str) -> Crowd {
-        let client = reqwest::Client::builder().no_proxy().timeout(LONGEST_STREAM).build().unwrap();
+        let client = reqwest::Client::builder().no_proxy().timeout(MAX_STREAM).build().unwrap();
         let listen = |client: reqwest::Client, url: String| async move {
             let mut heard = pieces(&client, &url, "steady").await;
             let (mut waits, mut last) = (Vec::with_capacity(PIECES), None::<Instant>);

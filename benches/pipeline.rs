@@ -13,7 +13,7 @@ use sekisho::core::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
 use sekisho::sandbox::interpreter::Manifest;
 use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -25,7 +25,7 @@ impl Source for Instant {
         "bench"
     }
 
-    fn tools(&self) -> Offer {
+    fn tools(&self) -> SourceTools {
         let metadata = |name: &str| Metadata {
             name: name.into(),
             source: "bench".into(),
@@ -45,7 +45,7 @@ impl Source for Instant {
             output_schema: Some(json!({"type": "string"})),
             executor: Arc::new(InstantTool { down: name == "down" }),
         };
-        Offer { tools: ["instant", "limited", "forbidden", "down"].map(tool).into(), unavailable: Vec::new() }
+        SourceTools { tools: ["instant", "limited", "forbidden", "down"].map(tool).into(), unavailable: Vec::new() }
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
-use self::gate::{Gate, Outcome, Pass};
+use self::gate::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Upstream;
@@ -27,23 +27,23 @@ use crate::infra::metrics::Metrics;
 
 /// Upstreams that have a breaker of their own at one time. A tool that fetches from anywhere must not
 /// fill memory or the metrics with the names of hosts.
-const MOST_LIVE: usize = 256;
+const MAX_LIVE: usize = 256;
 
 /// A breaker nobody has asked for so long is forgotten, unless it is open.
 const IDLE_AFTER: Duration = Duration::from_secs(600);
 
-/// The metric label of the breaker that the upstreams beyond [`MOST_LIVE`] share.
+/// The metric label of the breaker that the upstreams beyond [`MAX_LIVE`] share.
 const OTHER: &str = "other";
 
 /// One breaker for each upstream.
 ///
-/// Where [`MOST_LIVE`] of them are in use, a newcomer takes the place of the one that has been idle
+/// Where [`MAX_LIVE`] of them are in use, a newcomer takes the place of the one that has been idle
 /// longest. If each is open or has calls under way, newcomers share a single breaker, [`OTHER`],
 /// until there is room.
 #[derive(Debug)]
 pub struct Breakers {
-    gates: DashMap<Upstream, Arc<Gate>>,
-    other: OnceLock<Arc<Gate>>,
+    gates: DashMap<Upstream, Arc<Circuit>>,
+    other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
     /// Held while breakers are made or dropped, so that there are never too many.
@@ -61,13 +61,13 @@ pub struct BreakerRules {
 /// counts for nothing, and another call may probe.
 #[derive(Debug)]
 #[must_use]
-pub struct Trial(Option<Admitted>);
+pub struct BreakerPermit(Option<Admitted>);
 
 #[derive(Debug)]
 struct Admitted {
     upstream: Upstream,
-    gate: Arc<Gate>,
-    pass: Pass,
+    gate: Arc<Circuit>,
+    pass: Ticket,
 }
 
 impl BreakerRules {
@@ -110,11 +110,11 @@ impl Breakers {
     ///
     /// # Errors
     /// `circuit_open` with the time after which it is worth calling again.
-    pub fn admit(&self, upstream: Option<Upstream>) -> Result<Trial, CallError> {
-        let Some(upstream) = upstream else { return Ok(Trial(None)) };
+    pub fn admit(&self, upstream: Option<Upstream>) -> Result<BreakerPermit, CallError> {
+        let Some(upstream) = upstream else { return Ok(BreakerPermit(None)) };
         let gate = self.gate_of(&upstream);
         match gate.admit() {
-            Ok(pass) => Ok(Trial(Some(Admitted { upstream, gate, pass }))),
+            Ok(pass) => Ok(BreakerPermit(Some(Admitted { upstream, gate, pass }))),
             Err(wait) => Err(circuit_open(&upstream, wait)),
         }
     }
@@ -137,12 +137,12 @@ impl Breakers {
         });
     }
 
-    fn gate_of(&self, upstream: &Upstream) -> Arc<Gate> {
+    fn gate_of(&self, upstream: &Upstream) -> Arc<Circuit> {
         let known = || self.gates.get(upstream).map(|gate| Arc::clone(&gate));
         known().unwrap_or_else(|| {
             self.exclusively(|| {
                 known().unwrap_or_else(|| {
-                    if self.gates.len() >= MOST_LIVE && !self.make_room() {
+                    if self.gates.len() >= MAX_LIVE && !self.make_room() {
                         return Arc::clone(self.other.get_or_init(|| self.new_gate(OTHER, &self.rules.load().all)));
                     }
                     let gate = self.new_gate(&upstream.0, self.rules.load().of(upstream));
@@ -153,8 +153,8 @@ impl Breakers {
         })
     }
 
-    fn new_gate(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Gate> {
-        Arc::new(Gate::new(label, rules, self.metrics.for_breaker(label)))
+    fn new_gate(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
+        Arc::new(Circuit::new(label, rules, self.metrics.for_breaker(label)))
     }
 
     /// Drops the breaker that has been idle longest, if any can be spared.
@@ -175,7 +175,7 @@ impl Breakers {
     }
 }
 
-impl Trial {
+impl BreakerPermit {
     pub fn upstream(&self) -> Option<&Upstream> {
         self.0.as_ref().map(|admitted| &admitted.upstream)
     }
@@ -226,7 +226,7 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
 
 /// Since when a breaker could be dropped without letting more through: nobody is using it, and it
 /// refuses nobody.
-fn spare_since(gate: &Arc<Gate>) -> Option<tokio::time::Instant> {
+fn spare_since(gate: &Arc<Circuit>) -> Option<tokio::time::Instant> {
     (Arc::strong_count(gate) == 1).then(|| gate.idle_since()).flatten()
 }
 

@@ -31,7 +31,7 @@ pub use self::hold::{Charge, Hold};
 pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
-use self::accounts::Books;
+use self::accounts::AccountStore;
 use self::scope::{Asked, Limits};
 use crate::config::BudgetConfig;
 use crate::core::call::CallContext;
@@ -45,7 +45,7 @@ pub type Left = Amount;
 #[derive(Debug)]
 pub struct Budgets {
     settings: ArcSwap<Settings>,
-    books: Books,
+    books: AccountStore,
 }
 
 #[derive(Debug)]
@@ -57,7 +57,7 @@ struct Settings {
 
 impl Budgets {
     pub fn new(config: &BudgetConfig) -> Self {
-        Self { settings: ArcSwap::from_pointee(Settings::from(config)), books: Books::default() }
+        Self { settings: ArcSwap::from_pointee(Settings::from(config)), books: AccountStore::default() }
     }
 
     /// Takes over new limits; what is spent and held so far stays.

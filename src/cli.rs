@@ -25,7 +25,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use url::Url;
 
-use crate::config::{Config, ConfigFault, Environment};
+use crate::config::{Config, ConfigError, Environment};
 
 /// A checkpoint for AI agents' tool calls: one door, every check, a receipt for each.
 ///
@@ -121,7 +121,7 @@ enum Command {
         #[command(subcommand)]
         command: sandbox::SandboxCommand,
     },
-    /// Offer the tools to an MCP client, or look after MCP servers.
+    /// SourceTools the tools to an MCP client, or look after MCP servers.
     Mcp {
         #[command(subcommand)]
         command: mcp::McpCommand,
@@ -195,7 +195,7 @@ fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
 }
 
 /// The file's configuration, with the process's environment and the command line on top.
-fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Vec<ConfigFault>> {
+fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Vec<ConfigError>> {
     let mut environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
     if let Some(address) = options.listen {
         environment.set("SEKISHO_LISTEN", address.to_string());

@@ -56,14 +56,14 @@ pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
-pub use self::server::{McpFaceConfig, McpToolListing, ServerConfig};
+pub use self::server::{McpServerConfig, McpToolListing, ServerConfig};
 pub use self::session::SessionConfig;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tools::{
     OutputCheck, SearchProvider, ToolOverride, ToolsConfig, WebFetchConfig, WebSearchConfig, WorkspaceConfig,
 };
 pub use self::watch::Watcher;
-pub use self::yaml::error::{ConfigFault, Place};
+pub use self::yaml::error::{ConfigError, ConfigLocation};
 
 /// The whole configuration. `Config::default()` is what runs with no file at all.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
@@ -96,16 +96,16 @@ impl Config {
     ///
     /// # Errors
     /// Everything found wrong: what does not fit its type first; what makes no sense only once all fits.
-    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigFault>> {
+    pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|fault| vec![fault])?;
         Self::from_document(document, environment)
     }
 
     /// What makes no sense although every type is right, as it stands: for a configuration put together by hand.
-    pub fn check(&self) -> Vec<ConfigFault> {
+    pub fn check(&self) -> Vec<ConfigError> {
         let place = |finding: Finding| {
             let setting = finding.setting.clone();
-            finding.into_fault(Place::Setting(setting))
+            finding.into_fault(ConfigLocation::Setting(setting))
         };
         self.findings().into_iter().map(place).collect()
     }
@@ -132,14 +132,14 @@ impl Config {
         self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
     }
 
-    fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigFault>> {
+    fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let mut faults = Vec::new();
         let (mut config, document) = match document {
             None => (Self::default(), None),
             Some(mut document) => {
                 faults.extend(yaml::interpolate::interpolate(&mut document, environment));
-                let config = yaml::reader::read(&document).unwrap_or_else(|misfits| {
-                    faults.extend(misfits);
+                let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
+                    faults.extend(violations);
                     Self::default()
                 });
                 (config, Some(document))
@@ -227,15 +227,15 @@ impl Config {
 }
 
 /// The variable that decided the setting, else its place in the file, else its name.
-fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigFault {
+fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigError {
     if let Some(variable) = overrides.origins.get(&finding.setting) {
-        return finding.into_fault(Place::Variable((*variable).to_owned()));
+        return finding.into_fault(ConfigLocation::Variable((*variable).to_owned()));
     }
     match document.and_then(|document| Some((document, document.find(&finding.setting)?))) {
         Some((document, (node, is_exact))) => document.place(node, is_exact && !finding.secret, finding),
         None => {
             let setting = finding.setting.clone();
-            finding.into_fault(Place::Setting(setting))
+            finding.into_fault(ConfigLocation::Setting(setting))
         }
     }
 }

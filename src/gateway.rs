@@ -21,10 +21,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::openapi::Bringing;
+use self::openapi::FetchLocks;
 use self::parts::{
-    authenticator, create_private, fixed_offer, in_part, lines, loader, log_dangerous_operations, pipeline,
-    report_unpriced_models, sandbox, snapshot, tell_what_is_broken, tell_what_needs_a_restart, workspaces,
+    authenticator, component_error, create_private, fixed_offer, lines, loader, log_dangerous_operations, pipeline,
+    report_broken_collections, report_unpriced_models, sandbox, snapshot, warn_restart_required, workspaces,
 };
 use crate::budget::WriteBehind;
 use crate::config::Config;
@@ -40,14 +40,14 @@ use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::mcp::{Change, McpServers};
-use crate::sources::openapi::{Collections, Loader, Registration, Wait, Wanted};
-use crate::tool::{Offer, Source};
+use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
+use crate::tool::{Source, SourceTools};
 
-pub use self::inventory::{Survey, survey};
+pub use self::inventory::{Inventory, survey};
 pub use self::known_names::{known_names, registered_servers_at};
 pub use self::lock::read as read_lock;
-pub use self::mcp::NotAdded;
-pub use self::openapi::NotRegistered;
+pub use self::mcp::AddServerError;
+pub use self::openapi::RegisterError;
 pub use self::parts::{loader_of, registry_of};
 pub use self::sessions::Sessions;
 
@@ -72,7 +72,7 @@ pub struct Gateway {
     registered: ArcSwap<BTreeMap<String, Registration>>,
     /// Held by whoever changes which tools are on offer.
     changing: Mutex<()>,
-    bringing: Bringing,
+    bringing: FetchLocks,
     /// Told when there are more of them.
     documents_awaited: Notify,
     store: Store,
@@ -91,7 +91,7 @@ impl fmt::Debug for Gateway {
 /// Why the service cannot start, or cannot take over a configuration.
 #[derive(Debug, Error)]
 #[error("{part}: {problem}")]
-pub struct CannotStart {
+pub struct StartError {
     /// A topic of the configuration, or a part of the service.
     part: &'static str,
     problem: String,
@@ -102,7 +102,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Names the part that cannot start and why.
-    pub async fn start(config: Config) -> Result<Arc<Self>, CannotStart> {
+    pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
         Self::with_sources(config, Vec::new()).await
     }
 
@@ -110,16 +110,17 @@ impl Gateway {
     ///
     /// # Errors
     /// As [`Gateway::start`].
-    pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, CannotStart> {
+    pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, StartError> {
         let readiness = Arc::new(Readiness::default());
-        let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
-        let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+        let metrics =
+            Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
+        let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
         let loader = loader(&config, &outbound)?;
         create_private(&config.state_directory())?;
-        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
-        let registered = openapi::registered(&store).await.map_err(in_part("store"))?;
-        let wanted = Wanted::of(&config.openapi, &registered);
+        let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
+        let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
+        let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
@@ -128,18 +129,18 @@ impl Gateway {
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
         let mcp_servers =
             McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&shared_lock));
-        mcp::bring_back(&store, &mcp_servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
+        mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
         let fixed = fixed_offer(&builtin, &sources, &collections);
-        let snapshot = snapshot(&config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
-        tell_what_is_broken(&readiness, &none, &collections);
+        let snapshot = snapshot(&config, fixed, SourceTools::default(), &metrics, lock, &Snapshot::default())?;
+        report_broken_collections(&readiness, &none, &collections);
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
-        lock::tell_what_to_look_at(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
+        lock::report_quarantine(&Snapshot::default(), &snapshot, &[], &readiness, &metrics);
         let authenticator = authenticator(&config, &outbound).await?;
         let pipeline = pipeline(&config, snapshot, metrics, &readiness, &store).await?;
         let usage = WriteBehind::start(Arc::clone(&pipeline.budget), store.clone(), Arc::clone(&readiness))
             .await
-            .map_err(in_part("store"))?;
+            .map_err(component_error("store"))?;
         let gateway = Arc::new(Self {
             pipeline,
             sessions: Sessions::new(&config.session),
@@ -156,7 +157,7 @@ impl Gateway {
             lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
-            bringing: Bringing::default(),
+            bringing: FetchLocks::default(),
             documents_awaited: Notify::new(),
             store,
             usage,
@@ -288,9 +289,9 @@ impl Gateway {
         self.pipeline.settlement.audit.close().await;
     }
 
-    async fn take_over(&self, mut config: Config) -> Result<(), CannotStart> {
+    async fn take_over(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
-        tell_what_needs_a_restart(&running, &config);
+        warn_restart_required(&running, &config);
         // Who may come in without a key goes by the address really listened on, not by the next one.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
@@ -304,7 +305,7 @@ impl Gateway {
         let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock.clone(), &Snapshot::default())?;
         let mut authenticator = authenticator(&config, &self.outbound).await?;
         authenticator.keep_keys_of(&self.authenticator());
-        self.pipeline.limits.reconfigure(&config.limits).map_err(in_part("limits"))?;
+        self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;
         self.pipeline.budget.reconfigure(&config.budget);
         self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
         self.pipeline.retries.reconfigure(&config.execution);
@@ -316,7 +317,7 @@ impl Gateway {
         }
         self.offer_snapshot(snapshot);
         self.mcp_servers.configure(&config);
-        tell_what_is_broken(&self.readiness, &before, &collections);
+        report_broken_collections(&self.readiness, &before, &collections);
         report_unpriced_models(&self.readiness, &config);
         log_dangerous_operations(&config.tools, &before, &collections);
         self.collections.store(Arc::new(collections));

@@ -18,8 +18,8 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use self::concurrency::{Concurrency, Held};
-use self::rate::{EachTool, Together};
+use self::concurrency::{Concurrency, ConcurrencyPermit};
+use self::rate::{PerToolRateLimit, SharedRateLimit};
 use crate::config::LimitsConfig;
 use crate::core::call::{CallContext, Caller, RateState};
 use crate::core::error::CallError;
@@ -42,7 +42,7 @@ pub struct Limits {
 pub struct Slots {
     /// The rate limit nearest to empty: of those that apply, the one with the fewest calls left.
     pub rate: Option<RateState>,
-    _held: Held,
+    _held: ConcurrencyPermit,
 }
 
 /// A limit on how often calls may come.
@@ -66,9 +66,9 @@ impl Limits {
     pub fn new(config: &LimitsConfig) -> Result<Self, String> {
         let numbers = Numbers::of(config)?;
         let rates: [Box<dyn Limit>; 3] = [
-            Box::new(Together::of_a_tenant(&numbers)),
-            Box::new(Together::of_a_caller(&numbers)),
-            Box::<EachTool>::default(),
+            Box::new(SharedRateLimit::of_a_tenant(&numbers)),
+            Box::new(SharedRateLimit::of_a_caller(&numbers)),
+            Box::<PerToolRateLimit>::default(),
         ];
         Ok(Self { rates, concurrency: Concurrency::new(numbers) })
     }

@@ -31,13 +31,13 @@ use crate::registry::Registry;
 
 use self::accept::Accepted;
 use self::execute::upstream_of;
-use self::idempotency::{Entered, Turn};
+use self::idempotency::{IdempotentOutcome, InFlightGuard};
 
 pub use self::execute::Retries;
 pub use self::explain::Verdict;
 pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
-pub use self::settle::{Entry, Settlement};
+pub use self::settle::{CallScope, Settlement};
 
 /// The checkpoint: everything a call passes, put together by [`crate::gateway`].
 #[derive(Debug)]
@@ -71,24 +71,29 @@ impl Pipeline {
     async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match self.enter(&call, &arguments).await {
             Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
-            Ok(Some(Entered::Answered(reply))) => {
+            Ok(Some(IdempotentOutcome::Answered(reply))) => {
                 self.settlement.metrics.idempotent_replay();
                 Answered { reply, replayed: true }
             }
-            Ok(Some(Entered::First(turn))) if !call.dry_run => self.run_recorded(call, arguments, turn).await,
+            Ok(Some(IdempotentOutcome::First(turn))) if !call.dry_run => self.run_recorded(call, arguments, turn).await,
             // A dry run is not kept, and there is nothing to keep of a tool that does not exist.
             Ok(_) => Answered::anew(self.run_and_settle(&call, arguments, None).await),
         }
     }
 
     /// Whether a call with a key is to be run, or was answered; `None` where there is no such tool.
-    async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<Entered>, CallError> {
+    async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<IdempotentOutcome>, CallError> {
         let key = call.idempotency_key.as_deref().unwrap_or_default();
         let Ok(tool) = self.registry.find_for(call) else { return Ok(None) };
         self.replies.enter(call, key, arguments, call.deadline(tool.timeout())).await.map(Some)
     }
 
-    async fn run_recorded(self: &Arc<Self>, call: CallContext, arguments: Arguments, mut turn: Turn) -> Answered {
+    async fn run_recorded(
+        self: &Arc<Self>,
+        call: CallContext,
+        arguments: Arguments,
+        mut turn: InFlightGuard,
+    ) -> Answered {
         let (pipeline, call) = (Arc::clone(self), Arc::new(call));
         let running = {
             let call = Arc::clone(&call);
@@ -104,31 +109,36 @@ impl Pipeline {
         }
     }
 
-    async fn run_and_settle(&self, call: &CallContext, arguments: Arguments, turn: Option<&mut Turn>) -> Reply {
-        let mut entry = match self.settlement.open(call, &arguments) {
-            Ok(entry) => entry,
+    async fn run_and_settle(
+        &self,
+        call: &CallContext,
+        arguments: Arguments,
+        turn: Option<&mut InFlightGuard>,
+    ) -> Reply {
+        let mut scope = match self.settlement.open(call, &arguments) {
+            Ok(scope) => scope,
             Err(error) => return Reply::without_a_run(call, error),
         };
-        let span = entry.span().clone();
+        let span = scope.span().clone();
         let outcome =
-            AssertUnwindSafe(self.run(call, arguments, &mut entry, turn)).catch_unwind().instrument(span).await;
-        let outcome = outcome.unwrap_or_else(|panic| Err(entry.broken_off(panic_message(&*panic))));
-        entry.settle(outcome).await
+            AssertUnwindSafe(self.run(call, arguments, &mut scope, turn)).catch_unwind().instrument(span).await;
+        let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
+        scope.settle(outcome).await
     }
 
     async fn run(
         &self,
         call: &CallContext,
         arguments: Arguments,
-        entry: &mut Entry<'_>,
-        turn: Option<&mut Turn>,
+        scope: &mut CallScope<'_>,
+        turn: Option<&mut InFlightGuard>,
     ) -> Result<Accepted, CallError> {
-        let tool = entry.find(&self.registry)?;
-        let _slots = entry.at(Stage::Limits, self.limits.admit(call, &tool).await)?;
-        let arguments = entry.at(Stage::Validate, tool.input.validate(arguments))?;
-        let permit = entry.at(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
-        let hold = entry.at(Stage::Budget, self.budget.reserve(call, &tool))?;
-        let trial = entry.at(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
+        let tool = scope.find(&self.registry)?;
+        let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
+        let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
+        let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
+        let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool))?;
+        let trial = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }
@@ -136,9 +146,9 @@ impl Pipeline {
             // In a box: few calls have a key.
             Box::pin(turn.record(call.deadline(tool.timeout()))).await?;
         }
-        entry.keep(hold);
-        let done = entry.at(Stage::Execute, self.retries.execute(call, &tool, &permit, trial).await)?;
-        entry.accept(&tool, done.output)
+        scope.keep(hold);
+        let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, trial).await)?;
+        scope.accept(&tool, done.output)
     }
 }
 

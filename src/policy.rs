@@ -26,7 +26,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
 pub use self::access::{Access, CallerTools};
-pub use self::load::PolicyFault;
+pub use self::load::PolicyError;
 pub use self::names::{KnownNames, unknown_names};
 
 use self::access::Listings;
@@ -94,7 +94,7 @@ impl Policy {
     ///
     /// # Errors
     /// Everything found that makes the set broken, each with file and line.
-    pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyFault>> {
+    pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyError>> {
         let current = ArcSwap::from_pointee(load_set(config)?);
         Ok(Self { current, listings: Listings::default(), changes: watch::Sender::new(()) })
     }
@@ -103,7 +103,7 @@ impl Policy {
     ///
     /// # Errors
     /// As [`Policy::load`]; the set in force stays.
-    pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyFault>> {
+    pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
         self.current.store(Arc::new(load_set(config)?));
         self.changes.send_replace(());
         Ok(())
@@ -188,7 +188,7 @@ impl Decision {
     }
 }
 
-fn load_set(config: &PolicyConfig) -> Result<PolicySet, Vec<PolicyFault>> {
+fn load_set(config: &PolicyConfig) -> Result<PolicySet, Vec<PolicyError>> {
     let checks = Checks { dangerous_roles: config.dangerous_roles.clone() };
     load::load(config.directory.as_deref(), Duration::from_millis(config.timeout_ms), checks)
 }

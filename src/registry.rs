@@ -23,11 +23,11 @@ use crate::core::call::{CallKind, Caller};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::infra::metrics::Metrics;
 use crate::tool::{
-    InputSchema, InvalidSchema, InvalidToolName, Metadata, Offer, OutputSchema, Tool, ToolDefinition, ToolName,
+    InputSchema, InvalidSchema, InvalidToolName, Metadata, OutputSchema, SourceTools, Tool, ToolDefinition, ToolName,
     Unavailable,
 };
 
-use self::lock::{Lock, Objection, Pin, Quarantined};
+use self::lock::{Lock, LockViolation, Pin, Quarantined};
 
 /// The tools on offer.
 #[derive(Debug)]
@@ -99,8 +99,8 @@ impl Snapshot {
         config: &ToolsConfig,
         metrics: &Metrics,
     ) -> Result<Self, Vec<RegistryError>> {
-        let offer = Offer { tools: definitions, unavailable };
-        Self::build_with(offer, Offer::default(), config, metrics, None, &Self::default())
+        let offer = SourceTools { tools: definitions, unavailable };
+        Self::build_with(offer, SourceTools::default(), config, metrics, None, &Self::default())
     }
 
     /// Like [`build`](Self::build), beside what others describe at run time (`found`): of that, what cannot be
@@ -110,8 +110,8 @@ impl Snapshot {
     /// # Errors
     /// All faults of `fixed`.
     pub fn build_with(
-        fixed: Offer,
-        found: Offer,
+        fixed: SourceTools,
+        found: SourceTools,
         config: &ToolsConfig,
         metrics: &Metrics,
         lock: Option<Arc<Lock>>,
@@ -284,7 +284,7 @@ impl Building<'_> {
     }
 
     /// What the lock has against a tool. One that passed this very lock is not judged again.
-    fn objection(&self, definition: &ToolDefinition) -> Option<Objection> {
+    fn objection(&self, definition: &ToolDefinition) -> Option<LockViolation> {
         let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
         let name = offered_name(self.config, definition);
         let is_same_lock = self.before.lock.as_ref().is_some_and(|before| Arc::ptr_eq(before, lock));
@@ -296,7 +296,7 @@ impl Building<'_> {
     }
 
     /// Keeps a tool out, and what it says of itself with it, unless it `is_described` by the configuration.
-    fn quarantine(&mut self, definition: ToolDefinition, objection: Objection, is_described: bool) {
+    fn quarantine(&mut self, definition: ToolDefinition, objection: LockViolation, is_described: bool) {
         let flags = flags(&definition);
         let mut metadata = definition.metadata;
         let name = metadata.name.clone();
@@ -304,7 +304,7 @@ impl Building<'_> {
             let approved = self.lock.as_ref().and_then(|lock| Some(lock.get(&name)?.description().to_owned()));
             metadata.description = approved.unwrap_or_default();
         }
-        metadata.told.clear();
+        metadata.mcp_annotations.clear();
         self.quarantined.insert(name, Quarantined { metadata, objection, flags });
     }
 }
@@ -318,7 +318,7 @@ fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> 
 fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     let output = definition.output_schema.as_ref().map(|schema| ("output_schema", schema));
     let parts: Vec<_> = [("parameters", definition.parameters.document())].into_iter().chain(output).collect();
-    lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.told)
+    lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.mcp_annotations)
 }
 
 fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {

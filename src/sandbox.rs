@@ -36,8 +36,8 @@ use arc_swap::ArcSwapOption;
 use tokio_util::sync::CancellationToken;
 
 use self::admission::Admission;
-use self::capacity::{Room, memory_of_run};
-use self::interpreter::{Manifest, ManifestFault};
+use self::capacity::{Capacity, memory_of_run};
+use self::interpreter::{Manifest, ManifestError};
 use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{End, Job, Outcome};
 use self::worker_setup::Setup;
@@ -99,10 +99,10 @@ impl Sandbox {
         config: &SandboxConfig,
         metrics: SandboxMetrics,
         readiness: Arc<Readiness>,
-    ) -> Result<Self, ManifestFault> {
+    ) -> Result<Self, ManifestError> {
         Ok(Self {
             interpreter: Manifest::chosen(config)?,
-            admission: Admission::new(Room::of(config), metrics.clone()),
+            admission: Admission::new(Capacity::of(config), metrics.clone()),
             metrics,
             readiness,
             found: ArcSwapOption::empty(),

@@ -24,7 +24,7 @@ pub use self::schema::{
     ArgumentSchema, Coercion, Fit, InputSchema, InvalidSchema, OutputSchema, Parameters, SharedSchema, ValidArguments,
     is_pattern,
 };
-pub use self::source::{Attempt, Execution, Executor, Offer, Source, ToolDefinition, Unavailable};
+pub use self::source::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition, Unavailable};
 
 /// A registered tool. Immutable; a changed configuration makes a new one.
 pub struct Tool {

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Message;
 
 /// Most conversations kept, of all callers; beyond them those not used for longest go.
-const MOST_CONVERSATIONS: usize = 1_000;
+const MAX_CONVERSATIONS: usize = 1_000;
 
 /// Most bytes of one conversation; beyond them its oldest exchanges go.
-const LONGEST_CONVERSATION: usize = 512 << 10;
+const MAX_CONVERSATION: usize = 512 << 10;
 
 /// Most bytes of all conversations.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The conversations of all callers, the latest used first.
 #[derive(Debug, Default)]
@@ -50,9 +50,9 @@ impl Conversations {
         let mut bytes = 0_usize;
         kept.retain(|conversation| {
             bytes = bytes.saturating_add(conversation.bytes);
-            bytes <= MOST_BYTES
+            bytes <= MAX_BYTES
         });
-        kept.truncate(MOST_CONVERSATIONS);
+        kept.truncate(MAX_CONVERSATIONS);
     }
 }
 
@@ -64,7 +64,7 @@ impl Conversation {
     fn extend(&mut self, exchange: impl IntoIterator<Item = Message>) {
         self.messages.extend(exchange);
         self.bytes = self.messages.iter().map(Message::bytes).sum();
-        while self.bytes > LONGEST_CONVERSATION
+        while self.bytes > MAX_CONVERSATION
             && let Some(second) = self.second_exchange()
         {
             self.bytes -= self.messages.drain(..second).map(|message| message.bytes()).sum::<usize>();
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_oldest_exchanges_of_a_long_conversation_go_and_the_last_one_stays() {
         let conversations = Conversations::default();
-        let long = "x".repeat(LONGEST_CONVERSATION / 2);
+        let long = "x".repeat(MAX_CONVERSATION / 2);
         for question in ["one", "two", "three"] {
             conversations.add(&key("ann"), &key("s"), exchange(question, &long));
         }
@@ -117,14 +117,14 @@ mod tests {
     #[test]
     fn those_not_used_for_longest_go_when_there_are_too_many_or_too_large_ones() {
         let conversations = Conversations::default();
-        for number in 0..MOST_CONVERSATIONS {
+        for number in 0..MAX_CONVERSATIONS {
             conversations.add(&key("ann"), &key(&number.to_string()), exchange("q", "a"));
         }
         conversations.add(&key("ann"), &key("0"), exchange("again", "a"));
         conversations.add(&key("ann"), &key("new"), exchange("q", "a"));
         let lengths = ["0", "1", "new"].map(|session| conversations.of("ann", session).len());
         assert_eq!(lengths, [4, 0, 2]);
-        conversations.add(&key("bob"), &key("large"), exchange("q", &"x".repeat(MOST_BYTES - 100)));
+        conversations.add(&key("bob"), &key("large"), exchange("q", &"x".repeat(MAX_BYTES - 100)));
         assert_eq!(["large", "2"].map(|session| conversations.of("bob", session).len()), [2, 0]);
         assert!(conversations.of("ann", "2").is_empty());
     }

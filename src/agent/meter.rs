@@ -34,7 +34,7 @@ pub struct Account {
 }
 
 /// A model whose turns are counted and paid for, each under a span of its own.
-pub(super) struct Metered<'a> {
+pub(super) struct MeteredModel<'a> {
     pub(super) model: &'a dyn Model,
     pub(super) meter: &'a Meter,
     pub(super) profile: &'a AgentProfile,
@@ -44,7 +44,7 @@ pub(super) struct Metered<'a> {
 
 /// One turn's price, set aside before it is asked for. What a turn that is cut off used is not known, and is
 /// estimated: whoever leaves before the end would otherwise never pay.
-struct Bill<'a> {
+struct TurnCharge<'a> {
     meter: &'a Meter,
     prices: Prices,
     hold: Option<Hold>,
@@ -73,7 +73,7 @@ impl Meter {
 
     /// # Errors
     /// The money of a scope does not reach for the turn, or the model has no price where a day's money is bounded.
-    fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<Bill<'_>, ModelError> {
+    fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
         let completion_tokens = request.max_tokens.into();
@@ -92,7 +92,7 @@ impl Meter {
             }
             _ => None,
         };
-        Ok(Bill { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
+        Ok(TurnCharge { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
     }
 
     /// A model without a price costs nothing only where nobody bounds a day's money.
@@ -112,7 +112,7 @@ impl Meter {
     }
 }
 
-impl Model for Metered<'_> {
+impl Model for MeteredModel<'_> {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         stream! {
             let mut bill = match self.meter.open(&request, self.profile) {
@@ -134,7 +134,7 @@ impl Model for Metered<'_> {
     }
 }
 
-impl Bill<'_> {
+impl TurnCharge<'_> {
     fn note(&mut self, piece: &Result<ModelChunk, ModelError>) {
         match piece {
             Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
@@ -163,7 +163,7 @@ impl Bill<'_> {
     }
 }
 
-impl Drop for Bill<'_> {
+impl Drop for TurnCharge<'_> {
     fn drop(&mut self) {
         if !self.settled {
             let completion_tokens = tokens_of(self.said_bytes);
@@ -260,7 +260,7 @@ mod tests {
         heard: usize,
     ) -> Vec<Result<ModelChunk, ModelError>> {
         let (model, span) = (Saying(pieces), Span::none());
-        let metered = Metered { model: &model, meter, profile, span: &span };
+        let metered = MeteredModel { model: &model, meter, profile, span: &span };
         let messages = vec![Message::User("x".repeat(40))];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
         metered.stream(Arc::new(request)).take(heard).collect().await

@@ -29,7 +29,7 @@ pub use self::replay::{Replay, ReplayError};
 ///
 /// # Errors
 /// What is missing or wrong in the profile, and where.
-pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, CannotOpen> {
+pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, ModelConfigError> {
     let protocol = match profile.provider() {
         Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
         Provider::Anthropic => Protocol::Anthropic,
@@ -42,13 +42,13 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         .api_key
         .clone()
         .or(keyless)
-        .ok_or(CannotOpen::NoKey { variable: protocol.key_variable(), note: protocol.key_note() })?;
+        .ok_or(ModelConfigError::NoKey { variable: protocol.key_variable(), note: protocol.key_note() })?;
     Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), profile.base_url.as_ref(), &key)?))
 }
 
 /// Why a profile has no model.
 #[derive(Debug, Error)]
-pub enum CannotOpen {
+pub enum ModelConfigError {
     #[error(transparent)]
     Script(#[from] ReplayError),
     #[error("the profile has no `api_key`; set it, or {variable}, or use a profile of the provider `replay`{note}")]

@@ -27,13 +27,13 @@ pub struct UnreadablePrompt {
 }
 
 /// Most characters of a thread's summary (A42).
-pub const LONGEST_SUMMARY: usize = 300;
+pub const MAX_SUMMARY: usize = 300;
 
 /// Most characters of the user's message that a summary is made from (A46).
-const LONGEST_USER: usize = 1_000;
+const MAX_USER: usize = 1_000;
 
 /// Most characters of the reply that a summary is made from (A46).
-const LONGEST_REPLY: usize = 2_000;
+const MAX_REPLY: usize = 2_000;
 
 /// What stands where there is no summary yet.
 const NO_SUMMARY: &str = "(なし)";
@@ -105,8 +105,8 @@ pub fn summary_input(old: Option<&str>, user: &str, reply: &str) -> String {
     format!(
         "Old summary:\n{}\n\nUser:\n{}\n\nAssistant:\n{}",
         old.unwrap_or(NO_SUMMARY),
-        beginning(user, LONGEST_USER),
-        beginning(reply, LONGEST_REPLY),
+        beginning(user, MAX_USER),
+        beginning(reply, MAX_REPLY),
     )
 }
 

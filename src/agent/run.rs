@@ -14,9 +14,9 @@ use tracing::{Instrument, Span};
 
 use super::event::{Event, FinishReason};
 use super::message::RequestedCall;
-use super::meter::Metered;
+use super::meter::MeteredModel;
 use super::models::retry;
-use super::models::retry::Patience;
+use super::models::retry::RetryPolicy;
 use super::models::{ModelError, StopReason};
 use super::toolbox::{ToolAnswer, Toolbox, ToolboxCall};
 use super::{Agent, RunInput};
@@ -90,8 +90,8 @@ fn turns<'a>(
         loop {
             let request = progress.begin_turn(profile)?;
             let span = telemetry::turn_span(run);
-            let model = Metered { model: &*agent.model, meter: &meter, profile, span: &span };
-            let patience = Patience { timeout: profile.timeout(), retries: profile.retries };
+            let model = MeteredModel { model: &*agent.model, meter: &meter, profile, span: &span };
+            let patience = RetryPolicy { timeout: profile.timeout(), retries: profile.retries };
             {
                 let mut pieces = pin!(retry::ask(&model, request, patience));
                 while let Some(piece) = pieces.next().await {

@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 
 use super::message::Message;
 use super::models::retry;
-use super::models::retry::Patience;
+use super::models::retry::RetryPolicy;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
@@ -32,7 +32,7 @@ pub async fn select(
         max_tokens: profile.max_tokens(),
     });
     // Somebody waits, and a search is there in its place.
-    let patience = Patience { timeout: profile.timeout(), retries: 0 };
+    let patience = RetryPolicy { timeout: profile.timeout(), retries: 0 };
     let work = choose(model, request, patience);
     retry::within(profile.timeout(), work).await
 }
@@ -40,7 +40,7 @@ pub async fn select(
 async fn choose(
     model: &dyn Model,
     request: Arc<ModelRequest>,
-    patience: Patience,
+    patience: RetryPolicy,
 ) -> Result<Vec<ToolboxCall>, ModelError> {
     let mut pieces = pin!(retry::ask(model, Arc::clone(&request), patience));
     let (mut asked, mut is_cut) = (Vec::new(), false);

@@ -10,7 +10,7 @@ use tracing::Span;
 
 use super::client_calls::Waiting;
 use super::conversations::Conversations;
-use super::meter::{Account, Meter, Metered};
+use super::meter::{Account, Meter, MeteredModel};
 use super::run_recorder::RunRecorder;
 use super::selection;
 use super::summary::{self, Done};
@@ -25,10 +25,10 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
 /// Most runs at once, of all callers.
-const MOST_RUNS: usize = 1_000;
+const MAX_RUNS: usize = 1_000;
 
 /// Most threads summed up at once; a reply beyond them leaves its thread's summary as it is.
-const MOST_SUMMARIES: usize = 50;
+const MAX_SUMMARIES: usize = 50;
 
 /// Begins the runs of agents that use a gateway's tools.
 pub struct AgentService {
@@ -96,8 +96,8 @@ impl AgentService {
         Ok(Arc::new(Self {
             gateway: Arc::clone(gateway),
             prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
-            slots: Arc::new(Semaphore::new(MOST_RUNS)),
-            summaries: Arc::new(Semaphore::new(MOST_SUMMARIES)),
+            slots: Arc::new(Semaphore::new(MAX_RUNS)),
+            summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
             waiting: Waiting::default(),
             conversations: Conversations::default(),
         }))
@@ -154,7 +154,7 @@ impl AgentService {
     ) -> Vec<String> {
         let Some(model) = open(profile, &self.gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
         let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
         items.unwrap_or_else(|error| {
             tracing::warn!(%error, "the tool calls of a reply were not summed up");
@@ -172,7 +172,7 @@ impl AgentService {
     ) -> Option<Vec<ToolboxCall>> {
         let model = open(profile, &self.gateway).ok()?;
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
-        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
         let tools = shortlist(tools, profile.max_tools, &[Message::User(task.clone())]);
         match selection::select(&model, profile, &self.prompts, task, tools).await {
             Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
@@ -321,7 +321,7 @@ impl Outcome {
         let (service, key) = (&self.service, &self.caller.key);
         let model = open(profile, &service.gateway)?;
         let (meter, span) = (meter_of(&service.gateway, (&self.caller, &self.scopes)), Span::none());
-        let model = Metered { model: &*model, meter: &meter, profile, span: &span };
+        let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
         let summary = summary::of_thread(&model, profile, &service.prompts, self.old.as_deref(), exchange).await;
         let summary = summary.map_err(|error| CallError::new(ErrorCode::UpstreamError, error.to_string()))?;
         if summary.is_empty() {

@@ -7,22 +7,22 @@ use futures_util::StreamExt;
 
 use super::message::Message;
 use super::models::retry;
-use super::models::retry::Patience;
+use super::models::retry::RetryPolicy;
 use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
-use super::prompts::{LONGEST_SUMMARY, Prompts, beginning, summary_input};
+use super::prompts::{MAX_SUMMARY, Prompts, beginning, summary_input};
 use crate::config::AgentProfile;
 
 /// Tokens of a summary (A46).
 const MAX_TOKENS: u32 = 500;
 
 /// Items of the summary of a reply's tool calls (A58).
-const MOST_ITEMS: usize = 3;
+const MAX_ITEMS: usize = 3;
 
 /// Most characters of each tool's answer that is summed up.
-const LONGEST_ANSWER: usize = 1_000;
+const MAX_ANSWER: usize = 1_000;
 
 /// Most calls that are summed up.
-const MOST_CALLS: usize = 50;
+const MAX_CALLS: usize = 50;
 
 /// A tool call that led to a reply.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub async fn of_thread(
 ) -> Result<String, ModelError> {
     let input = summary_input(old, user, reply);
     let text = ask(model, profile, Purpose::ConversationSummary, prompts.conversation_summary(), input).await?;
-    Ok(beginning(text.trim(), LONGEST_SUMMARY).to_owned())
+    Ok(beginning(text.trim(), MAX_SUMMARY).to_owned())
 }
 
 /// What was done for a reply, in a few items.
@@ -61,10 +61,10 @@ pub async fn of_calls(
 ) -> Result<Vec<String>, ModelError> {
     let line = |call: &Done<'_>| {
         let outcome = if call.success { "answered" } else { "failed" };
-        format!("- {} {outcome}: {}", call.tool, beginning(call.text, LONGEST_ANSWER))
+        format!("- {} {outcome}: {}", call.tool, beginning(call.text, MAX_ANSWER))
     };
-    let calls = calls.iter().take(MOST_CALLS).map(line).collect::<Vec<_>>().join("\n");
-    let input = format!("Question:\n{}\n\nTool calls:\n{calls}", beginning(question, LONGEST_ANSWER));
+    let calls = calls.iter().take(MAX_CALLS).map(line).collect::<Vec<_>>().join("\n");
+    let input = format!("Question:\n{}\n\nTool calls:\n{calls}", beginning(question, MAX_ANSWER));
     let text = ask(model, profile, Purpose::CallSummary, prompts.reasoning_summary(), input).await?;
     Ok(items(&text))
 }
@@ -85,7 +85,7 @@ async fn ask(
         max_tokens: MAX_TOKENS,
     };
     // A reply waits for its summary, and a background task should not be long either.
-    let patience = Patience { timeout: profile.timeout(), retries: 0 };
+    let patience = RetryPolicy { timeout: profile.timeout(), retries: 0 };
     let work = async {
         let mut pieces = pin!(retry::ask(model, Arc::new(request), patience));
         let mut text = String::new();
@@ -103,9 +103,9 @@ async fn ask(
 fn items(text: &str) -> Vec<String> {
     let item = |line: &str| {
         let item = line.trim().trim_start_matches(['-', '*', '•']).trim();
-        beginning(item, LONGEST_SUMMARY).to_owned()
+        beginning(item, MAX_SUMMARY).to_owned()
     };
-    text.lines().map(item).filter(|item| !item.is_empty()).take(MOST_ITEMS).collect()
+    text.lines().map(item).filter(|item| !item.is_empty()).take(MAX_ITEMS).collect()
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
         assert!(matches!(&asked.messages[..], [Message::System(_), Message::User(text)] if text.contains("before")));
         let endless = saying(Box::leak("x".repeat(1_000).into_boxed_str()));
         let summary = of_thread(&endless, &profile, &prompts, None, ["q", "a"]).await.unwrap();
-        assert_eq!(summary.chars().count(), LONGEST_SUMMARY);
+        assert_eq!(summary.chars().count(), MAX_SUMMARY);
     }
 
     /// Says a word now and then, for ever.

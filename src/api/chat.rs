@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::documentation::ReplyBody;
 use super::event_stream;
 use super::reply;
-use super::request::{JsonBody, Origin, Parameters, forbid_other_sites};
+use super::request::{JsonBody, Parameters, RequestMeta, forbid_other_sites};
 use crate::agent::summary::Done;
 use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
 use crate::core::error::{CallError, ErrorCode};
@@ -77,7 +77,7 @@ pub(super) struct ToolSettings {
 #[utoipa::path(post, path = "/api/chat", tag = "agents", request_body = ChatRequest,
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request): JsonBody<ChatRequest>,
@@ -104,7 +104,7 @@ pub(super) async fn chat(
     responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn stream(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     headers: HeaderMap,
@@ -125,7 +125,7 @@ pub(super) async fn stream(
 #[utoipa::path(post, path = "/api/tools/settings", tag = "agents", request_body = ToolSettings,
     responses((status = 200, body = ToolSettings), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn tool_settings(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(ToolSettings { session_id, tools }): JsonBody<ToolSettings>,
 ) -> Result<Response, CallError> {
@@ -142,7 +142,7 @@ pub(super) async fn tool_settings(
 impl ChatRequest {
     fn into_agent_request(
         self,
-        origin: &Origin,
+        origin: &RequestMeta,
         gateway: &Arc<Gateway>,
     ) -> Result<(Arc<str>, AgentRequest), CallError> {
         if self.message.trim().is_empty() {
@@ -163,7 +163,7 @@ impl ChatRequest {
 /// of them: only tools that keep something need one.
 fn open_session(
     id: Option<String>,
-    origin: &Origin,
+    origin: &RequestMeta,
     gateway: &Gateway,
 ) -> Result<(Arc<str>, Option<Arc<Session>>), CallError> {
     match id {

@@ -20,7 +20,7 @@ use crate::gateway::Gateway;
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "sekisho", description = "A checkpoint for AI agents' tool calls."),
-    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, FaultBody))
+    components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody))
 )]
 struct Description;
 
@@ -58,10 +58,10 @@ pub(super) struct ReplyBody {
 #[derive(Debug, ToSchema)]
 #[schema(as = Fault)]
 #[expect(dead_code, reason = "only describes")]
-pub(super) struct FaultBody {
+pub(super) struct OpenAiErrorBody {
     success: bool,
     text: String,
-    error: FaultDetailBody,
+    error: OpenAiErrorDetail,
     error_info: ErrorInfoBody,
     receipt: ReceiptBody,
 }
@@ -69,7 +69,7 @@ pub(super) struct FaultBody {
 #[derive(Debug, ToSchema)]
 #[schema(as = FaultDetail)]
 #[expect(dead_code, reason = "only describes")]
-struct FaultDetailBody {
+struct OpenAiErrorDetail {
     message: String,
     r#type: String,
     param: Option<String>,
@@ -119,5 +119,7 @@ struct ReceiptBody {
     #[schema(value_type = Option<Object>)]
     breaker: Value,
     attempts: u32,
+    output_schema_violations: Vec<Detail>,
+    /// Deprecated name of `output_schema_violations`, to be dropped in 0.3.
     output_misfits: Vec<Detail>,
 }

@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::poll_inline::Promptly;
-use super::preface_timeout::Patience;
-use super::request_guard::Edge;
+use super::poll_inline::PollInline;
+use super::preface_timeout::PrefaceTimeout;
+use super::request_guard::RequestGuard;
 use crate::agent::AgentService;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
@@ -37,13 +37,13 @@ pub struct Listening {
 /// An address that cannot be listened on.
 #[derive(Debug, Error)]
 #[error("cannot listen on {address}: {source}; is something else running there?")]
-pub struct CannotListen {
+pub struct BindError {
     address: SocketAddr,
     source: io::Error,
 }
 
 impl Listening {
-    pub async fn bind(config: &ServerConfig) -> Result<Self, CannotListen> {
+    pub async fn bind(config: &ServerConfig) -> Result<Self, BindError> {
         let calls = bind(config.listen).await?;
         let metrics = match config.metrics_listen {
             Some(address) => Some(bind(address).await?),
@@ -72,10 +72,11 @@ pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: i
     gateway.look_for_interpreter();
     let connections = Connections::new(&config.server);
     let mut shutdown = pin!(shutdown);
-    let calls = connections.accept(&listening.calls, Edge::new(super::router(agents), config.server.is_loopback()));
+    let calls =
+        connections.accept(&listening.calls, RequestGuard::new(super::router(agents), config.server.is_loopback()));
     let metrics = async {
         match &listening.metrics {
-            Some(listener) => connections.accept(listener, Edge::new(metrics_router(gateway), false)).await,
+            Some(listener) => connections.accept(listener, RequestGuard::new(metrics_router(gateway), false)).await,
             None => std::future::pending().await,
         }
     };
@@ -93,8 +94,8 @@ pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: i
     gateway.pipeline.replies.finish(until).await;
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, CannotListen> {
-    TcpListener::bind(address).await.map_err(|source| CannotListen { address, source })
+async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address).await.map_err(|source| BindError { address, source })
 }
 
 /// On a listener of their own the metrics need no key: whoever can reach it may read them.
@@ -128,7 +129,7 @@ impl Connections {
         }
     }
 
-    async fn accept(&self, listener: &TcpListener, edge: Edge) {
+    async fn accept(&self, listener: &TcpListener, edge: RequestGuard) {
         loop {
             // Never closed, so that the permit is always given in the end.
             let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
@@ -139,17 +140,17 @@ impl Connections {
         }
     }
 
-    fn serve(&self, stream: TcpStream, edge: Edge, slot: OwnedSemaphorePermit) {
+    fn serve(&self, stream: TcpStream, edge: RequestGuard, slot: OwnedSemaphorePermit) {
         // Replies are written whole: waiting for more of them (Nagle) only adds delay.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection closed before it was served");
             return;
         }
-        let stream = TokioIo::new(Patience::new(stream, self.read_timeout));
+        let stream = TokioIo::new(PrefaceTimeout::new(stream, self.read_timeout));
         let service = service_fn(move |request| edge.clone().answer(request));
         let connection = self.http.serve_connection(stream, service).into_owned();
         let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
-        self.tasks.spawn(Promptly::new(async move {
+        self.tasks.spawn(PollInline::new(async move {
             if let Some(Err(error)) = connection.await {
                 tracing::debug!(%error, "a connection broke off");
             }

@@ -32,8 +32,8 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::catalogue::Catalogues;
-use self::client_context::Visitor;
-use self::parked_calls::WaitingCalls;
+use self::client_context::McpClientContext;
+use self::parked_calls::ParkedCalls;
 use self::sessions::Sessions;
 use crate::gateway::Gateway;
 
@@ -44,16 +44,16 @@ pub use self::stdio::serve_stdio;
 
 /// What all MCP clients of a process share.
 #[derive(Debug)]
-pub(super) struct McpFace {
+pub(super) struct McpServer {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
-    waiting: WaitingCalls,
+    waiting: ParkedCalls,
     /// Cancelled when the service stops taking requests: streams that only wait for news end then.
     draining: CancellationToken,
 }
 
-impl McpFace {
+impl McpServer {
     /// `draining` is cancelled when no more requests are taken.
     fn new(gateway: &Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
         let config = gateway.config().server.mcp.clone();
@@ -61,13 +61,13 @@ impl McpFace {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
             sessions: Arc::new(Sessions::new(&config)),
-            waiting: WaitingCalls::new(),
+            waiting: ParkedCalls::new(),
             draining,
         })
     }
 
     /// Whether no argument of the tool has to stand in a header too (SEP-2243), as far as the visitor may know.
-    fn says_all_in_the_body(&self, name: &str, visitor: &Visitor) -> bool {
+    fn needs_no_param_headers(&self, name: &str, visitor: &McpClientContext) -> bool {
         !self.catalogues.present(&self.gateway).has_parameters_in_headers(name, &visitor.caller)
     }
 }

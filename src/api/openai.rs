@@ -14,12 +14,12 @@ use serde::Serialize;
 use serde_json::json;
 use utoipa::ToSchema;
 
-use self::completion::{Chunk, Completion, Narrator};
+use self::completion::{Chunk, ChunkEncoder, Completion};
 use self::request::CompletionRequest;
-use super::documentation::FaultBody;
+use super::documentation::OpenAiErrorBody;
 use super::event_stream;
 use super::reply;
-use super::request::{JsonBody, Name, Origin};
+use super::request::{JsonBody, Name, RequestMeta};
 use crate::agent::{AgentRequest, AgentService, Event, service};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
@@ -43,11 +43,11 @@ pub(super) struct ModelEntry<'a> {
 
 /// The agents there are.
 #[utoipa::path(get, path = "/v1/models", tag = "agents",
-    responses((status = 200, body = Models<'_>), (status = "4XX", body = FaultBody)))]
+    responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
-    origin: Result<Origin, CallError>,
+    origin: Result<RequestMeta, CallError>,
     State(gateway): State<Arc<Gateway>>,
-) -> Result<Response, Fault> {
+) -> Result<Response, OpenAiError> {
     origin?;
     let config = gateway.config();
     let data = config.agent.profiles.keys().map(|name| entry(name)).collect();
@@ -56,12 +56,12 @@ pub(super) async fn models(
 
 /// One agent.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
-    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = FaultBody)))]
+    responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
-    origin: Result<Origin, CallError>,
+    origin: Result<RequestMeta, CallError>,
     State(gateway): State<Arc<Gateway>>,
     name: Result<Name, CallError>,
-) -> Result<Response, Fault> {
+) -> Result<Response, OpenAiError> {
     origin?;
     let Name(name) = name?;
     service::profile(&gateway.config().agent, &name)?;
@@ -71,13 +71,13 @@ pub(super) async fn model(
 /// Lets an agent work until it answers. The gateway's tools run inside; calls of the client's are handed out.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
-        (status = "4XX", body = FaultBody), (status = "5XX", body = FaultBody)))]
+        (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn complete(
-    origin: Result<Origin, CallError>,
+    origin: Result<RequestMeta, CallError>,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     request: Request,
-) -> Result<Response, Fault> {
+) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let JsonBody(request) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
@@ -89,7 +89,7 @@ pub(super) async fn complete(
     let agent_request = AgentRequest { client_tools, ..origin.agent_request(&name, profile, toolbox, messages) };
     let events = agents.begin(agent_request).await?;
     if streams {
-        Ok(stream_chunks(Narrator::new(&name, includes_usage), events).await?)
+        Ok(stream_chunks(ChunkEncoder::new(&name, includes_usage), events).await?)
     } else {
         let events: Vec<_> = events.collect().await;
         Ok(reply::json(StatusCode::OK, &completion::whole(&name, events)?))
@@ -97,7 +97,7 @@ pub(super) async fn complete(
 }
 
 async fn stream_chunks(
-    mut narrator: Narrator,
+    mut narrator: ChunkEncoder,
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Result<Response, CallError> {
     let mut events = Box::pin(event_stream::first(events).await?);
@@ -127,15 +127,15 @@ fn entry(id: &str) -> ModelEntry<'_> {
 
 /// An error that both kinds of clients can read: the house's reply, with OpenAI's object as its `error`.
 #[derive(Debug)]
-pub(super) struct Fault(CallError);
+pub(super) struct OpenAiError(CallError);
 
-impl From<CallError> for Fault {
+impl From<CallError> for OpenAiError {
     fn from(error: CallError) -> Self {
         Self(error)
     }
 }
 
-impl IntoResponse for Fault {
+impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
         let status = reply::status(self.0.code());
         let error = json!({

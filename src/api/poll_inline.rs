@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use futures_util::task::AtomicWaker;
 
 /// Times in a row. Whoever has more to do lets others go first.
-const AT_ONCE: usize = 4;
+const MAX_INLINE_POLLS: usize = 4;
 
 /// It is being polled.
 const POLLED: u8 = 1;
@@ -20,7 +20,7 @@ const POLLED: u8 = 1;
 const WOKEN: u8 = 2;
 
 #[derive(Debug)]
-pub(super) struct Promptly<F> {
+pub(super) struct PollInline<F> {
     future: Pin<Box<F>>,
     wakes: Arc<Wakes>,
     waker: Waker,
@@ -32,20 +32,20 @@ struct Wakes {
     task: AtomicWaker,
 }
 
-impl<F: Future> Promptly<F> {
+impl<F: Future> PollInline<F> {
     pub(super) fn new(future: F) -> Self {
         let wakes = Arc::<Wakes>::default();
         Self { future: Box::pin(future), waker: Waker::from(Arc::clone(&wakes)), wakes }
     }
 }
 
-impl<F: Future> Future for Promptly<F> {
+impl<F: Future> Future for PollInline<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let Self { future, wakes, waker } = &mut *self;
         wakes.task.register(context.waker());
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_INLINE_POLLS {
             // Each change of the state is one that sees what was written before a wake.
             wakes.state.swap(POLLED, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
@@ -95,7 +95,7 @@ mod tests {
         let mut polls = 0;
         let counter = Arc::<Counter>::default();
         let waker = Waker::from(Arc::clone(&counter));
-        let mut future = Promptly::new(poll_fn(|context| {
+        let mut future = PollInline::new(poll_fn(|context| {
             polls += 1;
             if polls > wakes_itself {
                 return Poll::Ready(());
@@ -111,15 +111,15 @@ mod tests {
     #[test]
     fn what_wakes_itself_goes_on_at_once_but_not_for_ever() {
         assert_eq!(polled(0), (true, 1, 0));
-        assert_eq!(polled(AT_ONCE - 1), (true, AT_ONCE, 0));
-        assert_eq!(polled(AT_ONCE), (false, AT_ONCE, 1), "it is polled again later");
+        assert_eq!(polled(MAX_INLINE_POLLS - 1), (true, MAX_INLINE_POLLS, 0));
+        assert_eq!(polled(MAX_INLINE_POLLS), (false, MAX_INLINE_POLLS, 1), "it is polled again later");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_wake_from_elsewhere_is_lost() {
         for _ in 0..2_000 {
             let (sender, receiver) = tokio::sync::oneshot::channel();
-            let waiting = tokio::spawn(Promptly::new(async move {
+            let waiting = tokio::spawn(PollInline::new(async move {
                 tokio::task::yield_now().await;
                 receiver.await
             }));

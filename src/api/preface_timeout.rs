@@ -15,7 +15,7 @@ const PREFACE_BYTES: usize = 24;
 
 /// Before hyper knows the version of HTTP it has no time limit; this is that limit.
 #[derive(Debug)]
-pub(super) struct Patience<S> {
+pub(super) struct PrefaceTimeout<S> {
     stream: S,
     /// Gone once enough has been read.
     waiting: Option<Waiting>,
@@ -27,13 +27,13 @@ struct Waiting {
     end: Pin<Box<Sleep>>,
 }
 
-impl<S> Patience<S> {
+impl<S> PrefaceTimeout<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
         Self { stream, waiting: Some(Waiting { missing: PREFACE_BYTES, end: Box::pin(sleep(patience)) }) }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patience<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patience<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patience<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PrefaceTimeout<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }

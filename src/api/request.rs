@@ -94,7 +94,12 @@ pub(super) struct Incoming {
 impl ExecuteRequest {
     /// # Errors
     /// `invalid_request` for contradictory fields or headers, and whatever the session says.
-    pub(super) fn into_call(self, tool: String, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(
+        self,
+        tool: String,
+        origin: &RequestMeta,
+        gateway: &Gateway,
+    ) -> Result<Incoming, CallError> {
         let context = SessionContext { session_id: self.session_id, ..SessionContext::default() };
         origin.call(tool, either(self.arguments, self.parameters)?, context, self.dry_run, gateway)
     }
@@ -103,7 +108,7 @@ impl ExecuteRequest {
 impl ExecuteNamedRequest {
     /// # Errors
     /// As [`ExecuteRequest::into_call`].
-    pub(super) fn into_call(self, origin: &Origin, gateway: &Gateway) -> Result<Incoming, CallError> {
+    pub(super) fn into_call(self, origin: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
         let arguments = either(self.arguments, self.parameters)?;
         origin.call(self.tool_name, arguments, self.session_context.unwrap_or_default(), self.dry_run, gateway)
     }
@@ -111,7 +116,7 @@ impl ExecuteNamedRequest {
 
 /// What a request's headers say: who sent it, and what its calls belong to.
 #[derive(Debug)]
-pub(super) struct Origin {
+pub(super) struct RequestMeta {
     pub caller: Arc<Caller>,
     /// The thread of an agent's client (A28).
     pub thread: Option<Arc<str>>,
@@ -120,7 +125,7 @@ pub(super) struct Origin {
     pub trace: Option<crate::core::call::TraceParent>,
 }
 
-impl Origin {
+impl RequestMeta {
     /// The request may hold one call only where it has an idempotency key.
     pub(super) fn forbid_idempotency_key(&self) -> Result<(), CallError> {
         match self.idempotency_key {
@@ -196,7 +201,7 @@ impl Origin {
     }
 }
 
-impl FromRequestParts<Arc<Gateway>> for Origin {
+impl FromRequestParts<Arc<Gateway>> for RequestMeta {
     type Rejection = CallError;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
@@ -256,15 +261,15 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
 
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let (mut parts, body) = request.into_parts();
-        let origin = Origin::from_request_parts(&mut parts, gateway).await?;
+        let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
         origin.require_role("admin")?;
-        let most = gateway.config().server.max_body_bytes.max(LARGEST_OF_ADMINISTRATORS);
+        let most = gateway.config().server.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
         Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, most).await? })
     }
 }
 
 /// What an administrator may send at least: the largest OpenAPI document that is read, its quotes escaped.
-const LARGEST_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
+const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
 
 /// A request's body, read as JSON: declared as JSON, within the size and time allowed, no key twice.
 #[derive(Debug)]

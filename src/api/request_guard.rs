@@ -20,12 +20,12 @@ use crate::core::error::{CallError, ErrorCode};
 
 /// The routes, behind what guards all of them.
 #[derive(Debug, Clone)]
-pub(super) struct Edge {
+pub(super) struct RequestGuard {
     router: Router,
     on_loopback: bool,
 }
 
-impl Edge {
+impl RequestGuard {
     /// `on_loopback` is where the listener stands.
     pub(super) fn new(router: Router, on_loopback: bool) -> Self {
         Self { router, on_loopback }

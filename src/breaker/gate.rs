@@ -17,7 +17,7 @@ use crate::infra::metrics::BreakerMetrics;
 
 /// A breaker's state, under one lock.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct Circuit {
     label: Box<str>,
     inside: Mutex<Inside>,
     metrics: BreakerMetrics,
@@ -42,7 +42,7 @@ enum Phase {
 
 /// Leave to try the upstream, in the phase it was given in.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct Ticket {
     generation: u64,
     probe: bool,
 }
@@ -60,9 +60,9 @@ pub(super) enum Outcome {
 const WHILE_PROBING: Duration = Duration::from_secs(1);
 
 /// The longest a breaker stays open, a century: adding it to the clock cannot overflow.
-const LONGEST_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+const MAX_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-impl Gate {
+impl Circuit {
     pub(super) fn new(label: &str, rules: &Arc<BreakerConfig>, metrics: BreakerMetrics) -> Self {
         metrics.set_state(BreakerState::Closed);
         let inside = Inside {
@@ -76,7 +76,7 @@ impl Gate {
     }
 
     /// Lets a call through, or says how long it should wait. Asking is not counted.
-    pub(super) fn admit(&self) -> Result<Pass, Duration> {
+    pub(super) fn admit(&self) -> Result<Ticket, Duration> {
         let mut inside = self.lock();
         let now = Instant::now();
         inside.last_asked = now;
@@ -91,7 +91,7 @@ impl Gate {
     }
 
     /// Takes note of how a call ended, unless the breaker has moved on since it was let through.
-    pub(super) fn record(&self, pass: &Pass, outcome: Outcome) {
+    pub(super) fn record(&self, pass: &Ticket, outcome: Outcome) {
         let mut inside = self.lock();
         if inside.generation != pass.generation {
             return;
@@ -117,7 +117,7 @@ impl Gate {
     }
 
     /// A call ended without an outcome: if it was the probe, another may be.
-    pub(super) fn withdraw(&self, pass: &Pass) {
+    pub(super) fn withdraw(&self, pass: &Ticket) {
         if pass.probe {
             let mut inside = self.lock();
             if inside.generation == pass.generation {
@@ -127,7 +127,7 @@ impl Gate {
     }
 
     /// May a call that was let through try once more? Says how long it should wait if not.
-    pub(super) fn still_permits(&self, pass: &Pass) -> Result<(), Duration> {
+    pub(super) fn still_permits(&self, pass: &Ticket) -> Result<(), Duration> {
         let inside = self.lock();
         match inside.phase {
             _ if inside.generation == pass.generation => Ok(()),
@@ -191,12 +191,12 @@ impl Gate {
 }
 
 impl Inside {
-    fn pass(&self, probe: bool) -> Pass {
-        Pass { generation: self.generation, probe }
+    fn pass(&self, probe: bool) -> Ticket {
+        Ticket { generation: self.generation, probe }
     }
 }
 
-impl Pass {
+impl Ticket {
     pub(super) fn state(&self) -> BreakerState {
         if self.probe { BreakerState::HalfOpen } else { BreakerState::Closed }
     }
@@ -210,5 +210,5 @@ fn policy(rules: &BreakerConfig) -> OrElse<ConsecutiveFailures<Constant>, ErrorR
 
 /// How long it stays open (E51).
 fn pause(rules: &BreakerConfig) -> Duration {
-    Duration::from_secs(rules.recovery_seconds).min(LONGEST_PAUSE)
+    Duration::from_secs(rules.recovery_seconds).min(MAX_PAUSE)
 }

@@ -19,11 +19,11 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{DailyScope, DailyUsage};
 
 /// Longest request, agent or task id, in bytes: each is kept as long as its scope.
-const LONGEST_ID: usize = 128;
+const MAX_ID: usize = 128;
 
 /// Requests, agents and tasks (of each so many) that are remembered for one caller. Beyond that the
 /// longest unused go: a caller may name new ones at will, so that forgetting gives nothing away.
-const MOST_SCOPES_OF_A_CALLER: usize = 20_000;
+const MAX_SCOPES_OF_A_CALLER: usize = 20_000;
 
 /// Days for which usage that cannot be saved is kept in memory.
 const UNSAVED_DAYS: i32 = 7;
@@ -32,7 +32,7 @@ type SharedAccount = Arc<Mutex<Account>>;
 
 /// Every account there is.
 #[derive(Debug, Default)]
-pub(super) struct Books {
+pub(super) struct AccountStore {
     days: DashMap<DayKey, SharedAccount>,
     /// By [`Caller::key`](crate::core::call::Caller).
     named: DashMap<Arc<str>, NamedScopes>,
@@ -54,7 +54,7 @@ struct NamedScopes([HashMap<Box<str>, SharedAccount>; 3]);
 #[derive(Debug, Default)]
 pub(super) struct Accounts(PerScope<Option<SharedAccount>>);
 
-impl Books {
+impl AccountStore {
     /// The accounts of a call, made where there is none yet.
     ///
     /// # Errors
@@ -203,9 +203,9 @@ fn named_ids(scopes: &BudgetScopes) -> Result<[Option<&str>; 3], CallError> {
     let BudgetScopes { request, agent, task } = scopes;
     let ids = [request, agent, task].map(Option::as_deref);
     for (scope, id) in Scope::NAMED.into_iter().zip(ids) {
-        if id.is_some_and(|id| id.is_empty() || id.len() > LONGEST_ID) {
+        if id.is_some_and(|id| id.is_empty() || id.len() > MAX_ID) {
             let name = scope.as_str();
-            let message = format!("the {name} id must have 1 to {LONGEST_ID} bytes; shorten it or leave it out");
+            let message = format!("the {name} id must have 1 to {MAX_ID} bytes; shorten it or leave it out");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
     }
@@ -223,7 +223,7 @@ fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str) -> Shar
     if let Some(account) = accounts.get(id) {
         return Arc::clone(account);
     }
-    if accounts.len() >= MOST_SCOPES_OF_A_CALLER {
+    if accounts.len() >= MAX_SCOPES_OF_A_CALLER {
         forget_older_half(accounts);
     }
     let account = new_account();

@@ -71,7 +71,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings.push(finding("policies", version));
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
-    findings.push(finding("lock", lock.as_ref().map(says_of_lock).map_err(Clone::clone)));
+    findings.push(finding("lock", lock.as_ref().map(describe_lock).map_err(Clone::clone)));
     if lock.is_err() {
         return findings;
     }
@@ -122,7 +122,7 @@ fn look_at_collections(collections: &Collections, settings: &ToolsConfig) -> imp
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
 }
 
-fn says_of_lock(lock: &Option<Lock>) -> String {
+fn describe_lock(lock: &Option<Lock>) -> String {
     match lock {
         Some(lock) => format!("{} are pinned", lock.count()),
         None => "none: tools are offered as their sources describe them; `sekisho lock` pins them".to_owned(),

@@ -10,11 +10,11 @@ use super::{Exit, present};
 use crate::agent::toolbox::OverHttp;
 use crate::config::OutboundConfig;
 use crate::infra::outbound::Outbound;
-use crate::infra::remote_gateway::{OtherAnswer, OtherGateway, Question};
+use crate::infra::remote_gateway::{RemoteGateway, RemoteReply, RemoteRequest};
 
 /// The gateway at `--server`.
 pub(super) struct Remote {
-    gateway: OtherGateway,
+    gateway: RemoteGateway,
     runtime: Runtime,
 }
 
@@ -48,9 +48,9 @@ pub(super) fn toolbox(server: &Url) -> Result<OverHttp, Unanswered> {
     Ok(OverHttp::new(gateway(server)?))
 }
 
-fn gateway(server: &Url) -> Result<OtherGateway, Unanswered> {
+fn gateway(server: &Url) -> Result<RemoteGateway, Unanswered> {
     let (outbound, headers) = connection(server)?;
-    Ok(OtherGateway::new(server.clone(), headers, outbound))
+    Ok(RemoteGateway::new(server.clone(), headers, outbound))
 }
 
 /// What reaches the gateway, and what every request to it says.
@@ -88,7 +88,7 @@ impl Remote {
     /// # Errors
     /// The server is out of reach, or answers with anything but 2xx.
     pub(super) fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
-        let answer = self.ask(Question { query, ..Question::get(path) })?;
+        let answer = self.ask(RemoteRequest { query, ..RemoteRequest::get(path) })?;
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
@@ -97,10 +97,10 @@ impl Remote {
     /// # Errors
     /// The server is out of reach.
     pub(super) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
-        Ok(self.ask(Question::post(path, body))?.body)
+        Ok(self.ask(RemoteRequest::post(path, body))?.body)
     }
 
-    fn ask(&self, question: Question<'_>) -> Result<OtherAnswer, Unanswered> {
+    fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, Unanswered> {
         let answer = self.runtime.block_on(self.gateway.ask(question));
         answer.map_err(|problem| unusable(self.gateway.server(), &problem))
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Common, Exit, McpOptions, ServeOptions, describe, load_config, present as terminal};
 use crate::config::Config;
-use crate::gateway::{Survey, survey};
+use crate::gateway::{Inventory, survey};
 use crate::registry::lock::{Change, Difference, Lock, Pin, differences};
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
         Err(problem) => return misconfigured(&format!("{}: {problem}", file.display())),
     };
     let Some(survey) = look(&config) else { return Exit::Misconfigured };
-    let desk = Desk { common, file, survey };
+    let desk = LockReview { common, file, survey };
     match (command.command, lock) {
         (None, None) => desk.pin_all(),
         (None, Some(lock)) => desk.compare(&lock),
@@ -55,7 +55,7 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
     }
 }
 
-fn look(config: &Config) -> Option<Survey> {
+fn look(config: &Config) -> Option<Inventory> {
     let surveyed = super::serve::runtime()?.block_on(survey(config));
     surveyed.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
 }
@@ -66,13 +66,13 @@ fn misconfigured(problem: &str) -> Exit {
 }
 
 /// What lies before the command: the file, and the tools that there are.
-struct Desk<'a> {
+struct LockReview<'a> {
     common: &'a Common,
     file: PathBuf,
-    survey: Survey,
+    survey: Inventory,
 }
 
-impl Desk<'_> {
+impl LockReview<'_> {
     fn pin_all(&self) -> Exit {
         let lock: Lock = self.survey.pins.clone().into_iter().collect();
         if !self.write(&lock) {
@@ -92,7 +92,7 @@ impl Desk<'_> {
                 terminal::line(&format!("look at {name}:\n{}", present::flags(flags)));
             }
         }
-        self.tell_out_of_reach("its tools are not pinned")
+        self.report_unreachable("its tools are not pinned")
     }
 
     /// A lock that is there is never written anew as a whole: whatever changed would be approved unseen.
@@ -112,7 +112,7 @@ impl Desk<'_> {
     fn diff(&self, lock: &Lock) -> Exit {
         let found = self.differences(lock);
         self.show(&found);
-        let reached = self.tell_out_of_reach("whether its tools differ is not known");
+        let reached = self.report_unreachable("whether its tools differ is not known");
         if found.is_empty() { reached } else { Exit::Failed }
     }
 
@@ -143,7 +143,7 @@ impl Desk<'_> {
         if !self.common.json && !found.is_empty() {
             terminal::line(&format!("approved in {}", self.file.display()));
         }
-        self.tell_out_of_reach("its pins are as they were")
+        self.report_unreachable("its pins are as they were")
     }
 
     fn differences(&self, lock: &Lock) -> Vec<Difference> {
@@ -176,7 +176,7 @@ impl Desk<'_> {
     }
 
     /// What a script has to know: not everything was looked at.
-    fn tell_out_of_reach(&self, consequence: &str) -> Exit {
+    fn report_unreachable(&self, consequence: &str) -> Exit {
         for (source, reason) in &self.survey.out_of_reach {
             terminal::problem(&format!("{source} is out of reach, and {consequence}: {reason}"));
         }

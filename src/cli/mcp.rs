@@ -9,7 +9,7 @@ use super::call::Identity;
 use super::client::{self, Unanswered};
 use super::mcp_login;
 use super::mcp_servers::{self, ServersCommand};
-use super::serve::told_to_go;
+use super::serve::shutdown_signal;
 use super::{Common, Exit, present, with_config};
 use crate::api::mcp::serve_stdio;
 use crate::core::call::Caller;
@@ -55,7 +55,7 @@ fn bridge(server: &Url) -> Exit {
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = mcp::bridge(outbound, address, headers) => ended,
-            () = told_to_go() => Ok(()),
+            () = shutdown_signal() => Ok(()),
         }
     });
     // A read of standard input may be left, which would never end.
@@ -81,7 +81,7 @@ async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
     super::serve::log_notes(&gateway).await;
     let served = tokio::select! {
         served = serve_stdio(&gateway, caller, left_out) => served,
-        () = told_to_go() => Ok(()),
+        () = shutdown_signal() => Ok(()),
     };
     match served {
         Ok(()) => Exit::Done,

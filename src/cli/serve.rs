@@ -43,7 +43,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        api::serve(listening, &agents, told_to_go()).await;
+        api::serve(listening, &agents, shutdown_signal()).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");
@@ -70,7 +70,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
         };
         match Gateway::start(config).await {
             Ok(gateway) => {
-                gateway.bring_documents().await;
+                gateway.fetch_pending_documents().await;
                 // Its tools may be the ones that are asked for.
                 gateway.mcp_servers().settled().await;
                 gateway.offer_mcp_tools().await;
@@ -102,7 +102,7 @@ fn misconfigured(problem: &impl ToString) -> Exit {
 }
 
 /// SIGTERM from a supervisor, SIGINT from a terminal.
-pub(super) async fn told_to_go() {
+pub(super) async fn shutdown_signal() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {

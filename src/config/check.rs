@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::yaml::error::{ConfigFault, Place};
+use super::yaml::error::{ConfigError, ConfigLocation};
 
 /// The longest time that may be set, in seconds: a year. A longer one is a slip, and close to the
 /// end of what a clock can count.
@@ -28,12 +28,12 @@ pub(super) struct Finding {
 
 impl Finding {
     /// The same as a fault that stands at `place`.
-    pub(super) fn into_fault(self, place: Place) -> ConfigFault {
+    pub(super) fn into_fault(self, place: ConfigLocation) -> ConfigError {
         let message = match &place {
-            Place::Setting(_) => self.message,
+            ConfigLocation::Setting(_) => self.message,
             _ => format!("`{}`: {}", self.setting, self.message),
         };
-        ConfigFault::new(place, message).advise(self.advice)
+        ConfigError::new(place, message).advise(self.advice)
     }
 
     /// The same for settings that stand in no file.

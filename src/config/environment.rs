@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::yaml::error::ConfigFault;
+use super::yaml::error::ConfigError;
 
 /// Variables by name. Values may be secrets: `Debug` shows names only.
 #[derive(Clone, Default)]
@@ -19,7 +19,7 @@ impl Environment {
     ///
     /// # Errors
     /// A `.env` file that cannot be read or does not parse.
-    pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigFault> {
+    pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigError> {
         // A value that is not Unicode keeps a U+FFFD, which no number, host or key of ours lets through.
         let mut environment: Self = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -40,8 +40,8 @@ impl Environment {
         self.variables.insert(name.to_owned(), value.into());
     }
 
-    fn underlay(&mut self, file: &Path) -> Result<(), ConfigFault> {
-        let text = fs::read_to_string(file).map_err(|error| ConfigFault::unreadable(file, &error))?;
+    fn underlay(&mut self, file: &Path) -> Result<(), ConfigError> {
+        let text = fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))?;
         for entry in dotenvy::from_read_iter(text.as_bytes()) {
             let (name, value) = entry.map_err(|error| malformed(file, &text, &error))?;
             self.variables.entry(name).or_insert(value);
@@ -68,14 +68,14 @@ fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
 }
 
 /// Says where, and not what: the line most likely holds a secret.
-fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigFault {
+fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigError {
     let fault = match error {
         dotenvy::Error::LineParse(line, _) => {
             let start = line.lines().next().unwrap_or_default();
             let number = text.lines().position(|candidate| candidate.contains(start));
-            ConfigFault::in_file(file, number.map_or(1, |index| index + 1), 1, "this line is not `NAME=value`")
+            ConfigError::in_file(file, number.map_or(1, |index| index + 1), 1, "this line is not `NAME=value`")
         }
-        _ => ConfigFault::of_file(file, "this file cannot be read as lines of `NAME=value`"),
+        _ => ConfigError::of_file(file, "this file cannot be read as lines of `NAME=value`"),
     };
     fault.advise("put values with spaces, `#` or quotes in them in single quotes")
 }
@@ -84,7 +84,7 @@ fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigFault {
 mod tests {
     use super::*;
 
-    fn with_dotenv(text: &str) -> Result<Environment, ConfigFault> {
+    fn with_dotenv(text: &str) -> Result<Environment, ConfigError> {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(".env");
         fs::write(&file, text).unwrap();

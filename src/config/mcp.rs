@@ -14,7 +14,7 @@ use super::check::Findings;
 use super::overrides::{FromVariable, Overrides};
 use super::schema::Money;
 use super::tools::{TOOL_NAME_RULE, is_tool_name};
-use super::{ConfigFault, Environment, Secret};
+use super::{ConfigError, Environment, Secret};
 
 /// MCP servers whose tools, resources and prompts are offered.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -268,7 +268,7 @@ impl McpConfig {
     }
 
     /// Adds the servers of `files` to those written here.
-    pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigFault> {
+    pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigError> {
         let mut faults = Vec::new();
         for file in &self.files {
             match file::read(file, environment) {
@@ -280,7 +280,7 @@ impl McpConfig {
                             }
                             Entry::Occupied(entry) => {
                                 let problem = format!("a server called {:?} is already configured", entry.key());
-                                let fault = ConfigFault::of_file(file, problem);
+                                let fault = ConfigError::of_file(file, problem);
                                 faults.push(fault.advise("give one of the two another name"));
                             }
                         }

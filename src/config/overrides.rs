@@ -8,7 +8,7 @@ use rust_decimal::Decimal;
 
 use super::Secret;
 use super::environment::Environment;
-use super::yaml::error::{ConfigFault, Place};
+use super::yaml::error::{ConfigError, ConfigLocation};
 
 /// Handed from topic to topic; each takes the variables that are its own.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Overrides<'a> {
     environment: &'a Environment,
     /// Setting → the variable that decided it.
     pub(super) origins: BTreeMap<String, &'static str>,
-    pub(super) faults: Vec<ConfigFault>,
+    pub(super) faults: Vec<ConfigError>,
 }
 
 impl<'a> Overrides<'a> {
@@ -45,8 +45,11 @@ impl<'a> Overrides<'a> {
                 self.origins.insert(setting.to_owned(), variable);
             }
             None => self.faults.push(
-                ConfigFault::new(Place::Variable(variable.into()), format!("its value is not {}", T::EXPECTED))
-                    .advise(format!("correct or unset it; it overrides `{setting}`")),
+                ConfigError::new(
+                    ConfigLocation::Variable(variable.into()),
+                    format!("its value is not {}", T::EXPECTED),
+                )
+                .advise(format!("correct or unset it; it overrides `{setting}`")),
             ),
         }
     }

@@ -64,10 +64,10 @@ impl Default for SandboxConfig {
 const LEAST_MEMORY_MB: u32 = 64;
 
 /// Linear memory of 32-bit WebAssembly ends here, in MiB.
-const MOST_MEMORY_MB: u32 = 4_096;
+const MAX_MEMORY_MB: u32 = 4_096;
 
 /// More processes than any machine has cores for.
-const MOST_WORKERS: u32 = 256;
+const MAX_WORKERS: u32 = 256;
 
 impl SandboxConfig {
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
@@ -77,11 +77,11 @@ impl SandboxConfig {
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
-        if !(LEAST_MEMORY_MB..=MOST_MEMORY_MB).contains(&self.memory_limit_mb) {
+        if !(LEAST_MEMORY_MB..=MAX_MEMORY_MB).contains(&self.memory_limit_mb) {
             findings.add(
                 "sandbox.memory_limit_mb",
                 "an interpreter cannot run in that",
-                format!("give {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MiB"),
+                format!("give {LEAST_MEMORY_MB} to {MAX_MEMORY_MB} MiB"),
             );
         }
         if self.max_memory_mb.is_some_and(|all| all < u64::from(self.memory_limit_mb)) {
@@ -92,11 +92,11 @@ impl SandboxConfig {
             );
         }
         findings.seconds("sandbox.timeout_seconds", u64::from(self.timeout_seconds));
-        if self.workers.is_some_and(|workers| !(1..=MOST_WORKERS).contains(&workers)) {
+        if self.workers.is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers)) {
             findings.add(
                 "sandbox.workers",
                 "is no number of processes to start",
-                format!("give 1 to {MOST_WORKERS}, or leave it out for one a core"),
+                format!("give 1 to {MAX_WORKERS}, or leave it out for one a core"),
             );
         }
         findings.above_zero("sandbox.max_instances", self.max_instances);

@@ -24,7 +24,7 @@ pub struct ServerConfig {
     /// How long calls in flight may go on after a shutdown signal, in seconds.
     pub shutdown_grace_seconds: u64,
     /// The MCP face, `/mcp`.
-    pub mcp: McpFaceConfig,
+    pub mcp: McpServerConfig,
 }
 
 impl Default for ServerConfig {
@@ -36,7 +36,7 @@ impl Default for ServerConfig {
             max_connections: 10_000,
             read_timeout_seconds: 15,
             shutdown_grace_seconds: 30,
-            mcp: McpFaceConfig::default(),
+            mcp: McpServerConfig::default(),
         }
     }
 }
@@ -70,7 +70,7 @@ impl ServerConfig {
 /// What MCP clients find at `/mcp`.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct McpFaceConfig {
+pub struct McpServerConfig {
     /// How tools are listed for clients that do not choose (`X-Sekisho-Tools`).
     pub tools: McpToolListing,
     /// Web pages, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine may.
@@ -99,7 +99,7 @@ pub enum McpToolListing {
     Search,
 }
 
-impl Default for McpFaceConfig {
+impl Default for McpServerConfig {
     fn default() -> Self {
         Self {
             tools: McpToolListing::All,
@@ -113,7 +113,7 @@ impl Default for McpFaceConfig {
     }
 }
 
-impl McpFaceConfig {
+impl McpServerConfig {
     fn check(&self, findings: &mut Findings) {
         findings.above_zero("server.mcp.max_sessions", self.max_sessions);
         findings.above_zero("server.mcp.max_sessions_per_caller", self.max_sessions_per_caller);

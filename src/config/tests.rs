@@ -8,11 +8,11 @@ use rust_decimal::Decimal;
 
 use super::*;
 
-fn load(text: &str) -> Result<Config, Vec<ConfigFault>> {
+fn load(text: &str) -> Result<Config, Vec<ConfigError>> {
     load_with(text, &[])
 }
 
-fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigFault>> {
+fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigError>> {
     let environment = Environment::from_iter(variables.iter().copied());
     let document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|fault| vec![fault])?;
     Config::from_document(Some(document), &environment)

@@ -87,7 +87,7 @@ pub(super) fn is_tool_name(name: &str) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolOverride {
-    /// Offer the tool under another name.
+    /// SourceTools the tool under another name.
     pub rename: Option<String>,
     pub description: Option<String>,
     /// Do not offer the tool at all: to callers it does not exist.

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 /// How long a client may take to answer a question; a person may have to read it.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(120);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a running call may tell and ask the client it came from.
 pub trait ClientPeer: fmt::Debug + Send + Sync {
@@ -36,7 +36,7 @@ pub trait ClientPeer: fmt::Debug + Send + Sync {
     /// Passes on what the tool logs, if the client asked for such messages. Never waits.
     fn log(&self, message: LogMessage);
 
-    /// Asks the client everything in `questions` at once and waits for all the answers, at most [`ANSWER_WITHIN`].
+    /// Asks the client everything in `questions` at once and waits for all the answers, at most [`ANSWER_TIMEOUT`].
     /// The answers stand under the keys of their questions. Dropping the future withdraws the questions.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>>;
 }
@@ -115,7 +115,7 @@ pub enum LogLevel {
 pub enum Unanswered {
     #[error("the client does not answer questions of this kind")]
     Unsupported,
-    #[error("the client did not answer within {} s", ANSWER_WITHIN.as_secs())]
+    #[error("the client did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     TimedOut,
     #[error("too many calls wait for answers of their clients")]
     TooMany,

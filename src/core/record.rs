@@ -58,7 +58,7 @@ pub struct CallRecord<'a> {
     /// Hash of the policy set that decided, once one did.
     pub policy_version: Option<&'a str>,
     /// The output did not fit its schema, which is only reported for this tool.
-    pub output_misfit: bool,
+    pub output_schema_violation: bool,
 }
 
 /// Why a run is over.

@@ -26,12 +26,12 @@ impl Gateway {
         self.background.spawn(async move {
             let mut tick = tokio::time::interval(HOUSEKEEPING);
             while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
-                gateway.forget_what_is_idle().await;
+                gateway.evict_idle_entries().await;
             }
         });
     }
 
-    async fn forget_what_is_idle(&self) {
+    async fn evict_idle_entries(&self) {
         self.pipeline.limits.evict_idle();
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::parts::{fixed_offer, in_part, loader, sandbox, snapshot, workspaces};
-use super::{CannotStart, mcp, openapi};
+use super::parts::{component_error, fixed_offer, loader, sandbox, snapshot, workspaces};
+use super::{StartError, mcp, openapi};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -14,12 +14,12 @@ use crate::registry::Snapshot;
 use crate::registry::lock::{Pin, pins};
 use crate::sources::builtin::Builtin;
 use crate::sources::mcp::McpServers;
-use crate::sources::openapi::{Collections, Wait, Wanted};
+use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::tool::Source;
 
 /// What there is now.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct Inventory {
     /// By the names the tools are offered by; of what MCP servers say beside them by `mcp:SERVER`.
     pub pins: BTreeMap<String, Pin>,
     /// Sources (`mcp:SERVER`, `openapi:COLLECTION`) that could not be asked, and why.
@@ -31,21 +31,21 @@ pub struct Survey {
 ///
 /// # Errors
 /// Names or schemas that cannot be registered, or a store that cannot be read.
-pub async fn survey(config: &Config) -> Result<Survey, CannotStart> {
+pub async fn survey(config: &Config) -> Result<Inventory, StartError> {
     let readiness = Arc::new(Readiness::default());
-    let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?);
-    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+    let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
+    let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
     let mut registered = BTreeMap::new();
     // Nothing is written down here: where nothing was registered, no store is made.
     if config.store_file().exists() {
-        let store = Store::open(&config.store_file()).await.map_err(in_part("store"))?;
-        registered = openapi::registered(&store).await.map_err(in_part("store"))?;
-        mcp::bring_back(&store, &servers, &config.mcp.secrets).await.map_err(in_part("store"))?;
+        let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
+        registered = openapi::registered(&store).await.map_err(component_error("store"))?;
+        mcp::restore_servers(&store, &servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
         store.close().await;
     }
     servers.configure(config);
-    let wanted = Wanted::of(&config.openapi, &registered);
+    let wanted = DesiredCollections::of(&config.openapi, &registered);
     let (loader, none) = (loader(config, &outbound)?, Collections::default());
     let (collections, ()) =
         tokio::join!(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none), servers.settled());
@@ -58,7 +58,7 @@ pub async fn survey(config: &Config) -> Result<Survey, CannotStart> {
     let snapshot = snapshot(config, fixed, found, &metrics, None, &Snapshot::default())?;
     let mut pins = pins(&definitions, &config.tools, &snapshot);
     pins.extend(words);
-    Ok(Survey { pins, out_of_reach })
+    Ok(Inventory { pins, out_of_reach })
 }
 
 fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {

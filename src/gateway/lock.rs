@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::parts::in_part;
-use super::{CannotStart, Gateway};
+use super::parts::component_error;
+use super::{Gateway, StartError};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::readiness::Readiness;
@@ -19,21 +19,21 @@ const PART: &str = "tools.lock";
 const QUARANTINE: &str = "quarantine";
 
 /// Names that a log line or readiness shows.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// The lock of a configuration, as it stands in its file now; none where there is none.
 ///
 /// # Errors
 /// The file cannot be used, or is named and not there.
-pub async fn read(config: &Config) -> Result<Option<Lock>, CannotStart> {
+pub async fn read(config: &Config) -> Result<Option<Lock>, StartError> {
     let file = config.lock_file();
     let shown = file.display().to_string();
     let is_named = config.tools.lock.is_some();
-    let lock = tokio::task::spawn_blocking(move || Lock::read(&file)).await.map_err(in_part(PART))?;
-    match lock.map_err(|problem| in_part(PART)(format!("{shown}: {problem}")))? {
+    let lock = tokio::task::spawn_blocking(move || Lock::read(&file)).await.map_err(component_error(PART))?;
+    match lock.map_err(|problem| component_error(PART)(format!("{shown}: {problem}")))? {
         None if is_named => {
             let advice = "make it with `sekisho lock`, or take `tools.lock` out of the configuration";
-            Err(in_part(PART)(format!("{shown} is not there; {advice}")))
+            Err(component_error(PART)(format!("{shown} is not there; {advice}")))
         }
         lock => Ok(lock),
     }
@@ -71,13 +71,13 @@ impl Gateway {
     pub(super) fn offer_snapshot(&self, snapshot: Snapshot) {
         let before = self.pipeline.registry.snapshot();
         let words = self.mcp_servers.quarantined();
-        tell_what_to_look_at(&before, &snapshot, &words, &self.readiness, &self.pipeline.settlement.metrics);
+        report_quarantine(&before, &snapshot, &words, &self.readiness, &self.pipeline.settlement.metrics);
         self.pipeline.registry.replace(snapshot);
     }
 }
 
 /// `words` are the sources of MCP servers whose words, beside their tools, are held back.
-pub(super) fn tell_what_to_look_at(
+pub(super) fn report_quarantine(
     before: &Snapshot,
     now: &Snapshot,
     words: &[String],
@@ -116,7 +116,7 @@ pub(super) fn tell_what_to_look_at(
 }
 
 fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<_> = names.take(MOST_NAMED + 1).collect();
-    let more = if names.len() > MOST_NAMED { ", …" } else { "" };
-    format!("{}{more}", names[..names.len().min(MOST_NAMED)].join(", "))
+    let names: Vec<_> = names.take(MAX_NAMED + 1).collect();
+    let more = if names.len() > MAX_NAMED { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(MAX_NAMED)].join(", "))
 }

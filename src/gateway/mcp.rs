@@ -7,12 +7,12 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::Gateway;
-use super::parts::{fixed_offer, in_part, snapshot};
+use super::parts::{component_error, fixed_offer, snapshot};
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
 use crate::infra::store::{Registrations, Store, StoreError};
 use crate::sources::builtin::Builtin;
-use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationFault, upstream};
+use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
 use crate::tool::Source;
 use crate::tool::ToolName;
 
@@ -24,7 +24,7 @@ const MAX_REGISTERED: usize = 100;
 
 /// Why a server is not registered. What was on offer is as it was.
 #[derive(Debug, Error)]
-pub enum NotAdded {
+pub enum AddServerError {
     #[error("the configuration has an MCP server called {0:?}; choose another name")]
     Configured(String),
     #[error("{0:?} is not a name; use 1 to 64 letters, digits, `_` and `-`")]
@@ -34,7 +34,7 @@ pub enum NotAdded {
     #[error("a tool called {0:?} is on offer already; choose another name")]
     Taken(String),
     #[error(transparent)]
-    Registration(#[from] RegistrationFault),
+    Registration(#[from] RegistrationError),
     /// The server cannot be reached, or makes no sense.
     #[error("the MCP server {name} cannot be used: {reason}")]
     Unusable { name: String, reason: String },
@@ -52,7 +52,7 @@ pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
 }
 
 /// Brings back what was registered. A line that cannot be used is left alone.
-pub(super) async fn bring_back(
+pub(super) async fn restore_servers(
     store: &Store,
     servers: &McpServers,
     secrets: &BTreeMap<String, Secret>,
@@ -72,30 +72,30 @@ impl Gateway {
     /// registered before is replaced. Gives the names of the tools.
     ///
     /// # Errors
-    /// [`NotAdded`].
-    pub async fn register_mcp(self: &Arc<Self>, registration: McpRegistration) -> Result<Vec<String>, NotAdded> {
+    /// [`AddServerError`].
+    pub async fn register_mcp(self: &Arc<Self>, registration: McpRegistration) -> Result<Vec<String>, AddServerError> {
         let name = registration.name.clone();
         let config = self.config.load_full();
         if ToolName::parse(&name).is_err() {
-            return Err(NotAdded::Name(name));
+            return Err(AddServerError::Name(name));
         }
         if config.mcp.servers.contains_key(&name) {
-            return Err(NotAdded::Configured(name));
+            return Err(AddServerError::Configured(name));
         }
         if self.mcp_servers.added_count() >= MAX_REGISTERED && !self.mcp_servers.added(&name) {
-            return Err(NotAdded::TooMany);
+            return Err(AddServerError::TooMany);
         }
         let registered = registration.read(&config.mcp.secrets)?;
         let source = format!("mcp:{name}");
         if matches!(registered, Registered::Function(_))
             && self.pipeline.registry.snapshot().get(&name).is_some_and(|tool| tool.metadata.source != source)
         {
-            return Err(NotAdded::Taken(name));
+            return Err(AddServerError::Taken(name));
         }
         let text = serde_json::to_string(&registration)?;
         // Not in its place yet: where this fails, whatever has the name now was not disturbed.
         let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
-        tried.map_err(|reason| NotAdded::Unusable { name: name.clone(), reason })?;
+        tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
         self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
         self.mcp_servers.add(&name, registered);
         self.mcp_servers.configure(&config);
@@ -136,7 +136,7 @@ impl Gateway {
             let metrics = &gateway.pipeline.settlement.metrics;
             snapshot(&config, fixed, gateway.mcp_servers.tools(), metrics, gateway.lock.load_full(), &before)
         });
-        match built.await.map_err(in_part("mcp")).flatten() {
+        match built.await.map_err(component_error("mcp")).flatten() {
             Ok(snapshot) => {
                 self.offer_snapshot(snapshot);
                 drop(retired);

@@ -12,13 +12,13 @@ use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::background::HOUSEKEEPING;
-use super::parts::{fixed_offer, log_dangerous_operations, snapshot, tell_what_is_broken};
-use super::{CannotStart, Gateway};
+use super::parts::{fixed_offer, log_dangerous_operations, report_broken_collections, snapshot};
+use super::{Gateway, StartError};
 use crate::config::Config;
 use crate::infra::store::{Registrations, Store, StoreError};
 use crate::sources::builtin::Builtin;
 use crate::sources::openapi::{
-    Collection, CollectionFault, Collections, Registration, RegistrationFault, Wait, Wanted,
+    Collection, CollectionError, Collections, DesiredCollections, Registration, RegistrationError, Wait,
 };
 use crate::tool::Source;
 
@@ -27,19 +27,19 @@ const MAX_REGISTERED: usize = 100;
 
 /// Why a collection is not registered. What was on offer is as it was.
 #[derive(Debug, Error)]
-pub enum NotRegistered {
+pub enum RegisterError {
     #[error("the configuration has a collection called {0:?}; choose another name")]
     Configured(String),
     #[error("{MAX_REGISTERED} collections are registered, which is the most; remove one of them")]
     TooMany,
     #[error(transparent)]
-    Registration(#[from] RegistrationFault),
+    Registration(#[from] RegistrationError),
     #[error(transparent)]
-    Collection(#[from] CollectionFault),
+    Collection(#[from] CollectionError),
     #[error("no operation of the document became a tool{0}")]
     NoTools(String),
     #[error("{0}")]
-    Clash(CannotStart),
+    Clash(StartError),
     #[error("the registration cannot be written down: {0}")]
     Unwritable(#[from] serde_json::Error),
     #[error(transparent)]
@@ -74,17 +74,17 @@ impl Gateway {
     /// registered before is replaced.
     ///
     /// # Errors
-    /// [`NotRegistered`].
-    pub async fn register(&self, registration: Registration) -> Result<Arc<Collection>, NotRegistered> {
+    /// [`RegisterError`].
+    pub async fn register(&self, registration: Registration) -> Result<Arc<Collection>, RegisterError> {
         let name = registration.name.clone();
         let config = self.config.load_full();
         self.check_free(&name)?;
         let settings = registration.settings(&config.openapi.secrets)?;
         let collection = Arc::new(self.loader.load(&name, settings.clone(), &config.openapi).await?);
-        collection.check_servers(self.loader.allowed()).map_err(CollectionFault::from)?;
+        collection.check_servers(self.loader.allowed()).map_err(CollectionError::from)?;
         if collection.tools.is_empty() {
             let first = collection.report.lost.first();
-            return Err(NotRegistered::NoTools(first.map(|note| format!(": {}", note.reason)).unwrap_or_default()));
+            return Err(RegisterError::NoTools(first.map(|note| format!(": {}", note.reason)).unwrap_or_default()));
         }
         let text = serde_json::to_string(&registration)?;
 
@@ -92,7 +92,7 @@ impl Gateway {
         self.check_free(&name)?;
         let mut next = Collections::clone(&self.collections.load());
         next.settle(&name, settings, Ok(Arc::clone(&collection)));
-        let change = self.prepare(next).map_err(NotRegistered::Clash)?;
+        let change = self.prepare(next).map_err(RegisterError::Clash)?;
         self.store.keep_registration(Registrations::Collections, &name, &text).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
@@ -104,8 +104,8 @@ impl Gateway {
     /// Takes the tools of a registered collection away, for good; says whether there was one.
     ///
     /// # Errors
-    /// [`NotRegistered`]: the store, or a collection of the configuration.
-    pub async fn unregister(&self, name: &str) -> Result<bool, NotRegistered> {
+    /// [`RegisterError`]: the store, or a collection of the configuration.
+    pub async fn unregister(&self, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.changing.lock().await;
         if !self.registered.load().contains_key(name) {
             return Ok(false);
@@ -114,7 +114,7 @@ impl Gateway {
         if !self.config.load().openapi.collections.contains_key(name) {
             next.remove(name);
         }
-        let change = self.prepare(next).map_err(NotRegistered::Clash)?;
+        let change = self.prepare(next).map_err(RegisterError::Clash)?;
         self.store.forget_registration(Registrations::Collections, name).await?;
         self.offer(change);
         let mut registered = BTreeMap::clone(&self.registered.load());
@@ -124,7 +124,7 @@ impl Gateway {
     }
 
     /// Fetches the documents that are awaited, side by side, and offers the tools of each as it comes.
-    pub async fn bring_documents(&self) {
+    pub async fn fetch_pending_documents(&self) {
         let awaited = self.collections.load_full();
         join_all(awaited.awaited.keys().map(|name| self.bring(name))).await;
     }
@@ -161,7 +161,7 @@ impl Gateway {
                 _ = tick.tick() => {}
                 () = self.documents_awaited.notified() => {}
             }
-            bringing.push(self.bring_documents());
+            bringing.push(self.fetch_pending_documents());
         }
     }
 
@@ -170,7 +170,7 @@ impl Gateway {
     pub(super) async fn collections_for(&self, next: &Config) -> (Collections, MutexGuard<'_, ()>) {
         loop {
             let registered = self.registered.load_full();
-            let wanted = Wanted::of(&next.openapi, &registered);
+            let wanted = DesiredCollections::of(&next.openapi, &registered);
             let before = self.collections.load_full();
             let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForWhatIsAtHand, &before);
             let collections = load.await;
@@ -182,19 +182,19 @@ impl Gateway {
         }
     }
 
-    fn check_free(&self, name: &str) -> Result<(), NotRegistered> {
+    fn check_free(&self, name: &str) -> Result<(), RegisterError> {
         if self.config.load().openapi.collections.contains_key(name) {
-            return Err(NotRegistered::Configured(name.to_owned()));
+            return Err(RegisterError::Configured(name.to_owned()));
         }
         let registered = self.registered.load();
         if registered.len() >= MAX_REGISTERED && !registered.contains_key(name) {
-            return Err(NotRegistered::TooMany);
+            return Err(RegisterError::TooMany);
         }
         Ok(())
     }
 
     /// The tools there would be with these collections.
-    fn prepare(&self, collections: Collections) -> Result<Change, CannotStart> {
+    fn prepare(&self, collections: Collections) -> Result<Change, StartError> {
         let config = self.config.load();
         let sandbox = Arc::clone(&self.sandbox);
         let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
@@ -209,27 +209,27 @@ impl Gateway {
     fn offer(&self, Change { snapshot, collections }: Change) {
         self.offer_snapshot(snapshot);
         let before = self.collections.load();
-        tell_what_is_broken(&self.readiness, &before, &collections);
+        report_broken_collections(&self.readiness, &before, &collections);
         log_dangerous_operations(&self.config.load().tools, &before, &collections);
         self.collections.store(Arc::new(collections));
     }
 
     /// A document that came and cannot stand beside the other tools.
-    fn give_up(&self, name: &str, problem: &CannotStart) {
+    fn give_up(&self, name: &str, problem: &StartError) {
         let before = self.collections.load_full();
         let mut next = Collections::clone(&before);
         next.awaited.remove(name);
         next.broken.insert(name.to_owned(), problem.to_string());
-        tell_what_is_broken(&self.readiness, &before, &next);
+        report_broken_collections(&self.readiness, &before, &next);
         self.collections.store(Arc::new(next));
     }
 }
 
 /// Documents on their way, by the names of their collections.
 #[derive(Debug, Default)]
-pub(super) struct Bringing(std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
+pub(super) struct FetchLocks(std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
 
-impl Bringing {
+impl FetchLocks {
     /// Held by whoever fetches that collection's document.
     fn turn_of(&self, name: &str) -> Arc<Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
-use super::{CannotStart, lock, mcp, openapi};
+use super::{StartError, lock, mcp, openapi};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
@@ -27,26 +27,26 @@ use crate::registry::lock::Lock;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::{Builtin, Workspaces};
-use crate::sources::openapi::{Collections, Loader, Wait, Wanted};
-use crate::tool::{Offer, Source};
+use crate::sources::openapi::{Collections, DesiredCollections, Loader, Wait};
+use crate::tool::{Source, SourceTools};
 
 /// The tools that a configuration offers, and the collections some of them come from, those registered over
 /// HTTP included, without starting anything.
 ///
 /// # Errors
 /// Names and schemas that cannot be registered, or a store that cannot be read.
-pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), CannotStart> {
-    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(in_part("telemetry"))?;
-    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
-    let registered = openapi::registered_at(&config.store_file()).await.map_err(in_part("store"))?;
-    let (wanted, none) = (Wanted::of(&config.openapi, &registered), Collections::default());
+pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), StartError> {
+    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?;
+    let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
+    let registered = openapi::registered_at(&config.store_file()).await.map_err(component_error("store"))?;
+    let (wanted, none) = (DesiredCollections::of(&config.openapi, &registered), Collections::default());
     let collections =
         Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
     let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
     let fixed = fixed_offer(&builtin, &[], &collections);
     let lock = lock::read(config).await?.map(Arc::new);
-    let snapshot = snapshot(config, fixed, Offer::default(), &metrics, lock, &Snapshot::default())?;
+    let snapshot = snapshot(config, fixed, SourceTools::default(), &metrics, lock, &Snapshot::default())?;
     Ok((snapshot, collections))
 }
 
@@ -54,8 +54,8 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Can
 ///
 /// # Errors
 /// Nothing can be fetched with this configuration.
-pub fn loader_of(config: &Config) -> Result<Loader, CannotStart> {
-    let outbound = Outbound::new(&config.outbound).map_err(in_part("outbound"))?;
+pub fn loader_of(config: &Config) -> Result<Loader, StartError> {
+    let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     loader(config, &outbound)
 }
 
@@ -67,13 +67,13 @@ pub(super) fn sandbox(
     config: &Config,
     metrics: &Metrics,
     readiness: &Arc<Readiness>,
-) -> Result<Arc<Sandbox>, CannotStart> {
+) -> Result<Arc<Sandbox>, StartError> {
     let sandbox = Sandbox::new(&config.sandbox, metrics.for_sandbox(), Arc::clone(readiness));
-    Ok(Arc::new(sandbox.map_err(in_part("sandbox"))?))
+    Ok(Arc::new(sandbox.map_err(component_error("sandbox"))?))
 }
 
-pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, CannotStart> {
-    let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(in_part("outbound"))?;
+pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, StartError> {
+    let allowed = DomainList::parse(&config.outbound.openapi_allowed_domains).map_err(component_error("outbound"))?;
     Ok(Loader::new(outbound.clone(), allowed))
 }
 
@@ -90,7 +90,7 @@ pub(super) fn report_unpriced_models(readiness: &Readiness, config: &Config) {
 }
 
 /// A broken collection degrades the service and stops nothing else.
-pub(super) fn tell_what_is_broken(readiness: &Readiness, before: &Collections, now: &Collections) {
+pub(super) fn report_broken_collections(readiness: &Readiness, before: &Collections, now: &Collections) {
     let component = |name: &String| format!("openapi:{name}");
     for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
         match now.loaded.contains_key(name) {
@@ -114,7 +114,7 @@ pub(super) fn log_dangerous_operations(tools: &ToolsConfig, before: &Collections
     }
 }
 
-pub(super) fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> Offer {
+pub(super) fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> SourceTools {
     let mut offer = builtin.tools();
     for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
         let more = source.tools();
@@ -126,14 +126,14 @@ pub(super) fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collec
 
 pub(super) fn snapshot(
     config: &Config,
-    fixed: Offer,
-    found: Offer,
+    fixed: SourceTools,
+    found: SourceTools,
     metrics: &Metrics,
     lock: Option<Arc<Lock>>,
     before: &Snapshot,
-) -> Result<Snapshot, CannotStart> {
+) -> Result<Snapshot, StartError> {
     Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
-        .map_err(|faults| in_part("tools")(lines(&faults)))
+        .map_err(|faults| component_error("tools")(lines(&faults)))
 }
 
 /// The checkpoint, with what it offers at the start.
@@ -143,28 +143,28 @@ pub(super) async fn pipeline(
     metrics: Arc<Metrics>,
     readiness: &Arc<Readiness>,
     store: &Store,
-) -> Result<Arc<Pipeline>, CannotStart> {
-    let policy = Policy::load(&config.policy).map_err(|faults| in_part("policy")(lines(&faults)))?;
+) -> Result<Arc<Pipeline>, StartError> {
+    let policy = Policy::load(&config.policy).map_err(|faults| component_error("policy")(lines(&faults)))?;
     let AuditConfig { durability, max_queued, .. } = config.audit;
     let audit = Audit::open(config.audit_file(), durability, max_queued, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
-        limits: Limits::new(&config.limits).map_err(in_part("limits"))?,
+        limits: Limits::new(&config.limits).map_err(component_error("limits"))?,
         policy,
         budget: Arc::new(Budgets::new(&config.budget)),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
-        replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(in_part("store"))?),
-        settlement: Settlement { metrics, audit: audit.map_err(in_part("audit"))? },
+        replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
+        settlement: Settlement { metrics, audit: audit.map_err(component_error("audit"))? },
     }))
 }
 
-pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, CannotStart> {
+pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, StartError> {
     let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
     let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
     Authenticator::new(&config.auth, config.server.is_loopback(), keys)
         .await
-        .map_err(|faults| in_part("auth")(lines(&faults)))
+        .map_err(|faults| component_error("auth")(lines(&faults)))
 }
 
 /// A key set that the operator's issuer publishes.
@@ -192,14 +192,17 @@ impl KeySource for PublishedKeys {
 }
 
 /// The state directory holds other people's files and the audit trail: for this user only.
-pub(super) fn create_private(directory: &Path) -> Result<(), CannotStart> {
+pub(super) fn create_private(directory: &Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
-        in_part("state_directory")(format!("{} cannot be made: {error}; name another folder", directory.display()))
+        component_error("state_directory")(format!(
+            "{} cannot be made: {error}; name another folder",
+            directory.display()
+        ))
     })
 }
 
-pub(super) fn tell_what_needs_a_restart(before: &Config, after: &Config) {
+pub(super) fn warn_restart_required(before: &Config, after: &Config) {
     let fixed = [
         ("server", before.server != after.server),
         ("outbound", before.outbound != after.outbound),
@@ -215,9 +218,9 @@ pub(super) fn tell_what_needs_a_restart(before: &Config, after: &Config) {
     }
 }
 
-/// Turns any part's own error into a [`CannotStart`] that names the part.
-pub(super) fn in_part<E: ToString>(part: &'static str) -> impl Fn(E) -> CannotStart {
-    move |problem| CannotStart { part, problem: problem.to_string() }
+/// Turns any part's own error into a [`StartError`] that names the part.
+pub(super) fn component_error<E: ToString>(part: &'static str) -> impl Fn(E) -> StartError {
+    move |problem| StartError { part, problem: problem.to_string() }
 }
 
 pub(super) fn lines(faults: &[impl ToString]) -> String {

@@ -28,11 +28,11 @@ use self::writer::{Disk, Writer};
 use crate::config::Durability;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::CallRecord;
-use crate::infra::batch_queue::Batch;
+use crate::infra::batch_queue::BatchQueue;
 use crate::infra::readiness::Readiness;
 
 pub(crate) use self::chain::shortened;
-pub use self::verify::{AuditFault, Verified, verify};
+pub use self::verify::{AuditError, Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ struct Handle(Arc<Trail>);
 /// What callers and the writer share.
 #[derive(Debug)]
 struct Trail {
-    queue: Batch<Entry>,
+    queue: BatchQueue<Entry>,
     durability: Durability,
     /// Lines that may be reserved, waiting or being written at once.
     max_lines: usize,
@@ -83,7 +83,7 @@ impl Audit {
         durability: Durability,
         max_lines: usize,
         readiness: Arc<Readiness>,
-    ) -> Result<Self, AuditFault> {
+    ) -> Result<Self, AuditError> {
         let (disk, chain) = writer::open(file)?;
         Self::start(disk, chain, durability, max_lines, readiness)
     }
@@ -94,9 +94,9 @@ impl Audit {
         durability: Durability,
         max_lines: usize,
         readiness: Arc<Readiness>,
-    ) -> Result<Self, AuditFault> {
+    ) -> Result<Self, AuditError> {
         let trail = Arc::new(Trail {
-            queue: Batch::new(max_lines / 2),
+            queue: BatchQueue::new(max_lines / 2),
             durability,
             max_lines,
             lines: AtomicUsize::new(0),
@@ -110,7 +110,7 @@ impl Audit {
             let _ending = ending;
             writer.run();
         };
-        thread::Builder::new().name("audit".into()).spawn(write).map_err(AuditFault::Thread)?;
+        thread::Builder::new().name("audit".into()).spawn(write).map_err(AuditError::Thread)?;
         Ok(Self { handle: Arc::new(Handle(trail)) })
     }
 

@@ -37,7 +37,7 @@ pub struct Authenticator {
 /// Why `auth` of the configuration cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{place}: {problem}")]
-pub struct AuthFault {
+pub struct AuthConfigError {
     /// Path in the configuration, such as `auth.api_keys[1].key`.
     pub place: String,
     pub problem: String,
@@ -62,7 +62,7 @@ impl Authenticator {
         config: &AuthConfig,
         on_loopback: bool,
         fetch: Option<Arc<dyn KeySource>>,
-    ) -> Result<Self, Vec<AuthFault>> {
+    ) -> Result<Self, Vec<AuthConfigError>> {
         let anonymous = match config.anonymous {
             AnonymousAccess::Always => true,
             AnonymousAccess::Loopback => on_loopback,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What waits to be taken by the one thread that writes it down.
 #[derive(Debug)]
-pub(crate) struct Batch<T> {
+pub(crate) struct BatchQueue<T> {
     waiting: Mutex<Waiting<T>>,
     changed: Condvar,
     /// This many do not wait for more.
@@ -29,7 +29,7 @@ enum State {
     Ended,
 }
 
-impl<T> Batch<T> {
+impl<T> BatchQueue<T> {
     pub(crate) fn new(plenty: usize) -> Self {
         let waiting = Waiting { items: Vec::new(), state: State::Open };
         Self { waiting: Mutex::new(waiting), changed: Condvar::new(), plenty: plenty.max(1) }
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_many_put_in_comes_out_once_and_in_each_ones_order() {
-        let batch = Arc::new(Batch::new(64));
+        let batch = Arc::new(BatchQueue::new(64));
         let givers: Vec<_> = (0..4_u32)
             .map(|giver| {
                 let batch = Arc::clone(&batch);
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn plenty_does_not_wait_for_more() {
-        let batch = Batch::new(2);
+        let batch = BatchQueue::new(2);
         assert!(batch.put(|items| items.extend([1, 2])));
         let mut taken = Vec::new();
         assert!(batch.take(LONG, &mut taken));
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn closing_ends_the_wait_and_loses_nothing() {
-        let batch = Batch::new(100);
+        let batch = BatchQueue::new(100);
         assert!(batch.put(|items| items.push(1)));
         batch.close();
         let mut taken = Vec::new();

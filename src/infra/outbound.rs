@@ -217,8 +217,8 @@ impl Outbound {
             dialing,
             guard,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
-            streams: Slots::new(stream::MOST_STREAMS, stream::MOST_STREAMS_PER_ORIGIN),
-            streams_of_operator: Slots::new(stream::MOST_STREAMS_OF_OPERATOR, stream::MOST_STREAMS_OF_OPERATOR),
+            streams: Slots::new(stream::MAX_STREAMS, stream::MAX_STREAMS_PER_ORIGIN),
+            streams_of_operator: Slots::new(stream::MAX_STREAMS_OF_OPERATOR, stream::MAX_STREAMS_OF_OPERATOR),
         })
     }
 

@@ -12,14 +12,14 @@ use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
 use crate::infra::telemetry;
 
 /// The longest a call may take; the gateway's own limits are shorter.
-pub const CALL_WITHIN: Duration = Duration::from_secs(600);
+pub const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The largest answer read.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// One gateway, and what goes with every request to it.
 #[derive(Clone)]
-pub struct OtherGateway {
+pub struct RemoteGateway {
     server: Url,
     /// The key among them.
     headers: HeaderMap,
@@ -28,7 +28,7 @@ pub struct OtherGateway {
 
 /// What it is asked.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct RemoteRequest<'a> {
     pub method: Method,
     pub path: &'a [&'a str],
     pub query: &'a [(&'a str, &'a str)],
@@ -36,9 +36,9 @@ pub struct Question<'a> {
     pub within: Duration,
 }
 
-impl<'a> Question<'a> {
+impl<'a> RemoteRequest<'a> {
     pub fn get(path: &'a [&'a str]) -> Self {
-        Self { method: Method::GET, path, query: &[], body: None, within: CALL_WITHIN }
+        Self { method: Method::GET, path, query: &[], body: None, within: CALL_TIMEOUT }
     }
 
     pub fn post(path: &'a [&'a str], body: &'a Value) -> Self {
@@ -48,13 +48,13 @@ impl<'a> Question<'a> {
 
 /// Its answer, which may be a refusal.
 #[derive(Debug)]
-pub struct OtherAnswer {
+pub struct RemoteReply {
     /// The status was one of success.
     pub success: bool,
     pub body: Value,
 }
 
-impl OtherGateway {
+impl RemoteGateway {
     pub fn new(server: Url, headers: HeaderMap, outbound: Outbound) -> Self {
         Self { server, headers, outbound }
     }
@@ -72,7 +72,7 @@ impl OtherGateway {
 
     /// # Errors
     /// Why there is no answer, as the end of a sentence.
-    pub async fn ask(&self, question: Question<'_>) -> Result<OtherAnswer, String> {
+    pub async fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, String> {
         let request = OutboundRequest {
             method: question.method,
             headers: self.headers.clone(),
@@ -84,7 +84,7 @@ impl OtherGateway {
         };
         let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
         let body = serde_json::from_slice(&answer.body).map_err(|_| "what answers there is no sekisho".to_owned())?;
-        Ok(OtherAnswer { success: answer.status.is_success(), body })
+        Ok(RemoteReply { success: answer.status.is_success(), body })
     }
 
     fn url(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, String> {
@@ -97,8 +97,8 @@ impl OtherGateway {
     }
 }
 
-impl fmt::Debug for OtherGateway {
+impl fmt::Debug for RemoteGateway {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("OtherGateway").field("server", &self.server.as_str()).finish_non_exhaustive()
+        formatter.debug_struct("RemoteGateway").field("server", &self.server.as_str()).finish_non_exhaustive()
     }
 }

@@ -19,14 +19,14 @@ use crate::core::call::RateState;
 #[derive(Debug)]
 pub(super) struct Buckets {
     per_minute: NonZeroU32,
-    limiter: RateLimiter<Arc<str>, Levels, Clock, NoOpMiddleware<Nanos>>,
+    limiter: RateLimiter<Arc<str>, BucketStore, Clock, NoOpMiddleware<Nanos>>,
     /// The limiter's own store, which it does not show.
-    levels: Levels,
+    levels: BucketStore,
 }
 
 impl Buckets {
     pub(super) fn new(per_minute: NonZeroU32) -> Self {
-        let levels = Levels::default();
+        let levels = BucketStore::default();
         let quota = Quota::per_minute(per_minute);
         let quota = Quota::with_period(Duration::from_nanos(refill_nanos(per_minute)))
             .map_or(quota, |exact| exact.allow_burst(per_minute));
@@ -120,9 +120,9 @@ impl governor::clock::Clock for Clock {
 
 /// Governor's store, shared with the limiter that owns it.
 #[derive(Debug, Clone, Default)]
-struct Levels(Arc<DashMapStateStore<Arc<str>>>);
+struct BucketStore(Arc<DashMapStateStore<Arc<str>>>);
 
-impl StateStore for Levels {
+impl StateStore for BucketStore {
     type Key = Arc<str>;
 
     fn measure_and_replace<T, F, E>(&self, key: &Arc<str>, decide: F) -> Result<T, E>
@@ -133,7 +133,7 @@ impl StateStore for Levels {
     }
 }
 
-impl ShrinkableKeyedStateStore<Arc<str>> for Levels {
+impl ShrinkableKeyedStateStore<Arc<str>> for BucketStore {
     fn retain_recent(&self, drop_below: Nanos) {
         ShrinkableKeyedStateStore::retain_recent(&*self.0, drop_below);
     }

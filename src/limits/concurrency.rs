@@ -23,21 +23,21 @@ use crate::tool::Tool;
 #[derive(Debug)]
 pub(super) struct Concurrency {
     numbers: ArcSwap<Numbers>,
-    gateway: Arc<Cap>,
+    gateway: Arc<ConcurrencyLimit>,
     /// By the tool's name: a tool made anew by a reload keeps its slots.
-    tools: DashMap<String, Arc<Cap>>,
+    tools: DashMap<String, Arc<ConcurrencyLimit>>,
 }
 
 /// The slots of one running call.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ConcurrencyPermit {
     _tool: Slot,
     _gateway: Option<Slot>,
 }
 
 impl Concurrency {
     pub(super) fn new(numbers: Numbers) -> Self {
-        let gateway = Cap::new(numbers.max_concurrent.get());
+        let gateway = ConcurrencyLimit::new(numbers.max_concurrent.get());
         Self { numbers: ArcSwap::from_pointee(numbers), gateway, tools: DashMap::new() }
     }
 
@@ -47,16 +47,16 @@ impl Concurrency {
         self.numbers.store(Arc::new(numbers));
     }
 
-    pub(super) async fn enter(&self, call: &CallContext, tool: &Tool) -> Result<Held, CallError> {
+    pub(super) async fn enter(&self, call: &CallContext, tool: &Tool) -> Result<ConcurrencyPermit, CallError> {
         let cap = self.cap_of(tool);
         let patience = (call.depth == 0)
-            .then(|| Patience { max_queued: self.numbers.load().max_queued, until: call.deadline(tool.timeout()) });
+            .then(|| QueuePolicy { max_queued: self.numbers.load().max_queued, until: call.deadline(tool.timeout()) });
         let of_tool = cap.enter(patience).await.map_err(|why| refusal(cap.limit(), tool.name(), why))?;
         let of_gateway = match patience {
             None => None,
             Some(_) => Some(self.gateway.enter(patience).await.map_err(|why| self.gateway_full(why))?),
         };
-        Ok(Held { _tool: of_tool, _gateway: of_gateway })
+        Ok(ConcurrencyPermit { _tool: of_tool, _gateway: of_gateway })
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -84,12 +84,12 @@ impl Concurrency {
         refusal(self.gateway.limit(), "the gateway", why)
     }
 
-    fn cap_of(&self, tool: &Tool) -> Arc<Cap> {
+    fn cap_of(&self, tool: &Tool) -> Arc<ConcurrencyLimit> {
         let limit = tool.metadata.max_concurrent;
         let limit = limit.unwrap_or_else(|| self.numbers.load().max_concurrent_per_tool.get());
         let known = self.tools.get(tool.name()).map(|cap| Arc::clone(&cap));
         let cap = known.unwrap_or_else(|| {
-            Arc::clone(&self.tools.entry(tool.name().to_owned()).or_insert_with(|| Cap::new(limit)))
+            Arc::clone(&self.tools.entry(tool.name().to_owned()).or_insert_with(|| ConcurrencyLimit::new(limit)))
         });
         if cap.limit() != limit {
             cap.resize(limit);
@@ -100,7 +100,7 @@ impl Concurrency {
 
 /// At most so many at once, first come first served, and a queue before it.
 #[derive(Debug)]
-struct Cap {
+struct ConcurrencyLimit {
     limit: AtomicU32,
     free: Semaphore,
     /// Slots in use beyond a limit that was lowered meanwhile: not freed when given back.
@@ -111,17 +111,17 @@ struct Cap {
 
 /// How a call may wait: behind so many others, and until then.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
+struct QueuePolicy {
     max_queued: u32,
     until: Deadline,
 }
 
 /// A call's place among the running ones; given back on drop.
 #[derive(Debug)]
-struct Slot(Arc<Cap>);
+struct Slot(Arc<ConcurrencyLimit>);
 
 /// A call's place among the waiting ones; given up on drop.
-struct Place<'a>(&'a Cap);
+struct Place<'a>(&'a ConcurrencyLimit);
 
 /// Why a call got no slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +131,7 @@ enum NoSlot {
     DeadlinePassed,
 }
 
-impl Cap {
+impl ConcurrencyLimit {
     fn new(limit: u32) -> Arc<Self> {
         Arc::new(Self {
             limit: limit.into(),
@@ -143,7 +143,7 @@ impl Cap {
     }
 
     /// A slot, at once if one is free and nobody waits for it.
-    async fn enter(self: &Arc<Self>, patience: Option<Patience>) -> Result<Slot, NoSlot> {
+    async fn enter(self: &Arc<Self>, patience: Option<QueuePolicy>) -> Result<Slot, NoSlot> {
         if let Ok(permit) = self.free.try_acquire() {
             return Ok(self.slot(permit));
         }

@@ -15,7 +15,7 @@ use crate::tool::Tool;
 
 /// All calls of one tenant, or of one caller, whatever the tool. No limit unless configured.
 #[derive(Debug)]
-pub(super) struct Together {
+pub(super) struct SharedRateLimit {
     /// Whose calls are counted together, as the refusal says it.
     whose: &'static str,
     key: fn(&Caller) -> &Arc<str>,
@@ -23,7 +23,7 @@ pub(super) struct Together {
     buckets: ArcSwapOption<Buckets>,
 }
 
-impl Together {
+impl SharedRateLimit {
     pub(super) fn of_a_tenant(numbers: &Numbers) -> Self {
         Self::new("all calls of one tenant", |caller| &caller.tenant, |numbers| numbers.tenant_rate, numbers)
     }
@@ -43,7 +43,7 @@ impl Together {
     }
 }
 
-impl Limit for Together {
+impl Limit for SharedRateLimit {
     fn take(&self, caller: &Caller, _tool: &Tool) -> Result<Option<RateState>, CallError> {
         match &*self.buckets.load() {
             Some(buckets) => take(buckets, (self.key)(caller), self.whose).map(Some),
@@ -77,11 +77,11 @@ impl Limit for Together {
 /// Each tool's own rate (E12, E46–E49), for each caller apart. Found by the tool's name, so that a
 /// reload, which makes new tools, starts nobody's minute anew.
 #[derive(Debug, Default)]
-pub(super) struct EachTool {
+pub(super) struct PerToolRateLimit {
     tools: DashMap<String, Buckets>,
 }
 
-impl Limit for EachTool {
+impl Limit for PerToolRateLimit {
     fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError> {
         let Some(rate) = NonZeroU32::new(tool.metadata.rate_limit) else {
             return Err(closed(tool));

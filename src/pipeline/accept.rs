@@ -70,8 +70,8 @@ fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<
         Some(schema) if tool.metadata.output_check != OutputCheck::Off => {
             match metadata.get(LARGE_NUMBERS).and_then(Value::as_array) {
                 // The schema speaks of the numbers that the strings stand for.
-                Some(large) => schema.misfits(&json::with_numbers(value.clone(), large)),
-                None => schema.misfits(value),
+                Some(large) => schema.violations(&json::with_numbers(value.clone(), large)),
+                None => schema.violations(value),
             }
         }
         _ => Vec::new(),

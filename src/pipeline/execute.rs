@@ -5,7 +5,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rand::Rng;
 
-use crate::breaker::Trial;
+use crate::breaker::BreakerPermit;
 use crate::config::ExecutionConfig;
 use crate::core::call::{CallContext, Deadline, ToolOutput, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};
@@ -42,7 +42,7 @@ impl Retries {
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
-        trial: Trial,
+        trial: BreakerPermit,
     ) -> Result<Executed, CallError> {
         let (result, attempts) = self.attempt_until_answered(call, tool, permit, &trial).await;
         trial.record(result.as_ref().err());
@@ -57,7 +57,7 @@ impl Retries {
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
-        trial: &Trial,
+        trial: &BreakerPermit,
     ) -> (Result<ToolOutput, CallError>, u32) {
         let config = self.config.load();
         let deadline = call.deadline(tool.timeout());

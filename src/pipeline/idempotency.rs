@@ -52,16 +52,16 @@ pub struct Replies {
 
 /// What a call with a key finds.
 #[derive(Debug)]
-pub(super) enum Entered {
+pub(super) enum IdempotentOutcome {
     /// It is the first.
-    First(Turn),
+    First(InFlightGuard),
     /// Another was answered this.
     Answered(Arc<Reply>),
 }
 
 /// The right to run the call. Without a kept reply, its end lets the next one look for itself.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct InFlightGuard {
     replies: Arc<Replies>,
     id: RecordId,
     owner: RecordOwner,
@@ -73,7 +73,7 @@ pub(super) struct Turn {
 
 /// Who has the turn of a key.
 enum Taken {
-    Turn(Turn),
+    InFlightGuard(InFlightGuard),
     /// Of whom an answer may come.
     ByAnother(watch::Receiver<Option<Known>>),
 }
@@ -167,16 +167,16 @@ impl Replies {
         key: &str,
         arguments: &Arguments,
         deadline: Deadline,
-    ) -> Result<Entered, CallError> {
+    ) -> Result<IdempotentOutcome, CallError> {
         let id = RecordId::new(&call.caller, &call.tool, key)?;
         let request = RequestDigest::new(call, arguments);
         loop {
             let mut turn = match self.take_turn(&id, &call.caller, &request)? {
-                Taken::Turn(turn) => turn,
+                Taken::InFlightGuard(turn) => turn,
                 Taken::ByAnother(mut first) => {
                     let answer = timeout_at(deadline.0, first.wait_for(Option::is_some)).await;
                     match answer.map_err(|_| still_running())?.as_deref() {
-                        Ok(Some(known)) => return known.answer_to(&request).map(Entered::Answered),
+                        Ok(Some(known)) => return known.answer_to(&request).map(IdempotentOutcome::Answered),
                         // Closed without a reply to give on: the first was refused, or cut off.
                         Ok(None) | Err(_) => continue,
                     }
@@ -185,11 +185,11 @@ impl Replies {
             return match self.look_up(&id, &request).await? {
                 Some(reply) => {
                     turn.publish(&reply);
-                    Ok(Entered::Answered(reply))
+                    Ok(IdempotentOutcome::Answered(reply))
                 }
                 None => {
                     turn.mark_first();
-                    Ok(Entered::First(turn))
+                    Ok(IdempotentOutcome::First(turn))
                 }
             };
         }
@@ -212,7 +212,7 @@ impl Replies {
         running.insert(id.clone(), Running { request: None, answer: waiting });
         let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
         let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
-        Ok(Taken::Turn(Turn { replies, id, owner, request, is_recorded: false, answer }))
+        Ok(Taken::InFlightGuard(InFlightGuard { replies, id, owner, request, is_recorded: false, answer }))
     }
 
     /// The reply that the store has for the call; `None` where there is no record of it.
@@ -271,7 +271,7 @@ impl Replies {
         self.store.owned_idempotency_records().await.map(Shares::of)
     }
 
-    async fn keep(&self, turn: &Turn, reply: &Reply) -> Result<(), StoreError> {
+    async fn keep(&self, turn: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
         let text = stored::text_of(reply).unwrap_or_else(|error| {
             tracing::error!(%error, "a reply could not be written as JSON");
             None
@@ -292,7 +292,7 @@ impl Replies {
         Ok(())
     }
 
-    async fn forget(&self, turn: &Turn) -> Result<(), StoreError> {
+    async fn forget(&self, turn: &InFlightGuard) -> Result<(), StoreError> {
         let mut shares = self.shares.lock().await;
         if let Some(bytes) = self.store.forget_idempotency_record(&turn.id.0).await? {
             shares.remove_record(&turn.owner, bytes);
@@ -311,7 +311,7 @@ impl Replies {
     }
 }
 
-impl Turn {
+impl InFlightGuard {
     /// Has the store know of the call, which is about to be sent.
     ///
     /// # Errors
@@ -359,7 +359,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.replies.lock().remove(&self.id);
     }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::accept::Accepted;
 use super::execute::Executed;
-use crate::breaker::Trial;
+use crate::breaker::BreakerPermit;
 use crate::budget::{Hold, Left};
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::{CallContext, CallId, McpResult, RateState, Stage};
@@ -97,7 +97,7 @@ pub struct Receipt {
     pub breaker: Option<BreakerNote>,
     pub attempts: u32,
     pub coercions: Vec<Coercion>,
-    pub output_misfits: Vec<Detail>,
+    pub output_schema_violations: Vec<Detail>,
 }
 
 #[derive(Debug, Serialize)]
@@ -133,70 +133,70 @@ impl Receipt {
             breaker: None,
             attempts: 0,
             coercions: Vec::new(),
-            output_misfits: Vec::new(),
+            output_schema_violations: Vec::new(),
         }
     }
 }
 
 /// What a stage's proof has to say for the receipt.
-pub(super) trait Note {
-    fn note(&self, receipt: &mut Receipt);
+pub(super) trait Annotate {
+    fn annotate(&self, receipt: &mut Receipt);
 }
 
-impl Note for Arc<Tool> {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for Arc<Tool> {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.schema = Some(Self::clone(self));
     }
 }
 
-impl Note for Slots {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for Slots {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.rate = self.rate;
     }
 }
 
-impl Note for ValidArguments {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for ValidArguments {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.coercions = self.coercions().to_vec();
     }
 }
 
-impl Note for Permit {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for Permit {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.policy =
             Some(PolicyNote { version: Arc::clone(self.version()), reasons: Vec::new(), cached: self.cached() });
     }
 }
 
-impl Note for Hold {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for Hold {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.budget_before = Some(self.before());
     }
 }
 
-impl Note for Trial {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for BreakerPermit {
+    fn annotate(&self, receipt: &mut Receipt) {
         if let (Some(upstream), Some(state)) = (self.upstream(), self.state()) {
             receipt.breaker = Some(BreakerNote { upstream: Arc::clone(&upstream.0), state });
         }
     }
 }
 
-impl Note for Executed {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for Executed {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.attempts = self.attempts;
     }
 }
 
-impl Note for Accepted {
-    fn note(&self, receipt: &mut Receipt) {
-        receipt.output_misfits.clone_from(&self.violations);
+impl Annotate for Accepted {
+    fn annotate(&self, receipt: &mut Receipt) {
+        receipt.output_schema_violations.clone_from(&self.violations);
         receipt.budget_after = Some(self.charge.after);
     }
 }
 
-impl Note for CallError {
-    fn note(&self, receipt: &mut Receipt) {
+impl Annotate for CallError {
+    fn annotate(&self, receipt: &mut Receipt) {
         receipt.attempts = self.attempts();
         if self.rate().is_some() {
             receipt.rate = self.rate();
@@ -281,7 +281,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
 
 impl Serialize for Receipt {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut receipt = serializer.serialize_struct("Receipt", 11)?;
+        let mut receipt = serializer.serialize_struct("Receipt", 12)?;
         receipt.serialize_field("call_id", &self.call_id)?;
         receipt.serialize_field("dry_run", &self.dry_run)?;
         receipt.serialize_field("stages", &StageTimes(&self.stages))?;
@@ -297,7 +297,9 @@ impl Serialize for Receipt {
         )?;
         receipt.serialize_field("breaker", &self.breaker)?;
         receipt.serialize_field("attempts", &self.attempts)?;
-        receipt.serialize_field("output_misfits", &self.output_misfits)?;
+        receipt.serialize_field("output_schema_violations", &self.output_schema_violations)?;
+        // The name of earlier versions, to be dropped in 0.3.
+        receipt.serialize_field("output_misfits", &self.output_schema_violations)?;
         receipt.end()
     }
 }

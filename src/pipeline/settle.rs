@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::accept::{Accepted, accept};
-use super::receipt::{Note, Receipt, Reply};
+use super::receipt::{Annotate, Receipt, Reply};
 use crate::budget::Hold;
 use crate::core::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
 use crate::core::error::{CallError, ErrorCode};
@@ -29,12 +29,12 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Opens the entry of one call, with room kept for its audit line.
+    /// Opens the scope of one call, with room kept for its audit line.
     ///
     /// # Errors
     /// `overloaded` while the audit trail cannot take another line.
-    pub fn open<'a>(&'a self, call: &'a CallContext, arguments: &Arguments) -> Result<Entry<'a>, CallError> {
-        Ok(Entry {
+    pub fn open<'a>(&'a self, call: &'a CallContext, arguments: &Arguments) -> Result<CallScope<'a>, CallError> {
+        Ok(CallScope {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
             call,
@@ -51,7 +51,7 @@ impl Settlement {
 
 /// One call in the books. Dropped unsettled, the call was cancelled, and is settled as that.
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub struct CallScope<'a> {
     /// Taken by settlement, so that it happens once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
@@ -67,7 +67,7 @@ pub struct Entry<'a> {
     _in_flight: InFlight,
 }
 
-impl Entry<'_> {
+impl CallScope<'_> {
     /// The call's span; disabled where nobody traces.
     pub(super) fn span(&self) -> &Span {
         &self.span
@@ -79,15 +79,19 @@ impl Entry<'_> {
         if found.is_err() && self.call.target.is_none() {
             self.hidden = registry.snapshot().get(&self.call.tool).cloned();
         }
-        self.at(Stage::Find, found)
+        self.record_stage(Stage::Find, found)
     }
 
     /// Notes how long the stage took and what came of it.
-    pub(super) fn at<T: Note>(&mut self, stage: Stage, result: Result<T, CallError>) -> Result<T, CallError> {
+    pub(super) fn record_stage<T: Annotate>(
+        &mut self,
+        stage: Stage,
+        result: Result<T, CallError>,
+    ) -> Result<T, CallError> {
         self.time(stage);
         match result {
             Ok(proof) => {
-                proof.note(&mut self.receipt);
+                proof.annotate(&mut self.receipt);
                 Ok(proof)
             }
             Err(error) => Err(error.at_stage(stage)),
@@ -102,7 +106,7 @@ impl Entry<'_> {
     /// The last stage: checks the output, and charges for it.
     pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
         let hold = self.hold.take().ok_or_else(|| CallError::internal("nothing was set aside for an executed call"));
-        self.at(Stage::Accept, hold.and_then(|hold| accept(tool, output, hold)))
+        self.record_stage(Stage::Accept, hold.and_then(|hold| accept(tool, output, hold)))
     }
 
     /// Charges or refunds what was set aside for a call that ends without an output, and says what was charged.
@@ -119,7 +123,7 @@ impl Entry<'_> {
     }
 
     /// A fault of ours in the stage that has not ended yet.
-    pub(super) fn broken_off(&self, cause: impl fmt::Display) -> CallError {
+    pub(super) fn internal_failure(&self, cause: impl fmt::Display) -> CallError {
         let error = CallError::internal(cause);
         match Stage::ALL.get(self.receipt.stages.len()) {
             Some(stage) => error.at_stage(*stage),
@@ -130,7 +134,7 @@ impl Entry<'_> {
     /// Writes the call down and makes its reply. Under strict durability, waits for the disk.
     pub async fn settle(mut self, outcome: Result<Accepted, CallError>) -> Reply {
         if let Err(error) = &outcome {
-            error.note(&mut self.receipt);
+            error.annotate(&mut self.receipt);
         }
         let duration = self.call.received.elapsed();
         let (cost_usd, tokens) = match &outcome {
@@ -185,7 +189,7 @@ impl Entry<'_> {
             rate: self.receipt.rate,
             arguments_digest: self.arguments_digest,
             policy_version: self.receipt.policy.as_ref().map(|policy| &*policy.version),
-            output_misfit: !self.receipt.output_misfits.is_empty(),
+            output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
         };
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
         telemetry::record(&self.span, &record);
@@ -196,7 +200,7 @@ impl Entry<'_> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for CallScope<'_> {
     fn drop(&mut self) {
         if self.slot.is_some() {
             let hung_up = CallError::new(ErrorCode::Cancelled, "the caller hung up");

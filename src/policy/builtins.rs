@@ -16,7 +16,7 @@ use std::sync::LazyLock;
 use regorus::unstable::{BUILTINS, Expr, Ref, Span};
 use regorus::{Engine, Source, Value};
 
-use super::load::PolicyFault;
+use super::load::PolicyError;
 
 /// Elements a builtin may return.
 const MAX_ELEMENTS: usize = 10_000;
@@ -93,11 +93,11 @@ const BOUNDED: [(&str, u8, Bound); 38] = [
 ///
 /// # Errors
 /// Never, as long as each builtin is named once.
-pub(super) fn bound(engine: &mut Engine, is_used: impl Fn(&str) -> bool) -> Result<(), PolicyFault> {
+pub(super) fn bound(engine: &mut Engine, is_used: impl Fn(&str) -> bool) -> Result<(), PolicyError> {
     for (name, arguments, bound) in BOUNDED.into_iter().filter(|(name, ..)| is_used(name)) {
         engine
             .add_extension(name.to_owned(), arguments, Box::new(extension(name, bound)))
-            .map_err(|error| PolicyFault::from_regorus(name, &error))?;
+            .map_err(|error| PolicyError::from_regorus(name, &error))?;
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ fn original(name: &str, arguments: &[Value]) -> Checked<Value> {
         return Err("there is no such function".to_owned());
     };
     let strict = true;
-    function(span, expressions, arguments, strict).map_err(|error| PolicyFault::from_regorus(name, &error).message)
+    function(span, expressions, arguments, strict).map_err(|error| PolicyError::from_regorus(name, &error).message)
 }
 
 /// # Errors

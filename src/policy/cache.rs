@@ -34,7 +34,7 @@ pub(super) struct Known {
 
 /// Pairs kept at once, some 2 KB each. Beyond it all are forgotten: simpler than an order of use,
 /// and a pair costs a few microseconds to learn again.
-const MOST_PAIRS: usize = 4_096;
+const MAX_PAIRS: usize = 4_096;
 
 impl Cache {
     pub(super) fn known(&self, tool: &Tool, caller: &Arc<Caller>) -> Arc<Known> {
@@ -60,7 +60,7 @@ impl Cache {
             subject: input::subject(&tool.metadata, caller),
             verdict: OnceLock::new(),
         });
-        if self.pairs.len() >= MOST_PAIRS {
+        if self.pairs.len() >= MAX_PAIRS {
             self.pairs.clear();
         }
         self.pairs.insert(hash, known.clone());

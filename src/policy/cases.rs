@@ -19,7 +19,7 @@ use rust_decimal::Decimal;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::load::{self, PolicyFault};
+use super::load::{self, PolicyError};
 use super::reads::Reads;
 use super::set::{PolicySet, Verdict};
 use super::{input, load_set};
@@ -42,7 +42,7 @@ pub struct CaseResult {
 ///
 /// # Errors
 /// What is wrong with the policies, or with a file of cases.
-pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, Vec<PolicyFault>> {
+pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, Vec<PolicyError>> {
     let set = load_set(config)?;
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
     let mut results = Vec::new();
@@ -59,7 +59,7 @@ pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, V
 ///
 /// # Errors
 /// What is wrong with a file of cases.
-pub(super) fn inputs(directory: &Path) -> Result<Vec<(String, String, Json)>, PolicyFault> {
+pub(super) fn inputs(directory: &Path) -> Result<Vec<(String, String, Json)>, PolicyError> {
     let mut inputs = Vec::new();
     for path in case_files(&directory.join(load::CASES))? {
         let file = path.display().to_string();
@@ -149,12 +149,12 @@ fn described(verdict: &Verdict) -> String {
     }
 }
 
-fn case_files(directory: &Path) -> Result<Vec<PathBuf>, PolicyFault> {
+fn case_files(directory: &Path) -> Result<Vec<PathBuf>, PolicyError> {
     if !directory.exists() {
         return Ok(Vec::new());
     }
     let unreadable = |error: std::io::Error| {
-        PolicyFault::new(directory.display().to_string(), None, format!("cannot be read: {error}"))
+        PolicyError::new(directory.display().to_string(), None, format!("cannot be read: {error}"))
     };
     let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(unreadable)?;
     let is_yaml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
@@ -163,15 +163,15 @@ fn case_files(directory: &Path) -> Result<Vec<PathBuf>, PolicyFault> {
     Ok(paths)
 }
 
-fn read(path: &Path) -> Result<Vec<Case>, PolicyFault> {
+fn read(path: &Path) -> Result<Vec<Case>, PolicyError> {
     let name = path.display().to_string();
     let text =
-        fs::read_to_string(path).map_err(|error| PolicyFault::new(&name, None, format!("cannot be read: {error}")))?;
+        fs::read_to_string(path).map_err(|error| PolicyError::new(&name, None, format!("cannot be read: {error}")))?;
     // Otherwise a tool called `y` would be a boolean.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(&text, options).map_err(|error| {
         let line = error.location().and_then(|location| u32::try_from(location.line()).ok());
-        PolicyFault::new(&name, line, error.to_string())
+        PolicyError::new(&name, line, error.to_string())
     })
 }
 

@@ -28,7 +28,7 @@ use self::module::Module;
 
 /// One thing that makes a policy set broken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PolicyFault {
+pub struct PolicyError {
     /// Path of the file, or of the folder where the fault is of the set as a whole.
     pub file: String,
     /// Counted from 1.
@@ -36,7 +36,7 @@ pub struct PolicyFault {
     pub message: String,
 }
 
-impl fmt::Display for PolicyFault {
+impl fmt::Display for PolicyError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(formatter, "{}:{line}: {}", self.file, self.message),
@@ -45,9 +45,9 @@ impl fmt::Display for PolicyFault {
     }
 }
 
-impl std::error::Error for PolicyFault {}
+impl std::error::Error for PolicyError {}
 
-impl PolicyFault {
+impl PolicyError {
     pub(super) fn new(file: impl Into<String>, line: Option<u32>, message: impl Into<String>) -> Self {
         Self { file: file.into(), line, message: message.into() }
     }
@@ -75,7 +75,7 @@ impl PolicyFault {
 ///
 /// # Errors
 /// All faults of the first step that finds any: reading, parsing, checking, compiling.
-pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) -> Result<PolicySet, Vec<PolicyFault>> {
+pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) -> Result<PolicySet, Vec<PolicyError>> {
     let set_name = directory.map_or_else(|| "default policies".to_owned(), |path| path.display().to_string());
     compile(&set_name, &files::read(directory)?, timeout, checks)
 }
@@ -84,7 +84,7 @@ pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) 
 ///
 /// # Errors
 /// What cannot be read.
-pub(super) fn texts_of(directory: &Path) -> Result<impl Iterator<Item = (String, String)>, Vec<PolicyFault>> {
+pub(super) fn texts_of(directory: &Path) -> Result<impl Iterator<Item = (String, String)>, Vec<PolicyError>> {
     Ok(files::read(Some(directory))?.into_iter().map(|file| (file.name, file.text)))
 }
 
@@ -93,7 +93,7 @@ fn compile(
     files: &[SourceFile],
     timeout: Duration,
     checks: Checks,
-) -> Result<PolicySet, Vec<PolicyFault>> {
+) -> Result<PolicySet, Vec<PolicyError>> {
     let mut engine = parse(files)?;
     let modules = Module::all_of(&mut engine).map_err(|fault| vec![fault])?;
     let faults = check::faults(set_name, &modules);
@@ -116,7 +116,7 @@ fn compile(
     })
 }
 
-fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyFault>> {
+fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyError>> {
     let mut engine = Engine::new();
     // Both syntaxes: a file in the new one says so with `import rego.v1`.
     engine.set_rego_v0(true);
@@ -132,11 +132,11 @@ fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyFault>> {
     if faults.is_empty() { Ok(engine) } else { Err(faults) }
 }
 
-fn add(engine: &mut Engine, file: &SourceFile) -> Result<(), PolicyFault> {
-    let of_regorus = |error| PolicyFault::from_regorus(&file.name, &error);
+fn add(engine: &mut Engine, file: &SourceFile) -> Result<(), PolicyError> {
+    let of_regorus = |error| PolicyError::from_regorus(&file.name, &error);
     let source = Source::from_contents(file.name.clone(), file.text.clone()).map_err(of_regorus)?;
     if let Some((line, problem)) = depth::too_deep(&reads::tokens(&source)?) {
-        return Err(PolicyFault::new(&file.name, Some(line), problem));
+        return Err(PolicyError::new(&file.name, Some(line), problem));
     }
     engine.add_policy(file.name.clone(), file.text.clone()).map(drop).map_err(of_regorus)
 }

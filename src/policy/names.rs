@@ -8,7 +8,7 @@ use regorus::unstable::{Token, TokenKind};
 use serde_json::Value as Json;
 
 use super::cases;
-use super::load::{self, PolicyFault};
+use super::load::{self, PolicyError};
 use super::reads;
 use crate::config::PolicyConfig;
 
@@ -36,21 +36,21 @@ enum Kind {
 ///
 /// # Errors
 /// What cannot be read.
-pub fn unknown_names(config: &PolicyConfig, known: &KnownNames) -> Result<Vec<PolicyFault>, Vec<PolicyFault>> {
+pub fn unknown_names(config: &PolicyConfig, known: &KnownNames) -> Result<Vec<PolicyError>, Vec<PolicyError>> {
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
     let mut faults = Vec::new();
     for (file, text) in load::texts_of(directory)? {
         let source = Source::from_contents(file.clone(), text)
-            .map_err(|error| vec![PolicyFault::from_regorus(&file, &error)])?;
+            .map_err(|error| vec![PolicyError::from_regorus(&file, &error)])?;
         let tokens = reads::tokens(&source).map_err(|fault| vec![fault])?;
         for (kind, name, line) in compared(&tokens) {
-            faults.extend(known.problem(kind, &name).map(|problem| PolicyFault::new(&file, Some(line), problem)));
+            faults.extend(known.problem(kind, &name).map(|problem| PolicyError::new(&file, Some(line), problem)));
         }
     }
     for (file, case, input) in cases::inputs(directory).map_err(|fault| vec![fault])? {
         for (kind, name) in given(&input) {
             let problem = known.problem(kind, name);
-            faults.extend(problem.map(|problem| PolicyFault::new(&file, None, format!("{case}: {problem}"))));
+            faults.extend(problem.map(|problem| PolicyError::new(&file, None, format!("{case}: {problem}"))));
         }
     }
     faults.sort();

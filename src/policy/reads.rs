@@ -4,7 +4,7 @@
 use regorus::Source;
 use regorus::unstable::{Lexer, Token, TokenKind};
 
-use super::load::PolicyFault;
+use super::load::PolicyError;
 use crate::core::call::CallKind;
 
 /// The changing parts of the input that some rule may read. What nobody reads is not converted, and
@@ -119,11 +119,11 @@ const KEYWORDS: [&str; 9] = ["as", "default", "else", "every", "if", "in", "not"
 
 /// # Errors
 /// What regorus says about a text that is no Rego.
-pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyFault> {
+pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyError> {
     let mut lexer = Lexer::new(source);
     let mut tokens = Vec::new();
     loop {
-        let token = lexer.next_token().map_err(|error| PolicyFault::from_regorus(source.get_path(), &error))?;
+        let token = lexer.next_token().map_err(|error| PolicyError::from_regorus(source.get_path(), &error))?;
         if token.0 == TokenKind::Eof {
             return Ok(tokens);
         }

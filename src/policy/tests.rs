@@ -39,7 +39,7 @@ pub(super) fn policy(rules: &str) -> Policy {
     try_policy(rules).unwrap()
 }
 
-pub(super) fn try_policy(rules: &str) -> Result<Policy, Vec<PolicyFault>> {
+pub(super) fn try_policy(rules: &str) -> Result<Policy, Vec<PolicyError>> {
     Policy::load(&config_of(&folder(&[("tools.rego", &format!("package tools\n{rules}\n"))])))
 }
 

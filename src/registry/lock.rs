@@ -40,7 +40,7 @@ pub struct Lock {
 
 /// Why a tool is not the one that was approved.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Objection {
+pub enum LockViolation {
     /// Nobody has approved anything of that name.
     New,
     /// Members of its pin that differ: `description`, `parameters`, ….
@@ -74,11 +74,11 @@ impl Lock {
     }
 
     /// What stands against offering what is pinned as `pin` now.
-    pub fn objection(&self, name: &str, pin: &Pin) -> Option<Objection> {
+    pub fn objection(&self, name: &str, pin: &Pin) -> Option<LockViolation> {
         match self.get(name) {
-            None => Some(Objection::New),
+            None => Some(LockViolation::New),
             Some(approved) if approved.hash() == pin.hash() => None,
-            Some(approved) => Some(Objection::Changed(approved.members_unlike(pin))),
+            Some(approved) => Some(LockViolation::Changed(approved.members_unlike(pin))),
         }
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn is_ours(source: &str) -> bool {
     source == BUILTIN
 }
 
-impl fmt::Display for Objection {
+impl fmt::Display for LockViolation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::New => formatter.write_str("it is new, and nobody has approved it"),

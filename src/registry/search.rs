@@ -22,13 +22,13 @@ const ALIKE_WEIGHT: f64 = 0.4;
 /// Letters from which the beginning of a word says something.
 const SHORTEST_BEGINNING: usize = 3;
 /// Of a longer word, the beginning is what stands before an ending of so many letters ("-ion", "-ing")...
-const LONGEST_ENDING: usize = 3;
+const MAX_ENDING: usize = 3;
 /// ... but never less than this.
 const SHORTEST_STEM: usize = 5;
 /// Words looked up for one beginning.
-const MOST_COMPLETIONS: usize = 64;
+const MAX_COMPLETIONS: usize = 64;
 /// Different words of a query that are looked at, the first ones.
-const LONGEST_QUERY: usize = 32;
+const MAX_QUERY: usize = 32;
 
 /// What a tool says of itself, as far as it is searched.
 #[derive(Debug, Clone, Copy)]
@@ -87,7 +87,7 @@ impl SearchIndex {
         let mut seen = HashSet::new();
         let mut asked = words(query);
         asked.retain(|word| seen.insert(word.clone()));
-        for word in asked.iter().take(LONGEST_QUERY) {
+        for word in asked.iter().take(MAX_QUERY) {
             // A tool that has a word in several forms is not better than one that has it once.
             best.fill(0.0);
             for (postings, weight) in self.matches(word) {
@@ -112,13 +112,13 @@ impl SearchIndex {
     fn matches<'s>(&'s self, word: &'s str) -> impl Iterator<Item = (&'s [Posting], f64)> {
         let letters = word.chars().count();
         let shortest = if word.chars().all(is_cjk) { 1 } else { SHORTEST_BEGINNING };
-        let stem = beginning(word, letters.saturating_sub(LONGEST_ENDING).max(SHORTEST_STEM));
+        let stem = beginning(word, letters.saturating_sub(MAX_ENDING).max(SHORTEST_STEM));
         let longer = self
             .postings
             .range(stem.to_owned()..)
             .take_while(move |(other, _)| other.starts_with(stem))
             .filter(move |(other, _)| *other != word && letters >= shortest)
-            .take(MOST_COMPLETIONS)
+            .take(MAX_COMPLETIONS)
             .map(|(_, postings)| postings);
         let shorter = (SHORTEST_BEGINNING + 1..stem.chars().count())
             .filter_map(move |letters| self.postings.get(beginning(word, letters)));

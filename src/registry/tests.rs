@@ -269,18 +269,18 @@ fn what_is_no_tool_is_configured_like_one_and_stays_the_same_where_nothing_chang
     let operation = first.operation("mcp:m", CallKind::Resource).unwrap();
     assert_eq!((operation.name(), operation.metadata.rate_limit), ("reads", 3));
     let (offer, metrics) =
-        (Offer { tools: definitions.clone(), unavailable: Vec::new() }, Metrics::new("test").unwrap());
-    let again = Snapshot::build_with(Offer::default(), offer, &config, &metrics, None, &first).unwrap();
+        (SourceTools { tools: definitions.clone(), unavailable: Vec::new() }, Metrics::new("test").unwrap());
+    let again = Snapshot::build_with(SourceTools::default(), offer, &config, &metrics, None, &first).unwrap();
     assert!(Arc::ptr_eq(operation, again.operation("mcp:m", CallKind::Resource).unwrap()));
     let hidden = override_of("m__resources_read", ToolOverride { hidden: Some(true), ..ToolOverride::default() });
     assert!(build(definitions, &hidden).unwrap().operation("mcp:m", CallKind::Resource).is_none());
 }
 
 fn locked(definitions: &[ToolDefinition], lock: &Lock, before: &Snapshot) -> Snapshot {
-    let offer = Offer { tools: definitions.to_vec(), unavailable: Vec::new() };
+    let offer = SourceTools { tools: definitions.to_vec(), unavailable: Vec::new() };
     let metrics = Metrics::new("test").unwrap();
     let lock = Some(Arc::new(lock.clone()));
-    Snapshot::build_with(Offer::default(), offer, &ToolsConfig::default(), &metrics, lock, before).unwrap()
+    Snapshot::build_with(SourceTools::default(), offer, &ToolsConfig::default(), &metrics, lock, before).unwrap()
 }
 
 #[test]
@@ -317,10 +317,10 @@ fn a_lock_that_changes_judges_tools_anew_that_are_the_same() {
     let offered = locked(&tools, &lock, &Snapshot::default());
     assert_eq!(names(&locked(&tools, &Lock::default(), &offered)), Vec::<&str>::new());
     let same = offered.lock.clone();
-    let offer = Offer { tools, unavailable: Vec::new() };
+    let offer = SourceTools { tools, unavailable: Vec::new() };
     let metrics = Metrics::new("test").unwrap();
     let again =
-        Snapshot::build_with(Offer::default(), offer, &ToolsConfig::default(), &metrics, same, &offered).unwrap();
+        Snapshot::build_with(SourceTools::default(), offer, &ToolsConfig::default(), &metrics, same, &offered).unwrap();
     assert!(Arc::ptr_eq(again.get("a").unwrap(), offered.get("a").unwrap()));
 }
 
@@ -334,11 +334,11 @@ fn a_quarantined_tool_keeps_its_name_and_what_the_configuration_says_of_it() {
     };
     let config = override_of("time__now", changes);
     let tools = vec![definition("time__now", "mcp:time"), definition("clock", "mcp:other")];
-    let offer = Offer { tools, unavailable: Vec::new() };
+    let offer = SourceTools { tools, unavailable: Vec::new() };
     let metrics = Metrics::new("test").unwrap();
     let lock = Some(Arc::default());
     let snapshot =
-        Snapshot::build_with(Offer::default(), offer, &config, &metrics, lock, &Snapshot::default()).unwrap();
+        Snapshot::build_with(SourceTools::default(), offer, &config, &metrics, lock, &Snapshot::default()).unwrap();
     let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.metadata.description.as_str())).collect();
     assert_eq!(held, [("clock", "Tells the time.")]);
     assert!(snapshot.unavailable()[0].reason.contains("two tools are called \"clock\""), "nobody takes its name");

@@ -1,7 +1,7 @@
 //! Who may run now: as many instances and as much memory as there is room for, and a queue before
 //! them that is fair between callers.
 //!
-//! Room is taken for what a run *may* use, not for what it uses: so that what was let in never has to
+//! Capacity is taken for what a run *may* use, not for what it uses: so that what was let in never has to
 //! be killed for want of memory. Waiting callers take turns, whoever sent more; where the queue is
 //! full, the newest run of whoever waits with the most makes room for somebody with fewer.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-use super::capacity::Room;
+use super::capacity::Capacity;
 use crate::core::call::Deadline;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::SandboxMetrics;
@@ -26,7 +26,7 @@ pub(super) struct Admission {
 
 #[derive(Debug)]
 struct Shared {
-    room: Room,
+    room: Capacity,
     state: Mutex<State>,
     metrics: SandboxMetrics,
 }
@@ -71,7 +71,7 @@ struct Place<'a> {
 }
 
 impl Admission {
-    pub(super) fn new(room: Room, metrics: SandboxMetrics) -> Self {
+    pub(super) fn new(room: Capacity, metrics: SandboxMetrics) -> Self {
         Self { shared: Arc::new(Shared { room, state: Mutex::default(), metrics }) }
     }
 
@@ -172,7 +172,7 @@ impl Drop for Locked<'_> {
 }
 
 impl State {
-    fn fits(&self, room: &Room, memory_bytes: u64) -> bool {
+    fn fits(&self, room: &Capacity, memory_bytes: u64) -> bool {
         self.live < room.instances && memory_bytes <= room.memory_bytes.saturating_sub(self.memory_bytes)
     }
 
@@ -188,7 +188,7 @@ impl State {
     }
 
     /// The oldest run of the caller whose turn it is, if it fits: a large one is not passed over for ever.
-    fn next_that_fits(&mut self, room: &Room) -> Option<Waiting> {
+    fn next_that_fits(&mut self, room: &Capacity) -> Option<Waiting> {
         let caller = Arc::clone(self.turns.front()?);
         let memory_bytes = self.queues.get(&caller)?.front()?.memory_bytes;
         if !self.fits(room, memory_bytes) {
@@ -269,7 +269,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn admission(instances: usize, mib: u64, max_queued: usize) -> Admission {
-        Admission::new(Room { instances, memory_bytes: mib * MIB, max_queued }, SandboxMetrics::for_tests())
+        Admission::new(Capacity { instances, memory_bytes: mib * MIB, max_queued }, SandboxMetrics::for_tests())
     }
 
     fn soon() -> Deadline {

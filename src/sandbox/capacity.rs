@@ -6,7 +6,7 @@ use crate::config::SandboxConfig;
 
 /// What there is room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct Capacity {
     /// Live at once, over all workers.
     pub(super) instances: usize,
     /// All runs together.
@@ -18,7 +18,7 @@ pub(super) struct Room {
 /// Where the kernel says nothing of memory: enough for one run of the default limit and little more.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
-impl Room {
+impl Capacity {
     /// As configured; where memory is not, half of what is available now, and at least one run's.
     pub(super) fn of(config: &SandboxConfig) -> Self {
         let one_run = memory_of_run(u64::from(config.memory_limit_mb) << 20, u64::from(config.max_file_bytes));
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn there_is_room_for_one_run_on_any_machine() {
         let config = SandboxConfig { memory_limit_mb: 4_096, max_memory_mb: Some(1), ..SandboxConfig::default() };
-        assert_eq!(Room::of(&config).memory_bytes, (4_096 << 20) + u64::from(config.max_file_bytes));
+        assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + u64::from(config.max_file_bytes));
         let config = SandboxConfig { max_memory_mb: Some(8_192), ..SandboxConfig::default() };
-        assert_eq!(Room::of(&config).memory_bytes, 8_192 << 20);
+        assert_eq!(Capacity::of(&config).memory_bytes, 8_192 << 20);
     }
 }

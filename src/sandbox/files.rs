@@ -17,7 +17,7 @@ use self::sparse::Sparse;
 
 /// What WASI answers for each is decided where its calls are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FileFault {
+pub enum FileError {
     #[error("there is no such file or folder")]
     Missing,
     #[error("a part of the path is not a folder")]
@@ -149,12 +149,12 @@ impl Files {
     ///
     /// # Errors
     /// When the path is bad or leads through a file.
-    pub fn place_folder(&mut self, path: &str, read_only: bool) -> Result<NodeId, FileFault> {
+    pub fn place_folder(&mut self, path: &str, read_only: bool) -> Result<NodeId, FileError> {
         let mut at = ROOT;
         for name in names(path)? {
             at = match self.child(at, name) {
                 Ok(found) => found,
-                Err(FileFault::Missing) => self.attach(at, name, folder(at), true)?,
+                Err(FileError::Missing) => self.attach(at, name, folder(at), true)?,
                 Err(fault) => return Err(fault),
             };
         }
@@ -167,19 +167,19 @@ impl Files {
     ///
     /// # Errors
     /// When the path is bad, leads through a file, or names something that is there.
-    pub fn place_file(&mut self, path: &str, content: Bytes) -> Result<NodeId, FileFault> {
+    pub fn place_file(&mut self, path: &str, content: Bytes) -> Result<NodeId, FileError> {
         let (above, name) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((above, name)) => (above, name),
             None => ("", path),
         };
         if matches!(name, "" | "." | "..") {
-            return Err(FileFault::BadPath);
+            return Err(FileError::BadPath);
         }
         let mut at = ROOT;
         for part in names(above)? {
             at = match self.child(at, part) {
                 Ok(found) => found,
-                Err(FileFault::Missing) => self.attach(at, part, folder(at), true)?,
+                Err(FileError::Missing) => self.attach(at, part, folder(at), true)?,
                 Err(fault) => return Err(fault),
             };
         }
@@ -189,10 +189,10 @@ impl Files {
     /// The node that a path names, counted from a folder. `.` and `..` are understood; `..` stops at the root.
     ///
     /// # Errors
-    /// [`FileFault::Missing`], [`FileFault::NotAFolder`] or a bad path.
-    pub fn find(&self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
+    /// [`FileError::Missing`], [`FileError::NotAFolder`] or a bad path.
+    pub fn find(&self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         if path.is_empty() {
-            return Err(FileFault::Missing);
+            return Err(FileError::Missing);
         }
         let found = names(path)?.try_fold(from, |at, name| self.child(at, name))?;
         if path.ends_with('/') {
@@ -205,14 +205,14 @@ impl Files {
     ///
     /// # Errors
     /// When it is not a folder.
-    pub fn list(&self, id: NodeId) -> Result<impl Iterator<Item = (&str, Status)>, FileFault> {
+    pub fn list(&self, id: NodeId) -> Result<impl Iterator<Item = (&str, Status)>, FileError> {
         let entries = self.folder(id)?;
         Ok(entries.iter().filter_map(|(name, id)| Some((&**name, self.status(*id).ok()?))))
     }
 
     /// # Errors
     /// When the node is gone.
-    pub fn status(&self, id: NodeId) -> Result<Status, FileFault> {
+    pub fn status(&self, id: NodeId) -> Result<Status, FileError> {
         let node = self.node(id)?;
         let (is_folder, length) = match &node.kind {
             Kind::Folder { .. } => (true, 0),
@@ -226,9 +226,9 @@ impl Files {
     ///
     /// # Errors
     /// When it is a folder.
-    pub fn read(&self, id: NodeId, offset: u64, buffer: &mut [u8]) -> Result<usize, FileFault> {
+    pub fn read(&self, id: NodeId, offset: u64, buffer: &mut [u8]) -> Result<usize, FileError> {
         match &self.node(id)?.kind {
-            Kind::Folder { .. } => Err(FileFault::IsAFolder),
+            Kind::Folder { .. } => Err(FileError::IsAFolder),
             Kind::Fixed(bytes) => {
                 let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
                 Ok(copy(buffer, rest))
@@ -241,26 +241,26 @@ impl Files {
     ///
     /// # Errors
     /// When nothing could be written: a folder, read-only, no space, past the largest offset.
-    pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<usize, FileFault> {
+    pub fn write(&mut self, id: NodeId, offset: u64, data: &[u8]) -> Result<usize, FileError> {
         let room = self.quota.bytes.saturating_sub(self.used_bytes);
         let file = self.written_mut(id)?;
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= MAX_OFFSET);
-        let Some(_) = end else { return Err(FileFault::TooLarge) };
+        let Some(_) = end else { return Err(FileError::TooLarge) };
         let before = file.stored_bytes();
         let written = file.write(offset, data, room);
         let taken = file.stored_bytes() - before;
         self.used_bytes += taken;
-        if written == 0 && !data.is_empty() { Err(FileFault::NoSpace) } else { Ok(written) }
+        if written == 0 && !data.is_empty() { Err(FileError::NoSpace) } else { Ok(written) }
     }
 
     /// Cuts a file, or lengthens it by a hole.
     ///
     /// # Errors
     /// When it is a folder, read-only, or longer than a file can be.
-    pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileFault> {
+    pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileError> {
         let file = self.written_mut(id)?;
         if length > MAX_OFFSET {
-            return Err(FileFault::TooLarge);
+            return Err(FileError::TooLarge);
         }
         let before = file.stored_bytes();
         file.resize(length);
@@ -273,7 +273,7 @@ impl Files {
     ///
     /// # Errors
     /// When the node is gone.
-    pub fn opened(&mut self, id: NodeId) -> Result<(), FileFault> {
+    pub fn opened(&mut self, id: NodeId) -> Result<(), FileError> {
         match self.nodes.get_mut(&id) {
             Some(node) => node.handles = node.handles.saturating_add(1),
             // Never freed, so nobody counts.
@@ -310,12 +310,12 @@ fn folder(parent: NodeId) -> Kind {
 }
 
 /// The names of a path, empty ones left out.
-fn names(path: &str) -> Result<impl Iterator<Item = &str>, FileFault> {
+fn names(path: &str) -> Result<impl Iterator<Item = &str>, FileError> {
     if path.contains('\0') {
-        return Err(FileFault::BadPath);
+        return Err(FileError::BadPath);
     }
     if path.len() > MAX_PATH_BYTES || path.split('/').any(|name| name.len() > MAX_NAME_BYTES) {
-        return Err(FileFault::NameTooLong);
+        return Err(FileError::NameTooLong);
     }
     Ok(path.split('/').filter(|name| !name.is_empty()))
 }

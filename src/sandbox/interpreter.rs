@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-pub use self::error::ManifestFault;
+pub use self::error::ManifestError;
 use super::compiled::hexadecimal;
 use super::python;
 
@@ -34,7 +34,7 @@ pub struct Manifest {
     pub module: String,
     pub arguments: Vec<String>,
     /// Without one, the files stand in the manifest's folder.
-    pub origin: Option<Origin>,
+    pub origin: Option<InterpreterOrigin>,
     pub files: Vec<SourceFile>,
     #[serde(default)]
     pub archives: Vec<SourceArchive>,
@@ -63,7 +63,7 @@ pub enum Kind {
 /// A package on PyPI; its version is the manifest's.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Origin {
+pub struct InterpreterOrigin {
     pub package: String,
     /// Of the wheel.
     pub sha256: Digest,
@@ -117,7 +117,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Names what is wrong in it.
-    pub fn parse(text: &str, preludes: &[(&str, &str)], folder: Option<&Path>) -> Result<Self, ManifestFault> {
+    pub fn parse(text: &str, preludes: &[(&str, &str)], folder: Option<&Path>) -> Result<Self, ManifestError> {
         let mut manifest: Self = toml::from_str(text)?;
         manifest.folder = folder.map(Path::to_owned);
         manifest.preludes = preludes.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use super::files::{FileFault, Files, FrozenFiles, NodeId, Quota, ROOT};
+use super::files::{FileError, Files, FrozenFiles, NodeId, Quota, ROOT};
 use super::owner_only_files;
 use super::prepare::Mount;
 
@@ -57,7 +57,7 @@ impl Mounts {
     ///
     /// # Errors
     /// When a mount stands where a guest's own folder should.
-    pub fn place(&self, quota: Quota) -> Result<Placed, FileFault> {
+    pub fn place(&self, quota: Quota) -> Result<Placed, FileError> {
         let mut files = self.common.thaw(quota);
         files.place_folder("/tmp", false)?;
         files.place_folder("/input", true)?;

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::warming_up;
-use super::worker_handle::{NotStarted, Program, Worker};
+use super::worker_handle::{Program, Worker, WorkerStartError};
 use crate::core::call::Deadline;
 use crate::core::error::CallError;
 use crate::infra::metrics::SandboxMetrics;
@@ -55,9 +55,12 @@ struct Standing {
     failure: Option<String>,
 }
 
-/// In `/readyz`: the sandbox itself, and walls that this kernel cannot build.
+/// In `/readyz`: the sandbox itself.
 pub(super) const COMPONENT: &str = "sandbox";
-const WALLS: &str = "sandbox_walls";
+
+/// In `/readyz`: protections of the worker processes that this kernel does not support. The second name is that of
+/// earlier versions, to be dropped in 0.3.
+const PROCESS_SANDBOX: [&str; 2] = ["process_sandbox", "sandbox_walls"];
 
 /// A call waits so long for the first worker, or for one in the place of a dead one, before it is told to come
 /// again. A start takes a tenth of a second on a machine that is not overloaded.
@@ -70,7 +73,7 @@ const KILLED_STARTS: u32 = 10;
 
 /// Between two starts that failed: doubled from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// A worker that is gone sooner than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_millis(500);
@@ -155,7 +158,7 @@ impl Shared {
                     self.start.metrics.worker_lost();
                     failures = if begun.elapsed() < SHORT_LIFE { failures + 1 } else { 0 };
                 }
-                Err(NotStarted { reason, was_killed }) => {
+                Err(WorkerStartError { reason, was_killed }) => {
                     failures += 1;
                     tracing::warn!(reason, failures, "a sandbox worker did not start");
                     if failures >= if was_killed { KILLED_STARTS } else { FAILED_STARTS } {
@@ -173,11 +176,14 @@ impl Shared {
     fn take_in(&self, worker: &Arc<Worker>) {
         let readiness = &self.start.readiness;
         readiness.restore(COMPONENT);
-        if worker.missing_walls.is_empty() {
-            readiness.restore(WALLS);
-        } else {
-            let missing = worker.missing_walls.join("; ");
-            readiness.degrade(WALLS, format!("programs run all the same, without what this kernel lacks: {missing}"));
+        let missing = worker.missing_protections.join("; ");
+        for component in PROCESS_SANDBOX {
+            match missing.is_empty() {
+                true => readiness.restore(component),
+                false => {
+                    readiness.degrade(component, format!("programs run without what this kernel lacks: {missing}"))
+                }
+            }
         }
         self.change(|standing| {
             standing.failure = None;
@@ -221,7 +227,7 @@ impl Standing {
 fn pause_after(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,
-        _ => FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(LONGEST_PAUSE),
+        _ => FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures - 1)).min(MAX_PAUSE),
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use wasmtime::Engine;
 
-pub use self::error::PrepareFault;
+pub use self::error::PrepareError;
 use self::error::doing;
 pub use self::progress::Progress;
 use self::snapshot::Snapshots;
@@ -96,7 +96,7 @@ impl Interpreters {
     ///
     /// # Errors
     /// When it cannot be made, or others can enter it.
-    pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareFault> {
+    pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareError> {
         for folder in [path.to_owned(), path.join("files"), path.join("archives"), path.join("snapshots")] {
             owner_only_files::make_folder(&folder).map_err(doing("make the folder", &folder))?;
         }
@@ -116,7 +116,7 @@ impl Interpreters {
         engine: &Engine,
         source: &Source,
         progress: &Progress,
-    ) -> Result<Prepared, PrepareFault> {
+    ) -> Result<Prepared, PrepareError> {
         if let Ok(prepared) = self.find(manifest) {
             return Ok(prepared);
         }
@@ -195,7 +195,7 @@ impl Interpreters {
         files.chain(archives).collect()
     }
 
-    fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareFault> {
+    fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareError> {
         let is_missing = |profile: &&Profile| self.compiled.find(&manifest.sum_of_profile(profile)).is_err();
         let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
         if manifest.kind == Kind::Reactor {
@@ -210,7 +210,7 @@ impl Interpreters {
             };
             let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
             let module = fs::read(&path).map_err(doing("read", &path))?;
-            let compiled = engine.precompile_module(&module).map_err(|fault| PrepareFault::Compile {
+            let compiled = engine.precompile_module(&module).map_err(|fault| PrepareError::Compile {
                 profile: profile.name.clone(),
                 reason: format!("{fault:#}"),
             })?;
@@ -230,11 +230,11 @@ impl Interpreters {
         manifest: &Manifest,
         profiles: &[&Profile],
         progress: &Progress,
-    ) -> Result<(), PrepareFault> {
+    ) -> Result<(), PrepareError> {
         let wanted = profiles.iter().map(|profile| (*profile, self.snapshot_path(&manifest.sum_of_profile(profile))));
         let wanted: Vec<_> = wanted.filter(|(_, path)| owner_only_files::open(path).is_err()).collect();
         let (Some((first, _)), Some(file)) = (wanted.first(), manifest.module_file()) else { return Ok(()) };
-        let broken = |profile: &Profile, reason| PrepareFault::Compile { profile: profile.name.clone(), reason };
+        let broken = |profile: &Profile, reason| PrepareError::Compile { profile: profile.name.clone(), reason };
         let path = self.file_path(&file.sha256);
         let module = fs::read(&path).map_err(doing("read", &path))?;
         let guest = self.as_prepared(manifest, Vec::new());
@@ -261,7 +261,7 @@ impl Interpreters {
     }
 
     /// Held until it is dropped; the kernel lets go of it when its process dies.
-    fn lock(&self, progress: &Progress) -> Result<File, PrepareFault> {
+    fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
         let path = self.path.join("lock");
         let locked = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
             match file.try_lock() {

@@ -32,7 +32,7 @@ pub enum ToWorker {
 pub enum FromWorker {
     /// The interpreter is loaded and the walls are up; names walls that this kernel cannot build.
     Ready {
-        missing_walls: Vec<String>,
+        missing_protections: Vec<String>,
     },
     Done(JobId, Box<Outcome>),
 }
@@ -150,7 +150,7 @@ pub struct Usage {
 const MAX_FRAME_BYTES: usize = 256 << 20;
 /// A frame's length stands before it, little-endian.
 const LENGTH_BYTES: usize = size_of::<u32>();
-/// Room that is made ahead of what really came.
+/// Capacity that is made ahead of what really came.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// A message as it is sent.
@@ -244,7 +244,7 @@ mod tests {
     fn hostile_bytes_as_frames() {
         use futures_util::FutureExt;
 
-        let ready = encode(&FromWorker::Ready { missing_walls: vec!["a wall".into()] }).unwrap();
+        let ready = encode(&FromWorker::Ready { missing_protections: vec!["a wall".into()] }).unwrap();
         let cancel = encode(&ToWorker::Cancel(300)).unwrap();
         crate::core::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
             let mut frames = Frames::new(bytes);

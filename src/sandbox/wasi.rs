@@ -11,7 +11,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use wasmtime::{AsContextMut, Caller, Extern, Linker};
 
-use super::files::{FileFault, Files, NodeId, Quota};
+use super::files::{FileError, Files, NodeId, Quota};
 use super::protocol::Captured;
 use clocks::Clocks;
 use errno::code;
@@ -90,7 +90,7 @@ pub struct Wasi {
 impl Wasi {
     /// # Errors
     /// When a folder to start with is not there.
-    pub fn new(mut files: Files, start: Start, limits: Limits) -> Result<Self, FileFault> {
+    pub fn new(mut files: Files, start: Start, limits: Limits) -> Result<Self, FileError> {
         for (_, folder) in &start.folders {
             files.opened(*folder)?;
         }

@@ -22,7 +22,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 
 use self::fibers::Fibers;
-use self::guest::Remains;
+use self::guest::Teardown;
 use self::profile::Profile;
 use self::ticker::Ticker;
 use super::engine::{Pool, can_scan_pages, engine};
@@ -33,7 +33,7 @@ const MEMORY_BYTES: usize = 4 << 30;
 
 /// Why a worker ends before its time. The gateway logs it.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkerFault {
+pub enum WorkerError {
     #[error("standard input is no socket: workers are started by `sekisho serve`")]
     NoGateway,
     #[error("the worker cannot be set up: {0}")]
@@ -50,34 +50,34 @@ pub enum WorkerFault {
 ///
 /// # Errors
 /// When there is no gateway, the interpreter cannot be loaded, or a message is not one.
-pub fn main() -> Result<(), WorkerFault> {
+pub fn main() -> Result<(), WorkerError> {
     let gateway = std::io::stdin().as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
-    let gateway = gateway.map_err(WorkerFault::SetUp)?;
+    let gateway = gateway.map_err(WorkerError::SetUp)?;
     if gateway.peer_addr().is_err() {
-        return Err(WorkerFault::NoGateway);
+        return Err(WorkerError::NoGateway);
     }
     drop(gateway);
     // A kernel that cannot has handed nothing on either: whoever starts a worker marks what it opens.
     let closed = hardening::close_inherited();
     let capabilities = hardening::drop_capabilities();
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerFault::SetUp)?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerError::SetUp)?;
     runtime.block_on(async {
-        let mut gateway = connect().map_err(WorkerFault::SetUp)?;
+        let mut gateway = connect().map_err(WorkerError::SetUp)?;
         let (incoming, outgoing) = gateway.split();
         let mut messages = Frames::new(incoming);
-        let load = match messages.next().await.map_err(WorkerFault::Gateway)? {
+        let load = match messages.next().await.map_err(WorkerError::Gateway)? {
             Some(ToWorker::Load(load)) => load,
-            Some(_) => return Err(WorkerFault::NothingToLoad),
+            Some(_) => return Err(WorkerError::NothingToLoad),
             None => return Ok(()),
         };
-        let mut worker = Worker::load(*load).await.map_err(WorkerFault::Load)?;
-        let mut missing_walls = hardening::raise();
-        missing_walls.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
-        missing_walls.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
+        let mut worker = Worker::load(*load).await.map_err(WorkerError::Load)?;
+        let mut missing_protections = hardening::raise();
+        missing_protections.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
+        missing_protections.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
         if !can_scan_pages() {
-            missing_walls.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
+            missing_protections.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
         }
-        worker.say(&FromWorker::Ready { missing_walls })?;
+        worker.say(&FromWorker::Ready { missing_protections })?;
         worker.serve(messages, outgoing).await
     })
 }
@@ -96,7 +96,7 @@ struct Worker {
     /// Not yet taken by the gateway.
     outbox: BytesMut,
     /// Of the run that ended last, whose outcome is told.
-    remains: Option<Remains>,
+    remains: Option<Teardown>,
 }
 
 impl Worker {
@@ -118,15 +118,15 @@ impl Worker {
         &mut self,
         mut messages: Frames<impl tokio::io::AsyncRead + Unpin + 'g>,
         mut gateway: impl tokio::io::AsyncWrite + Unpin + 'g,
-    ) -> Result<(), WorkerFault> {
+    ) -> Result<(), WorkerError> {
         loop {
             tokio::select! {
                 biased;
                 sent = gateway.write(&self.outbox), if !self.outbox.is_empty() => {
-                    self.outbox.advance(sent.map_err(WorkerFault::Gateway)?);
+                    self.outbox.advance(sent.map_err(WorkerError::Gateway)?);
                 }
                 () = std::future::ready(()), if self.remains.is_some() => self.remains = None,
-                message = messages.next() => match message.map_err(WorkerFault::Gateway)? {
+                message = messages.next() => match message.map_err(WorkerError::Gateway)? {
                     Some(message) => self.hear(message).await?,
                     None => return Ok(()),
                 },
@@ -135,14 +135,14 @@ impl Worker {
                     self.remains = Some(ended.remains);
                 }
                 () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
-                    self.make_one_ready().await.map_err(WorkerFault::Load)?;
+                    self.make_one_ready().await.map_err(WorkerError::Load)?;
                 }
             }
             self.ticker.run(!self.fibers.is_empty());
         }
     }
 
-    async fn hear(&mut self, message: ToWorker) -> Result<(), WorkerFault> {
+    async fn hear(&mut self, message: ToWorker) -> Result<(), WorkerError> {
         match message {
             ToWorker::Run(job) => self.begin(*job).await,
             // One that is over already has been answered.
@@ -150,11 +150,11 @@ impl Worker {
                 self.say(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
             }
             ToWorker::Cancel(_) => Ok(()),
-            ToWorker::Load(_) => Err(WorkerFault::NothingToLoad),
+            ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
         }
     }
 
-    async fn begin(&mut self, job: Job) -> Result<(), WorkerFault> {
+    async fn begin(&mut self, job: Job) -> Result<(), WorkerError> {
         let id = job.id;
         let begun = match self.profiles.get_mut(&job.profile) {
             Some(profile) => profile.begin(job).await,
@@ -182,7 +182,7 @@ impl Worker {
     }
 
     /// An outcome too long for a frame is that run's failure alone: all others of the process go on.
-    fn tell(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerFault> {
+    fn tell(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerError> {
         let usage = outcome.usage.clone();
         let done = FromWorker::Done(id, Box::new(outcome));
         match encode(&done) {
@@ -197,8 +197,8 @@ impl Worker {
         }
     }
 
-    fn say(&mut self, message: &FromWorker) -> Result<(), WorkerFault> {
-        let frame = encode(message).map_err(WorkerFault::Gateway)?;
+    fn say(&mut self, message: &FromWorker) -> Result<(), WorkerError> {
+        let frame = encode(message).map_err(WorkerError::Gateway)?;
         self.outbox.extend_from_slice(&frame);
         Ok(())
     }

@@ -44,7 +44,7 @@ pub(super) struct Worker {
     /// The last job that it was chosen for, counted through all workers.
     pub(super) last_chosen: AtomicU64,
     /// Walls that this kernel cannot build.
-    pub(super) missing_walls: Vec<String>,
+    pub(super) missing_protections: Vec<String>,
     stop: Arc<Notify>,
     /// Closed once the process is gone.
     gone: watch::Receiver<()>,
@@ -52,7 +52,7 @@ pub(super) struct Worker {
 
 /// Why a worker did not start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NotStarted {
+pub(super) struct WorkerStartError {
     pub(super) reason: String,
     /// By somebody else, as a machine that runs out of memory does: the next one may well start.
     pub(super) was_killed: bool,
@@ -78,14 +78,14 @@ struct UnderWay<'a> {
 
 /// A worker maps its interpreter in a fraction of a second, on a crowded machine in some; one that takes this
 /// long is stuck.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that closed its socket is about to end.
-const GONE_WITHIN: Duration = Duration::from_secs(1);
+const GONE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
 /// room of the job is only had back by ending the worker.
-const STOPPED_WITHIN: Duration = Duration::from_secs(2);
+const STOPPED_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Of what one worker writes to its standard error, so much goes to the log: a panic's message, not a flood.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
@@ -96,22 +96,24 @@ impl Worker {
     ///
     /// # Errors
     /// Why it could not be started, for the log.
-    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, NotStarted> {
+    pub(super) async fn start(program: &Program, load: &[u8]) -> Result<Arc<Self>, WorkerStartError> {
         let (stream, mut child) =
-            spawn(program).map_err(|error| NotStarted::broken(format!("{}: {error}", program.file.display())))?;
+            spawn(program).map_err(|error| WorkerStartError::broken(format!("{}: {error}", program.file.display())))?;
         let (incoming, mut sending) = stream.into_split();
         let mut incoming = Frames::new(incoming);
-        let greeting = timeout(READY_WITHIN, async {
+        let greeting = timeout(READY_TIMEOUT, async {
             sending.write_all(load).await?;
             next(&mut incoming).await
         });
-        let missing_walls = match greeting.await {
-            Ok(Ok(FromWorker::Ready { missing_walls })) => missing_walls,
-            Ok(Ok(FromWorker::Done(..))) => return Err(NotStarted::broken("the worker answered before it was asked")),
-            Ok(Err(error)) => return Err(NotStarted::ended(&mut child, &error).await),
+        let missing_protections = match greeting.await {
+            Ok(Ok(FromWorker::Ready { missing_protections })) => missing_protections,
+            Ok(Ok(FromWorker::Done(..))) => {
+                return Err(WorkerStartError::broken("the worker answered before it was asked"));
+            }
+            Ok(Err(error)) => return Err(WorkerStartError::ended(&mut child, &error).await),
             Err(_) => {
-                let limit = READY_WITHIN.as_secs();
-                return Err(NotStarted::broken(format!("the worker was not ready within {limit} s")));
+                let limit = READY_TIMEOUT.as_secs();
+                return Err(WorkerStartError::broken(format!("the worker was not ready within {limit} s")));
             }
         };
         let jobs = Arc::new(Jobs(Mutex::new(Some(HashMap::new()))));
@@ -123,7 +125,7 @@ impl Worker {
             outgoing,
             next_id: AtomicU64::new(1),
             last_chosen: AtomicU64::new(0),
-            missing_walls,
+            missing_protections,
             stop: Arc::clone(&stop),
             gone,
         };
@@ -184,14 +186,14 @@ impl Worker {
     }
 }
 
-impl NotStarted {
+impl WorkerStartError {
     fn broken(reason: impl Into<String>) -> Self {
         Self { reason: reason.into(), was_killed: false }
     }
 
     /// Of a worker that closed its socket before it was ready.
     async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
-        let status = timeout(GONE_WITHIN, child.wait()).await.ok().and_then(Result::ok);
+        let status = timeout(GONE_TIMEOUT, child.wait()).await.ok().and_then(Result::ok);
         let was_killed = status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
         let how = status.map_or_else(|| error.to_string(), |status| status.to_string());
         Self { reason: format!("the worker ended before it was ready: {how}"), was_killed }
@@ -220,7 +222,7 @@ impl Jobs {
 
     /// Whether a job was cancelled long ago and has not stopped.
     fn stuck(&self) -> bool {
-        let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_WITHIN);
+        let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_TIMEOUT);
         self.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
     }
 }
@@ -283,7 +285,7 @@ async fn converse(
         Ok(())
     };
     let watching = async {
-        let mut moments = interval(STOPPED_WITHIN / 4);
+        let mut moments = interval(STOPPED_TIMEOUT / 4);
         while !jobs.stuck() {
             moments.tick().await;
         }

@@ -21,7 +21,7 @@ pub(super) struct Setup {
 }
 
 /// All data files together: every worker holds them in memory.
-const MOST_DATA_BYTES: u64 = 128 << 20;
+const MAX_DATA_BYTES: u64 = 128 << 20;
 
 /// Looks for the prepared interpreter and reads the data files. Blocks for some milliseconds.
 ///
@@ -57,13 +57,13 @@ fn program(config: &SandboxConfig) -> Result<Program, String> {
 }
 
 fn data_files(config: &SandboxConfig) -> Result<Vec<GuestFile>, String> {
-    let mut left = MOST_DATA_BYTES;
+    let mut left = MAX_DATA_BYTES;
     let mut read = |path: &Path| {
         let in_file = |fault: std::io::Error| format!("sandbox.data_files: {}: {fault}", path.display());
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let length = fs::metadata(path).map_err(in_file)?.len();
         left = left.checked_sub(length).ok_or_else(|| {
-            format!("sandbox.data_files: together they have more than {} MiB; leave some out", MOST_DATA_BYTES >> 20)
+            format!("sandbox.data_files: together they have more than {} MiB; leave some out", MAX_DATA_BYTES >> 20)
         })?;
         Ok(GuestFile { path: name.to_owned(), content: fs::read(path).map_err(in_file)? })
     };
@@ -86,7 +86,7 @@ mod tests {
         let found = data_files(&config(&["table.csv"])).unwrap();
         assert_eq!(found, [GuestFile { path: "table.csv".into(), content: b"a,b".to_vec() }]);
         assert!(data_files(&config(&["missing"])).unwrap_err().contains("missing"));
-        fs::File::create(path("large")).unwrap().set_len(MOST_DATA_BYTES).unwrap();
+        fs::File::create(path("large")).unwrap().set_len(MAX_DATA_BYTES).unwrap();
         assert!(data_files(&config(&["table.csv", "large"])).unwrap_err().contains("leave some out"));
     }
 

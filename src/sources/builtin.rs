@@ -23,7 +23,7 @@ use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::Outbound;
 use crate::sandbox::{RunPython, Sandbox};
-use crate::tool::{Offer, Source, ToolDefinition};
+use crate::tool::{Source, SourceTools, ToolDefinition};
 
 /// The tools that travel with the binary.
 #[derive(Debug, Clone)]
@@ -55,8 +55,8 @@ impl Source for Builtin {
         "builtin"
     }
 
-    fn tools(&self) -> Offer {
-        let mut offer = Offer::default();
+    fn tools(&self) -> SourceTools {
+        let mut offer = SourceTools::default();
         for tool in [
             Ok(calculator::definition()),
             Ok(current_time::definition()),

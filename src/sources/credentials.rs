@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderName, HeaderValue};
 
 pub(in crate::sources) use self::oauth::{Token, TokenSource};
-pub(in crate::sources) use self::template::{Template, TemplateFault};
+pub(in crate::sources) use self::template::{Template, TemplateError};
 
 /// A header that is not shown in logs; `None` where name or value cannot be a header's.
 pub(super) fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {

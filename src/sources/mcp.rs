@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use crate::core::call::Upstream;
 
-pub use self::auth::{Callback, OwnAddresses, SignInFault, Started};
+pub use self::auth::{Callback, OwnAddresses, SignInError, Started};
 pub use self::bridge::{BridgeError, bridge};
-pub use self::registration::{McpRegistration, Registered, RegistrationFault};
+pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::servers::{McpServers, OperationRequest, Retired};
 
 /// How long a token server may take.
-const TOKEN_WITHIN: Duration = Duration::from_secs(10);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the breaker of a server guards.
 pub fn upstream(server: &str) -> Upstream {

@@ -12,11 +12,11 @@ pub mod registration;
 mod tests;
 mod tool;
 
-pub use self::call::credentials::CredentialFault;
+pub use self::call::credentials::CredentialError;
 pub use self::call::executor::Access;
-pub use self::collection::{Collection, CollectionFault};
-pub use self::collections::{Collections, Wait, Wanted};
+pub use self::collection::{Collection, CollectionError};
+pub use self::collections::{Collections, DesiredCollections, Wait};
 pub use self::load::fetch::SpecOrigin;
 pub use self::loader::Loader;
-pub use self::registration::{Registration, RegistrationFault};
+pub use self::registration::{Registration, RegistrationError};
 pub use self::tool::definitions;

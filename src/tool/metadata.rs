@@ -48,7 +48,7 @@ pub struct Metadata {
     /// What a call does to the world, where its source knows.
     pub effects: Option<Effects>,
     /// What else an MCP server says of it to clients: title, annotations, icons, execution, `_meta`.
-    pub told: Map<String, Value>,
+    pub mcp_annotations: Map<String, Value>,
 }
 
 /// What a call of a tool does to the world, as MCP clients are told.
@@ -88,7 +88,7 @@ impl Default for Metadata {
             output_check: OutputCheck::Enforce,
             roles: Vec::new(),
             effects: None,
-            told: Map::new(),
+            mcp_annotations: Map::new(),
         }
     }
 }

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use self::bounds::Bounds;
-use self::violation::Misfit;
+use self::violation::SchemaViolation;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::json;
@@ -71,10 +71,10 @@ pub struct OutputSchema {
 
 /// Most bytes of an output schema that shares its definitions, as it is shown alone; the bounds of every
 /// other schema.
-const LARGEST_SHOWN: usize = 1 << 20;
+const MAX_SHOWN: usize = 1 << 20;
 
 /// Most bytes of it as it is checked: what is compiled stays in memory, for each tool that was called.
-const LARGEST_CHECKED: usize = 64 << 10;
+const MAX_CHECKED: usize = 64 << 10;
 
 /// Arguments that fit the schema of the tool they are meant for. Made by [`InputSchema::validate`] alone.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl InputSchema {
     /// Checks the arguments and, where that is switched on, mends what is wrong only in form.
     ///
     /// # Errors
-    /// `invalid_arguments`, with at most [`violation::MOST_TOLD`] details: path, rule, and what to do.
+    /// `invalid_arguments`, with at most [`violation::MAX_TOLD`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
         let Schema { document, bounds, .. } = &self.schema.schema;
@@ -188,15 +188,15 @@ impl InputSchema {
 
     #[cold]
     fn refusal(&self, arguments: &Value) -> CallError {
-        let misfits = self.schema.schema.misfits(arguments, "the arguments");
+        let violations = self.schema.schema.violations(arguments, "the arguments");
         // The details name the values that do not fit; the message, which is logged, does not.
-        let first = misfits.first().map_or("they do not fit its schema", |misfit| misfit.demand.as_str());
+        let first = violations.first().map_or("they do not fit its schema", |misfit| misfit.demand.as_str());
         let mut message = format!("the arguments do not fit {}: {first}", self.tool);
-        if misfits.len() > 1 {
-            let _ = write!(message, " (and {} more in `details`)", misfits.len() - 1);
+        if violations.len() > 1 {
+            let _ = write!(message, " (and {} more in `details`)", violations.len() - 1);
         }
         CallError::new(ErrorCode::InvalidArguments, message)
-            .with_details(misfits.into_iter().map(Misfit::into_detail).collect())
+            .with_details(violations.into_iter().map(SchemaViolation::into_detail).collect())
     }
 }
 
@@ -221,20 +221,20 @@ impl OutputSchema {
 
     /// All of it.
     pub fn whole(&self) -> Value {
-        self.whole.as_ref().map_or_else(|| self.listed.clone(), |whole| whole.alone(LARGEST_SHOWN).0)
+        self.whole.as_ref().map_or_else(|| self.listed.clone(), |whole| whole.alone(MAX_SHOWN).0)
     }
 
     /// Where the value does not fit; empty when it does, or where the schema cannot be applied.
-    pub fn misfits(&self, value: &Value) -> Vec<Detail> {
+    pub fn violations(&self, value: &Value) -> Vec<Detail> {
         let Some(schema) = self.compiled.get_or_init(|| self.compile_whole()) else { return Vec::new() };
         if schema.validator().is_valid(value) {
             return Vec::new();
         }
-        schema.misfits(value, "the output").into_iter().map(Misfit::into_detail).collect()
+        schema.violations(value, "the output").into_iter().map(SchemaViolation::into_detail).collect()
     }
 
     fn compile_whole(&self) -> Option<Schema> {
-        let (document, _) = self.whole.as_ref()?.alone(LARGEST_CHECKED);
+        let (document, _) = self.whole.as_ref()?.alone(MAX_CHECKED);
         let compiled = Schema::compile(document);
         compiled.inspect_err(|problem| tracing::warn!(%problem, "a tool's outputs are not checked")).ok()
     }
@@ -284,7 +284,7 @@ impl Schema {
     }
 
     /// What does not fit; never empty for a value that is not valid.
-    fn misfits(&self, value: &Value, subject: &'static str) -> Vec<Misfit> {
+    fn violations(&self, value: &Value, subject: &'static str) -> Vec<SchemaViolation> {
         let effort = violation::effort(value, self.bounds.fan_out);
         violation::explain(self.validator(), &self.document, value, subject, effort)
     }

@@ -17,12 +17,12 @@ pub trait Source: Send + Sync {
     fn name(&self) -> &str;
 
     /// The tools it offers now, and those it would offer but cannot.
-    fn tools(&self) -> Offer;
+    fn tools(&self) -> SourceTools;
 }
 
 /// What a source brings to the registry.
 #[derive(Debug, Clone, Default)]
-pub struct Offer {
+pub struct SourceTools {
     pub tools: Vec<ToolDefinition>,
     /// Named by `sekisho check` with the reason.
     pub unavailable: Vec<Unavailable>,

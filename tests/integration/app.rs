@@ -13,7 +13,7 @@ use sekisho::core::call::{Arguments, ToolOutput, Upstream};
 use sekisho::core::error::{Blame, CallError, ErrorCode};
 use sekisho::gateway::Gateway;
 use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -146,9 +146,9 @@ impl Source for TestTools {
         "test"
     }
 
-    fn tools(&self) -> Offer {
+    fn tools(&self) -> SourceTools {
         let tools = ["echo", "sleep", "panic", "fail", "flaky", "upstream", "misfit", "flood", "paid"];
-        Offer { tools: tools.into_iter().map(test_tool).collect(), unavailable: Vec::new() }
+        SourceTools { tools: tools.into_iter().map(test_tool).collect(), unavailable: Vec::new() }
     }
 }
 

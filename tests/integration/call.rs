@@ -121,7 +121,7 @@ async fn outputs_are_checked_and_bounded() {
     let lenient = TestApp::with("tools: {overrides: {misfit: {output_schema: report}}}").await;
     let (status, reply) = lenient.call("misfit", json!({})).await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!(reply["receipt"]["output_misfits"].as_array().unwrap().len(), 1);
+    assert_eq!(reply["receipt"]["output_schema_violations"].as_array().unwrap().len(), 1);
 }
 
 /// Fault 6: a memory limit that is a label only.
@@ -150,4 +150,19 @@ async fn a_power_tower_is_refused_at_once() {
     assert!(reply["execution_time_ms"].as_u64().unwrap() < 2_000);
     let (_, reply) = app.call("calculator", json!({"expression": "0.1+0.2"})).await;
     assert_eq!(reply["text"], "0.3");
+}
+
+/// Names that were replaced are answered beside the new ones for one version.
+#[tokio::test]
+async fn replaced_names_are_still_answered() {
+    let app = TestApp::with("tools: {overrides: {misfit: {output_schema: report}}}").await;
+    let (_, reply) = app.call("misfit", json!({})).await;
+    let receipt = &reply["receipt"];
+    assert_eq!(receipt["output_schema_violations"].as_array().map(Vec::len), Some(1), "{reply}");
+    assert_eq!(receipt["output_misfits"], receipt["output_schema_violations"]);
+    let metrics = app.metrics().await;
+    for name in ["tool_output_schema_violations_total", "tool_output_misfits_total"] {
+        let sample = format!("shannon_{name}{{tool_name=\"misfit\"}} 1");
+        assert!(metrics.lines().any(|line| line == sample), "{sample} is not in {metrics}");
+    }
 }

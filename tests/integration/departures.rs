@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use crate::app::TestApp;
 
 /// How long a run may take to be gone.
-const GONE_WITHIN: Duration = Duration::from_secs(20);
+const GONE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One answer under way at the provider.
 struct Open(Arc<AtomicUsize>);
@@ -91,7 +91,7 @@ async fn leave_a_hundred_times(app: &TestApp) {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < GONE_WITHIN, "{what}");
+        assert!(begun.elapsed() < GONE_TIMEOUT, "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -70,7 +70,7 @@ async fn a_large_integer_of_an_api_keeps_its_digits() {
     assert_eq!(reply["output"], json!({"n": LARGE, "list": [1, LARGE]}), "{reply}");
     assert_eq!(reply["metadata"]["large_numbers"], json!(["/n", "/list/1"]), "{reply}");
     assert_eq!(reply["text"], body, "{reply}");
-    assert_eq!(reply["receipt"]["output_misfits"], json!([]), "{reply}");
+    assert_eq!(reply["receipt"]["output_schema_violations"], json!([]), "{reply}");
 }
 
 /// What a source may reach is named for it alone, and the gateway itself for none of its callers.

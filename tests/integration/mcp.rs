@@ -106,7 +106,7 @@ async fn headers_that_say_another_thing_than_the_body_are_refused_before_any_lim
 async fn a_web_page_from_elsewhere_is_refused() {
     let app = TestApp::with("server: {mcp: {allowed_origins: ['https://app.example:*']}}").await;
     let client = McpClient::connect(&app, NEWER).await;
-    for (origin, is_let_in) in [
+    for (origin, is_authorized) in [
         ("https://evil.example", false),
         ("null", false),
         ("http://localhost.evil.example", false),
@@ -114,7 +114,7 @@ async fn a_web_page_from_elsewhere_is_refused() {
         ("https://app.example", true),
     ] {
         let (status, _) = client.send_with("tools/list", json!({}), &[("origin", origin)]).await;
-        assert_eq!(status, if is_let_in { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{origin}");
+        assert_eq!(status, if is_authorized { StatusCode::OK } else { StatusCode::FORBIDDEN }, "{origin}");
     }
 }
 

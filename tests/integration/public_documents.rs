@@ -20,7 +20,7 @@ pub(crate) const DOCUMENTS: [(&str, usize); 6] = [
 ];
 
 /// What a client holds at most of one document's tools, in bytes.
-const LARGEST_LIST: usize = 2_000_000;
+const MAX_LIST: usize = 2_000_000;
 
 #[tokio::test]
 async fn lists_of_public_documents_are_what_clients_accept() {
@@ -43,9 +43,9 @@ async fn lists_of_public_documents_are_what_clients_accept() {
             .map(|tool| json!({"name": tool["name"], "description": tool["description"], "inputSchema": tool["parameters"]}))
             .collect();
         let bytes = json!(listed).to_string().len();
-        assert!(name.starts_with("github") || bytes < LARGEST_LIST, "{name}: {bytes} bytes");
+        assert!(name.starts_with("github") || bytes < MAX_LIST, "{name}: {bytes} bytes");
         app.gateway.reload(config(&app.directory, &yaml)).await;
-        app.gateway.bring_documents().await;
+        app.gateway.fetch_pending_documents().await;
         assert_eq!(schemas(&app).await, tools, "{name}: a reload changes nothing");
         _ = app.stop().await;
     }
@@ -81,7 +81,7 @@ pub(crate) async fn offer(text: &[u8], server: &str, further: &Value) -> (TestAp
     let yaml = yaml.to_string();
     let app = TestApp::in_directory(directory, &yaml).await;
     // A start waits ten seconds for a document, which is not always enough for one of 7 MB on a busy machine.
-    app.gateway.bring_documents().await;
+    app.gateway.fetch_pending_documents().await;
     (app, yaml)
 }
 

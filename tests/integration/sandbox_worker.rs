@@ -44,7 +44,7 @@ struct Worker {
     child: Child,
     messages: Frames<OwnedReadHalf>,
     gateway: OwnedWriteHalf,
-    missing_walls: Vec<String>,
+    missing_protections: Vec<String>,
     _files: TempDir,
 }
 
@@ -125,8 +125,8 @@ impl Worker {
         let mut messages = Frames::new(messages);
         gateway.write_all(&load(interpreter)).await.unwrap();
         let ready = timeout(PATIENCE, messages.next()).await.unwrap().unwrap();
-        let Some(FromWorker::Ready { missing_walls }) = ready else { panic!("{ready:?}") };
-        Self { child, messages, gateway, missing_walls, _files: files }
+        let Some(FromWorker::Ready { missing_protections }) = ready else { panic!("{ready:?}") };
+        Self { child, messages, gateway, missing_protections, _files: files }
     }
 
     async fn tell(&mut self, message: &ToWorker) {
@@ -177,7 +177,7 @@ fn job(id: JobId, profile: &str) -> Job {
 async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gone() {
     let mut worker = Worker::start().await;
     let lacks_scan = !sekisho::sandbox::engine::can_scan_pages();
-    assert_eq!(worker.missing_walls.len(), usize::from(lacks_scan), "{:?}", worker.missing_walls);
+    assert_eq!(worker.missing_protections.len(), usize::from(lacks_scan), "{:?}", worker.missing_protections);
     for _ in 0..3 {
         assert_eq!(worker.run("quick").await.end, End::Exited { code: 0 });
     }

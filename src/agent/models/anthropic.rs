@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{Event, Sides, Turn, failure_told};
+use super::remote::{Event, MessageMerger, TurnAssembler, failure_told};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
 use crate::agent::toolbox::{ToolDescription, ToolImage};
@@ -34,7 +34,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
 
 /// Everything but system prompts; one message for all that one side says in a row.
 fn messages(conversation: &[Message]) -> Value {
-    let mut messages = Sides::default();
+    let mut messages = MessageMerger::default();
     for message in conversation {
         match message {
             Message::System(_) => {}
@@ -182,7 +182,7 @@ struct Problem {
 
 /// # Errors
 /// An event that is none of the protocol's, or that tells of an error.
-pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())? {
         Said::MessageStart { message } => count(message.usage, turn),
         Said::ContentBlockStart { index, content_block } => begin(index, content_block, turn)?,
@@ -209,7 +209,7 @@ pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn begin(index: u64, block: Block, turn: &mut Turn) -> Result<(), ModelError> {
+fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match block {
         Block::Text { text } => turn.text(text),
         Block::Thinking { thinking, signature } => {
@@ -226,7 +226,7 @@ fn begin(index: u64, block: Block, turn: &mut Turn) -> Result<(), ModelError> {
     }
 }
 
-fn count(usage: Option<Usage>, turn: &mut Turn) {
+fn count(usage: Option<Usage>, turn: &mut TurnAssembler) {
     let Some(usage) = usage else { return };
     let cached = [usage.cache_creation_input_tokens, usage.cache_read_input_tokens];
     let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));

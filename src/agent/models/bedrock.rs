@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::remote::{Event, Sides, Turn, failure_told};
+use super::remote::{Event, MessageMerger, TurnAssembler, failure_told};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
 use crate::agent::toolbox::{ToolDescription, ToolImage};
@@ -34,7 +34,7 @@ pub(super) fn body(request: &ModelRequest) -> Value {
 
 /// Everything but system prompts; two messages of one side in a row are refused, so that they are one.
 fn messages(conversation: &[Message]) -> Value {
-    let mut messages = Sides::default();
+    let mut messages = MessageMerger::default();
     for message in conversation {
         match message {
             Message::System(_) => {}
@@ -148,7 +148,7 @@ struct Usage {
 
 /// # Errors
 /// An event that is none of the protocol's, or that tells of an error.
-pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.failed {
         return Err(failure_told(&event.name));
     }
@@ -175,7 +175,10 @@ pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn hear(BlockDelta { content_block_index: place, delta }: BlockDelta, turn: &mut Turn) -> Result<(), ModelError> {
+fn hear(
+    BlockDelta { content_block_index: place, delta }: BlockDelta,
+    turn: &mut TurnAssembler,
+) -> Result<(), ModelError> {
     if let Some(text) = delta.text {
         turn.text(text)?;
     }
@@ -190,7 +193,7 @@ fn hear(BlockDelta { content_block_index: place, delta }: BlockDelta, turn: &mut
     Ok(())
 }
 
-fn count(usage: Option<Usage>, turn: &mut Turn) {
+fn count(usage: Option<Usage>, turn: &mut TurnAssembler) {
     let Some(usage) = usage else { return };
     let cached = [usage.cache_read_input_tokens, usage.cache_write_input_tokens];
     let prompt = usage.input_tokens.map(|tokens| cached.into_iter().flatten().fold(tokens, u64::saturating_add));

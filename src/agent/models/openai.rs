@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{Event, Turn, failure_told};
+use super::remote::{Event, TurnAssembler, failure_told};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
 use crate::agent::toolbox::ToolDescription;
@@ -150,7 +150,7 @@ struct Problem {
 
 /// # Errors
 /// An event that is none of the protocol's, or that tells of an error.
-pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.data == DONE {
         turn.end();
         return Ok(());
@@ -179,7 +179,7 @@ pub(super) fn read(event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn hear(delta: Delta, turn: &mut Turn) -> Result<(), ModelError> {
+fn hear(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if let Some(thinking) = delta.reasoning_content {
         turn.thinking(0, thinking)?;
     }

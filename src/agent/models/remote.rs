@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 use url::Url;
 
-use self::event_decoder::{Framing, Wire};
+use self::event_decoder::{EventDecoder, Framing};
 use super::{Model, ModelChunk, ModelError, ModelRequest, anthropic, bedrock, openai};
 use crate::agent::meter::estimated_prompt;
 use crate::config::Secret;
@@ -31,14 +31,14 @@ use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::event_decoder::Event;
 pub(super) use self::failure::told as failure_told;
-pub(super) use self::message_merger::Sides;
-pub(super) use self::turn_assembler::Turn;
+pub(super) use self::message_merger::MessageMerger;
+pub(super) use self::turn_assembler::TurnAssembler;
 
 /// Whoever waits for an answer gives up earlier, and the request ends with him.
-const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 
 /// How long a server that has said why it stopped is waited for, for what was used and the end: some never say.
-const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whose protocol is spoken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl Remote {
             headers: self.headers.clone(),
             body: Some(Bytes::from(self.body(request).to_string())),
             trust: Trust::Operator,
-            ..OutboundRequest::get(self.address()?, Deadline::after(LONGEST_REQUEST))
+            ..OutboundRequest::get(self.address()?, Deadline::after(MAX_REQUEST))
         };
         let answer = self.outbound.open(asked).await.map_err(|error| failure::lost(&error))?;
         let expected = self.protocol.framing().media_type();
@@ -135,8 +135,8 @@ impl Model for Remote {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         try_stream! {
             let answer = self.ask(&request).await?;
-            let mut wire = Wire::new(self.protocol.framing());
-            let mut turn = Turn::new(estimated_prompt(&request), request.max_tokens);
+            let mut wire = EventDecoder::new(self.protocol.framing());
+            let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens);
             let mut pieces = std::pin::pin!(answer.pieces());
             while !turn.is_over() {
                 let piece = match next(&mut pieces, turn.is_complete()).await {
@@ -172,7 +172,7 @@ async fn next(
     is_complete: bool,
 ) -> Option<Result<Bytes, CallError>> {
     if is_complete {
-        tokio::time::timeout(LAST_WORDS_WITHIN, pieces.next()).await.ok().flatten()
+        tokio::time::timeout(LAST_WORDS_TIMEOUT, pieces.next()).await.ok().flatten()
     } else {
         pieces.next().await
     }
@@ -184,7 +184,7 @@ fn is_of_type(headers: &HeaderMap, expected: &str) -> bool {
 }
 
 impl Protocol {
-    fn read(self, event: &Event, turn: &mut Turn) -> Result<(), ModelError> {
+    fn read(self, event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
         match self {
             Self::Anthropic => anthropic::read(event, turn),
             Self::Openai => openai::read(event, turn),
@@ -195,7 +195,7 @@ impl Protocol {
     fn framing(self) -> Framing {
         match self {
             Self::Anthropic | Self::Openai => Framing::Events,
-            Self::Bedrock => Framing::Frames,
+            Self::Bedrock => Framing::AwsEventDecoder,
         }
     }
 

@@ -15,10 +15,10 @@ const RETRIES_WHEN_SLOW: u32 = 3;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// No wait is longer, whatever the provider asks for.
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// For the first piece, and between two pieces.
     pub timeout: Duration,
     /// Further attempts after other failures of the provider.
@@ -30,7 +30,7 @@ pub struct Patience {
 pub fn ask(
     model: &dyn Model,
     request: Arc<ModelRequest>,
-    patience: Patience,
+    patience: RetryPolicy,
 ) -> impl Stream<Item = Result<ModelChunk, ModelError>> + Send + '_ {
     stream! {
         let mut failures = 0;
@@ -87,7 +87,7 @@ async fn next(
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// How long to wait after the nth failure; `None` to give up.
     fn wait(self, error: &ModelError, failures: u32) -> Option<Duration> {
         let (retries, asked_for) = match error {
@@ -98,7 +98,7 @@ impl Patience {
             ModelError::Refused(_) | ModelError::Garbled(_) | ModelError::OverBudget { .. } => (0, None),
         };
         let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        (failures <= retries).then(|| asked_for.unwrap_or(backoff).min(LONGEST_WAIT))
+        (failures <= retries).then(|| asked_for.unwrap_or(backoff).min(MAX_WAIT))
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         answers.reverse();
         let model = Moody(Mutex::new(answers));
         let request = ModelRequest { max_tokens: 1, ..ModelRequest::default() };
-        let patience = Patience { timeout: Duration::from_secs(30), retries: 2 };
+        let patience = RetryPolicy { timeout: Duration::from_secs(30), retries: 2 };
         let begun = Instant::now();
         let pieces = ask(&model, Arc::new(request), patience).collect().await;
         let left = model.0.lock().unwrap().len();
@@ -198,6 +198,6 @@ mod tests {
     async fn a_provider_cannot_ask_for_an_endless_wait() {
         let a_year = Err(ModelError::Overloaded { retry_after: Some(Duration::from_secs(31_536_000)) });
         let (pieces, _, seconds) = play(vec![vec![a_year], vec![end()]]).await;
-        assert_eq!((pieces, seconds), (vec![end()], LONGEST_WAIT.as_secs()));
+        assert_eq!((pieces, seconds), (vec![end()], MAX_WAIT.as_secs()));
     }
 }

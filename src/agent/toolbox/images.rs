@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::ToolImage;
 
 /// More images of one answer are left out: each costs a model about a thousand tokens.
-const MOST_IMAGES: usize = 8;
+const MAX_IMAGES: usize = 8;
 
 /// So many bytes of an image tell it from any other text: the signature and the size stand at its beginning.
 const TELLING_BYTES: usize = 48;
@@ -32,7 +32,7 @@ fn without_bytes(mut text: String, base64: &str) -> String {
 /// they stand in the output.
 fn collect(value: &Value, found: &mut Vec<ToolImage>) {
     match value {
-        _ if found.len() >= MOST_IMAGES => {}
+        _ if found.len() >= MAX_IMAGES => {}
         Value::String(text) => add(data_url(text), found),
         Value::Array(items) => items.iter().for_each(|item| collect(item, found)),
         Value::Object(members) => match image_block(value) {
@@ -96,6 +96,6 @@ mod tests {
         assert_eq!(cut, "see [image]… [cut]");
         let urls: Vec<_> = (0..20).map(|number| format!("data:image/png;base64,AAA{number}")).collect();
         let (many, _) = find_images([&json!(urls)], String::new());
-        assert_eq!(many.len(), MOST_IMAGES);
+        assert_eq!(many.len(), MAX_IMAGES);
     }
 }

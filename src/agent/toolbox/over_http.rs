@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::infra::remote_gateway::{OtherGateway, Question};
+use crate::infra::remote_gateway::{RemoteGateway, RemoteRequest};
 
 /// The longest wait for the list of tools.
-const LIST_WITHIN: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The request that the gateway's budget counts the calls of a run to.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -20,7 +20,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Calls go through the other gateway's checkpoint, as the caller of the key that is sent.
 #[derive(Debug, Clone)]
 pub struct OverHttp {
-    gateway: OtherGateway,
+    gateway: RemoteGateway,
     session: Option<String>,
 }
 
@@ -40,7 +40,7 @@ struct Reply {
 }
 
 impl OverHttp {
-    pub fn new(gateway: OtherGateway) -> Self {
+    pub fn new(gateway: RemoteGateway) -> Self {
         Self { gateway, session: None }
     }
 
@@ -55,8 +55,11 @@ impl OverHttp {
     }
 
     async fn schemas(&self) -> Result<Vec<ToolDescription>, String> {
-        let asked =
-            Question { within: LIST_WITHIN, query: &[("usable", "true")], ..Question::get(&["tools", "schemas"]) };
+        let asked = RemoteRequest {
+            within: LIST_TIMEOUT,
+            query: &[("usable", "true")],
+            ..RemoteRequest::get(&["tools", "schemas"])
+        };
         let answer = self.gateway.ask(asked).await?.body;
         if let Some(refused) = answer["error"].as_str() {
             return Err(refused.to_owned());
@@ -69,7 +72,7 @@ impl OverHttp {
         if let Some(session) = &self.session {
             body["session_id"] = session.as_str().into();
         }
-        let answer = self.gateway.ask(Question::post(&["tools", &call.tool, "execute"], &body)).await?;
+        let answer = self.gateway.ask(RemoteRequest::post(&["tools", &call.tool, "execute"], &body)).await?;
         serde_json::from_value(answer.body).map_err(|_| "what answers there is no sekisho".to_owned())
     }
 }

@@ -12,7 +12,7 @@ use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::FromAdministrator;
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::{Gateway, NotAdded};
+use crate::gateway::{AddServerError, Gateway};
 use crate::sources::mcp::McpRegistration;
 
 /// What was registered.
@@ -62,11 +62,11 @@ pub(crate) fn waiting(gateway: &Gateway, source: &str) -> String {
     }
 }
 
-fn not_added(fault: &NotAdded) -> CallError {
+fn not_added(fault: &AddServerError) -> CallError {
     let code = match fault {
-        NotAdded::Unusable { .. } => ErrorCode::UpstreamError,
-        NotAdded::TooMany => ErrorCode::Overloaded,
-        NotAdded::Store(_) | NotAdded::Unwritable(_) => return CallError::internal(fault),
+        AddServerError::Unusable { .. } => ErrorCode::UpstreamError,
+        AddServerError::TooMany => ErrorCode::Overloaded,
+        AddServerError::Store(_) | AddServerError::Unwritable(_) => return CallError::internal(fault),
         _ => ErrorCode::InvalidRequest,
     };
     CallError::new(code, fault.to_string())

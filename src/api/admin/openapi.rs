@@ -11,13 +11,13 @@ use utoipa::ToSchema;
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{FromAdministrator, Name, Origin};
+use crate::api::request::{FromAdministrator, Name, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
-use crate::gateway::{Gateway, NotRegistered};
-use crate::sources::openapi::load::fetch::FetchFault;
+use crate::gateway::{Gateway, RegisterError};
+use crate::sources::openapi::load::fetch::FetchError;
 use crate::sources::openapi::read::operation::Api;
 use crate::sources::openapi::read::report::Report;
-use crate::sources::openapi::{Collection, CollectionFault, Registration, SpecOrigin};
+use crate::sources::openapi::{Collection, CollectionError, Registration, SpecOrigin};
 
 /// `POST /tools/openapi/validate`: one of the two is given.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -81,7 +81,7 @@ impl Validation {
         let lost = api.report.lost.into_iter().map(|note| format!("{}: {}", note.operation, note.reason));
         let mut errors: Vec<_> = lost.collect();
         if api.servers.is_empty() && api.operations.iter().any(|operation| operation.servers.is_empty()) {
-            errors.push(CollectionFault::NoServer.to_string());
+            errors.push(CollectionError::NoServer.to_string());
         }
         let operations: Vec<_> = api
             .operations
@@ -104,12 +104,12 @@ impl Validation {
 }
 
 /// What is wrong with the document; an error where the document was not seen at all.
-fn unusable(fault: &CollectionFault) -> Result<String, CallError> {
+fn unusable(fault: &CollectionError) -> Result<String, CallError> {
     let code = match fault {
-        CollectionFault::Fetch(FetchFault::NotAllowed { .. }) => ErrorCode::Denied,
-        CollectionFault::Fetch(_) => ErrorCode::UpstreamError,
-        CollectionFault::Busy => ErrorCode::Overloaded,
-        CollectionFault::Failed(problem) => return Err(CallError::internal(problem)),
+        CollectionError::Fetch(FetchError::NotAllowed { .. }) => ErrorCode::Denied,
+        CollectionError::Fetch(_) => ErrorCode::UpstreamError,
+        CollectionError::Busy => ErrorCode::Overloaded,
+        CollectionError::Failed(problem) => return Err(CallError::internal(problem)),
         other => return Ok(other.to_string()),
     };
     Err(CallError::new(code, fault.to_string()))
@@ -147,7 +147,7 @@ pub(crate) async fn register(
 #[utoipa::path(delete, path = "/tools/openapi/{name}", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
@@ -188,13 +188,13 @@ impl<'a> Registered<'a> {
     }
 }
 
-fn not_registered(fault: &NotRegistered) -> CallError {
+fn not_registered(fault: &RegisterError) -> CallError {
     match fault {
-        NotRegistered::Collection(fault) => match unusable(fault) {
+        RegisterError::Collection(fault) => match unusable(fault) {
             Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),
             Err(error) => error,
         },
-        NotRegistered::Store(_) | NotRegistered::Unwritable(_) => CallError::internal(fault),
+        RegisterError::Store(_) | RegisterError::Unwritable(_) => CallError::internal(fault),
         _ => CallError::new(ErrorCode::InvalidRequest, fault.to_string()),
     }
 }

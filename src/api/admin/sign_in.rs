@@ -16,10 +16,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::api::documentation::ReplyBody;
 use crate::api::mcp::base;
 use crate::api::reply;
-use crate::api::request::{Name, Origin, Parameters};
+use crate::api::request::{Name, Parameters, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::sources::mcp::{Callback, OwnAddresses, SignInFault, Started};
+use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 
 const CALLBACK: &str = "/oauth/callback";
 const CLIENT_METADATA: &str = "/oauth/client-metadata.json";
@@ -52,7 +52,7 @@ pub(crate) struct CallbackParameters {
 #[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", tag = "mcp", params(("name" = String, Path)),
     responses((status = 200, body = SignInStarted), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn start(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     parts: Parts,
@@ -85,7 +85,7 @@ pub(crate) async fn finish(
         }
         Err(fault) => {
             // Anybody can come here with anything, which is not worth a line.
-            if matches!(fault, SignInFault::Failed { .. }) {
+            if matches!(fault, SignInError::Failed { .. }) {
                 tracing::warn!(%fault, "a sign-in to an MCP server came to nothing");
             }
             refused(&fault).into_response()
@@ -145,9 +145,9 @@ fn unkept(mut response: Response) -> Response {
     response
 }
 
-fn refused(fault: &SignInFault) -> CallError {
+fn refused(fault: &SignInError) -> CallError {
     let code = match fault {
-        SignInFault::Failed { .. } => ErrorCode::UpstreamError,
+        SignInError::Failed { .. } => ErrorCode::UpstreamError,
         _ => ErrorCode::InvalidRequest,
     };
     CallError::new(code, fault.to_string())

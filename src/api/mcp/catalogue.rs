@@ -23,7 +23,7 @@ use crate::tool::{BUILTIN, Metadata, OutputSchema, Tool};
 pub(super) const PAGE: usize = 2_000;
 
 /// Most bytes of a page's items as JSON: the official Python client takes no event beyond 1 MiB.
-const LARGEST_PAGE: usize = 1_000_000;
+const MAX_PAGE: usize = 1_000_000;
 
 /// How long a client may think that a list is still true; changes are told besides.
 pub(super) const LIST_TTL_MS: u64 = 10_000;
@@ -141,7 +141,7 @@ pub(super) fn page<T: Serialize>(
     let (mut shown, mut bytes) = (Vec::new(), 0);
     while let Some(item) = items.next_if(|item| {
         bytes += size(item);
-        shown.is_empty() || (shown.len() < PAGE && bytes <= LARGEST_PAGE)
+        shown.is_empty() || (shown.len() < PAGE && bytes <= MAX_PAGE)
     }) {
         shown.push(item);
     }
@@ -176,7 +176,7 @@ const CURSOR: &str = "after:";
 /// schemas are the registry's.
 fn described(tool: &Tool) -> McpTool {
     let metadata = &tool.metadata;
-    let field = |name: &str| metadata.told.get(name).cloned();
+    let field = |name: &str| metadata.mcp_annotations.get(name).cloned();
     let mut described = McpTool::new_with_raw(
         metadata.name.clone(),
         Some(metadata.description.clone().into()),
@@ -273,11 +273,11 @@ mod tests {
 
     #[test]
     fn a_page_ends_before_it_is_too_large_for_a_client() {
-        let all: Vec<String> = (0..3).map(|number| format!("{number}").repeat(LARGEST_PAGE / 2)).collect();
+        let all: Vec<String> = (0..3).map(|number| format!("{number}").repeat(MAX_PAGE / 2)).collect();
         let first = page(all.iter().cloned(), |name| name, None).expect("a page");
         let second = page(all.iter().cloned(), |name| name, first.next.as_deref()).expect("a page");
         assert_eq!((first.items.len(), second.items.len()), (1, 1), "two would be just too many");
-        let huge = ["a".repeat(2 * LARGEST_PAGE), "b".to_owned()];
+        let huge = ["a".repeat(2 * MAX_PAGE), "b".to_owned()];
         let first = page(huge.into_iter(), |name| name, None).expect("a page");
         assert_eq!(first.items.len(), 1, "there is always one");
     }

@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use super::sessions::SessionState;
 use crate::core::call::OpenTime;
 use crate::core::peer::{
-    ANSWER_WITHIN, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions, Unanswered,
+    ANSWER_TIMEOUT, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions,
+    Unanswered,
 };
 
-/// News that may wait for a slow client before more of it is left out.
+/// ClientEvent that may wait for a slow client before more of it is left out.
 const NEWS_KEPT: usize = 64;
 
 /// Questions of one call that may wait at once, asked side by side by one upstream.
@@ -38,20 +39,20 @@ pub(super) struct Client {
     asking: OpenTime,
     /// Its session, and for how long that had asked the client before the call.
     session: Option<(Arc<SessionState>, Duration)>,
-    news: mpsc::Sender<News>,
-    asked: mpsc::Sender<Asked>,
+    news: mpsc::Sender<ClientEvent>,
+    asked: mpsc::Sender<ClientQuestion>,
 }
 
 /// What whoever serves the request hears of the call.
 #[derive(Debug)]
-pub(super) struct Hearing {
-    pub news: Inbox<News>,
-    pub asked: Inbox<Asked>,
+pub(super) struct ClientEvents {
+    pub news: PeekReceiver<ClientEvent>,
+    pub asked: PeekReceiver<ClientQuestion>,
 }
 
 /// What came from a call, in its order.
 #[derive(Debug)]
-pub(super) struct Inbox<T> {
+pub(super) struct PeekReceiver<T> {
     receiver: mpsc::Receiver<T>,
     /// The next one, where somebody has looked.
     next: Option<Box<T>>,
@@ -59,14 +60,14 @@ pub(super) struct Inbox<T> {
 
 /// Something to tell the client.
 #[derive(Debug)]
-pub(super) enum News {
+pub(super) enum ClientEvent {
     Progress(Progress),
     Log(LogMessage),
 }
 
 /// Something to ask the client. Closed when the call no longer waits for it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ClientQuestion {
     pub questions: Questions,
     pub answer: oneshot::Sender<Result<Answers, Unanswered>>,
 }
@@ -77,7 +78,7 @@ impl Client {
         wants_progress: bool,
         log_level: Option<LogLevel>,
         given: Answers,
-    ) -> (Self, Hearing) {
+    ) -> (Self, ClientEvents) {
         let (news, heard_news) = mpsc::channel(NEWS_KEPT);
         let (asked, heard_asked) = mpsc::channel(QUESTIONS_KEPT);
         let client = Self {
@@ -91,7 +92,7 @@ impl Client {
             news,
             asked,
         };
-        (client, Hearing { news: Inbox::new(heard_news), asked: Inbox::new(heard_asked) })
+        (client, ClientEvents { news: PeekReceiver::new(heard_news), asked: PeekReceiver::new(heard_asked) })
     }
 
     /// A question that the session puts to the client may be this call's.
@@ -128,14 +129,14 @@ impl Client {
         if !questions.is_empty() {
             let (answer, answered) = oneshot::channel();
             let _open = self.asking.open();
-            self.asked.send(Asked { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
+            self.asked.send(ClientQuestion { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
             answers.extend(answered.await.map_err(|_dropped| Unanswered::Gone)??);
         }
         Ok(answers)
     }
 }
 
-impl<T> Inbox<T> {
+impl<T> PeekReceiver<T> {
     fn new(receiver: mpsc::Receiver<T>) -> Self {
         Self { receiver, next: None }
     }
@@ -168,10 +169,10 @@ impl<T> Inbox<T> {
     }
 }
 
-impl Hearing {
+impl ClientEvents {
     /// What is asked with `first`: a server of an older revision puts each question for itself, and a client of the
     /// newer one is asked all of them at once.
-    pub(super) async fn with_others(&mut self, first: Asked) -> Vec<Asked> {
+    pub(super) async fn with_others(&mut self, first: ClientQuestion) -> Vec<ClientQuestion> {
         let until = Instant::now() + ASKED_TOGETHER;
         let mut all = vec![first];
         while let Ok(Some(asked)) = tokio::time::timeout_at(until, self.asked.recv()).await {
@@ -202,19 +203,19 @@ impl ClientPeer for Client {
     fn progress(&self, progress: Progress) {
         if self.wants_progress {
             // A client that does not keep up misses some of it.
-            _ = self.news.try_send(News::Progress(progress));
+            _ = self.news.try_send(ClientEvent::Progress(progress));
         }
     }
 
     fn log(&self, message: LogMessage) {
         if self.log_level.is_some_and(|least| message.level >= least) {
-            _ = self.news.try_send(News::Log(message));
+            _ = self.news.try_send(ClientEvent::Log(message));
         }
     }
 
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>> {
         async move {
-            let answers = tokio::time::timeout(ANSWER_WITHIN, self.wait(questions)).await;
+            let answers = tokio::time::timeout(ANSWER_TIMEOUT, self.wait(questions)).await;
             answers.unwrap_or(Err(Unanswered::TimedOut))
         }
         .boxed()
@@ -268,7 +269,7 @@ mod tests {
         Questions::from([("key".into(), Question { method, params })])
     }
 
-    fn client(capabilities: Value, given: Value) -> (Client, Hearing) {
+    fn client(capabilities: Value, given: Value) -> (Client, ClientEvents) {
         let given = serde_json::from_value(given).expect("answers");
         Client::new(capabilities, true, Some(LogLevel::Warning), given)
     }
@@ -312,7 +313,7 @@ mod tests {
         let (client, _hearing) = client(json!({"roots": {}}), json!({}));
         let before = tokio::time::Instant::now();
         assert_eq!(client.ask(questions(QuestionMethod::Roots, json!({}))).await, Err(Unanswered::TimedOut));
-        assert_eq!(before.elapsed(), ANSWER_WITHIN);
+        assert_eq!(before.elapsed(), ANSWER_TIMEOUT);
     }
 
     #[test]

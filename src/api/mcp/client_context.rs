@@ -18,7 +18,7 @@ const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 
 /// One request's sender.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     pub scopes: BudgetScopes,
     /// The MCP session, which is also the session of the calls in it.
@@ -37,7 +37,7 @@ pub(super) struct Visitor {
 #[derive(Default)]
 pub(super) struct Tokens(Map<String, Value>);
 
-impl Visitor {
+impl McpClientContext {
     /// Somebody with nothing but an identity.
     pub(super) fn new(caller: Arc<Caller>) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Visitor {
     }
 
     /// Leaves a call that has begun to whoever serves the request from here on.
-    pub(super) fn hand_over(&self, call: Running) {
+    pub(super) fn detach(&self, call: Running) {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
     }
 

@@ -17,11 +17,11 @@ use tokio::sync::watch;
 use super::catalogue::size;
 
 /// What is kept of one session, as JSON; the oldest is dropped first, and what is larger alone is not kept.
-const MOST_BYTES: usize = 512 * 1024;
-const MOST_EVENTS: usize = 1_000;
+const MAX_BYTES: usize = 512 * 1024;
+const MAX_EVENTS: usize = 1_000;
 
 /// Streams of one session that have not ended: each open request has one.
-const MOST_STREAMS: usize = 256;
+const MAX_STREAMS: usize = 256;
 
 /// What rmcp ends the name of the stream with that belongs to no request, and so never ends.
 const OF_NO_REQUEST: &str = ":common";
@@ -68,7 +68,7 @@ struct Position {
 
 #[derive(Debug, Error)]
 #[error("this is no id of an event of the session")]
-struct NoEventId;
+struct InvalidEventId;
 
 /// What comes after an event.
 enum Next {
@@ -140,7 +140,7 @@ impl Log {
             self.open.remove(stream_id);
         }
         let bytes = event.message.as_deref().map_or(0, size);
-        if bytes <= MOST_BYTES {
+        if bytes <= MAX_BYTES {
             let mut event = event.clone();
             event.event_id = Some(at.to_string());
             self.bytes += bytes;
@@ -160,7 +160,7 @@ impl Log {
     }
 
     fn drop_the_oldest(&mut self) {
-        while self.bytes > MOST_BYTES || self.events.len() > MOST_EVENTS {
+        while self.bytes > MAX_BYTES || self.events.len() > MAX_EVENTS {
             let Some(dropped) = self.events.pop_front() else { return };
             self.bytes -= dropped.bytes;
         }
@@ -168,7 +168,7 @@ impl Log {
 
     /// A request that was cancelled leaves a stream open that never ends.
     fn make_room_for_a_stream(&mut self) {
-        if self.open.len() < MOST_STREAMS {
+        if self.open.len() < MAX_STREAMS {
             return;
         }
         let oldest = self.open.values().map(|open| open.number).min();
@@ -189,11 +189,11 @@ impl fmt::Display for Position {
 }
 
 impl FromStr for Position {
-    type Err = NoEventId;
+    type Err = InvalidEventId;
 
-    fn from_str(text: &str) -> Result<Self, NoEventId> {
-        let (stream, index) = text.split_once('-').ok_or(NoEventId)?;
-        let number = |text: &str| text.parse().map_err(|_not_a_number| NoEventId);
+    fn from_str(text: &str) -> Result<Self, InvalidEventId> {
+        let (stream, index) = text.split_once('-').ok_or(InvalidEventId)?;
+        let number = |text: &str| text.parse().map_err(|_not_a_number| InvalidEventId);
         Ok(Self { stream: number(stream)?, index: number(index)? })
     }
 }
@@ -254,13 +254,13 @@ mod tests {
     async fn what_is_kept_is_bounded() {
         let events = Events::default();
         let first = events.store_event("a", &log("1")).await.expect("an id");
-        events.store_event("a", &log(&"x".repeat(MOST_BYTES))).await.expect("an id");
+        events.store_event("a", &log(&"x".repeat(MAX_BYTES))).await.expect("an id");
         assert!(ids(&events, &first).await.is_empty(), "too large to be kept: the stream ends instead of skipping it");
-        for number in 0..2 * MOST_EVENTS {
+        for number in 0..2 * MAX_EVENTS {
             events.store_event(&format!("stream {number}"), &log("text")).await.expect("an id");
         }
         let log = events.log();
-        assert!(log.events.len() <= MOST_EVENTS && log.open.len() <= MOST_STREAMS);
+        assert!(log.events.len() <= MAX_EVENTS && log.open.len() <= MAX_STREAMS);
         assert_eq!(log.bytes, log.events.iter().map(|kept| kept.bytes).sum::<usize>());
     }
 

@@ -15,13 +15,13 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::McpFace;
-use super::client::{Client, Hearing};
-use super::client_context::Visitor;
+use super::McpServer;
+use super::client::{Client, ClientEvents};
+use super::client_context::McpClientContext;
 use super::handler::work_of_tool;
 use super::http::SESSION;
 use super::running_request::{Outcome, Running};
-use super::sessions::{OwnSessions, SessionState};
+use super::sessions::{CallerSessions, SessionState};
 use crate::api::reply;
 use crate::core::call::Arguments;
 
@@ -39,7 +39,7 @@ const OF_THE_PROTOCOL: &str = "io.modelcontextprotocol/";
 
 /// A request that needs nobody else to understand it.
 #[derive(Debug)]
-pub(super) struct PlainCall {
+pub(super) struct FastPathCall {
     id: RequestId,
     name: String,
     arguments: Arguments,
@@ -63,14 +63,14 @@ enum AnswerOutcome {
     Error(ErrorData),
 }
 
-impl PlainCall {
+impl FastPathCall {
     /// `None` for everything that is not plainly in order, or is no tool call. `message` is one of JSON-RPC.
     pub(super) fn of(
         headers: &HeaderMap,
         mut message: Map<String, Value>,
-        face: &McpFace,
-        visitor: &Visitor,
-        sessions: &OwnSessions,
+        face: &McpServer,
+        visitor: &McpClientContext,
+        sessions: &CallerSessions,
     ) -> Option<Self> {
         if message.get("method").is_none_or(|method| method != "tools/call") {
             return None;
@@ -94,17 +94,17 @@ impl PlainCall {
             return None;
         }
         let session = match &visitor.session {
-            Some(id) => Some(sessions.state(id).filter(|state| is_older(headers, &meta) && state.takes_calls())?),
+            Some(id) => Some(sessions.state(id).filter(|state| is_older(headers, &meta) && state.allows_fast_path())?),
             None => None,
         };
         let meta = RequestMetaObject(MetaObject(meta));
         let is_fit =
-            session.is_some() || (is_newer(headers, &name, &meta) && face.says_all_in_the_body(&name, visitor));
+            session.is_some() || (is_newer(headers, &name, &meta) && face.needs_no_param_headers(&name, visitor));
         is_fit.then_some(Self { id, name, arguments, meta, session })
     }
 
     /// The answer; `None` where rmcp has to serve the request, and goes on with what the visitor has under way.
-    pub(super) async fn answer(self, face: &McpFace, visitor: &Arc<Visitor>) -> Option<Response> {
+    pub(super) async fn answer(self, face: &McpServer, visitor: &Arc<McpClientContext>) -> Option<Response> {
         let (client, hearing) = self.client();
         let Self { id, name, arguments, session, .. } = self;
         let is_older = session.is_some();
@@ -112,17 +112,17 @@ impl PlainCall {
         let call = visitor.call(name, Arc::clone(&client));
         let work = work_of_tool(face, visitor, call, arguments, client, is_older);
         let mut begun = Begun { id: &id, running: Some(Running { work, hearing }), session, draining: &face.draining };
-        let outcome = tokio::time::timeout(AT_ONCE, begun.quietly()).await.ok().flatten();
+        let outcome = tokio::time::timeout(AT_ONCE, begun.run_until_event()).await.ok().flatten();
         match (outcome, begun.running.take()) {
             (None, Some(running)) => {
-                visitor.hand_over(running);
+                visitor.detach(running);
                 None
             }
             (outcome, _) => Some(respond(&id, outcome?, is_older)),
         }
     }
 
-    fn client(&self) -> (Client, Hearing) {
+    fn client(&self) -> (Client, ClientEvents) {
         let wants_progress = self.meta.get_progress_token().is_some();
         let (capabilities, level) = match &self.session {
             Some(session) => (session.capabilities(), Some(session.log_level())),
@@ -149,12 +149,12 @@ struct Begun<'a> {
 }
 
 impl Begun<'_> {
-    /// As [`Running::quietly`], until the client takes the call back.
-    async fn quietly(&mut self) -> Option<Result<Outcome, ErrorData>> {
+    /// As [`Running::run_until_event`], until the client takes the call back.
+    async fn run_until_event(&mut self) -> Option<Result<Outcome, ErrorData>> {
         let running = self.running.as_mut()?;
-        let Some(session) = &self.session else { return running.quietly().await };
+        let Some(session) = &self.session else { return running.run_until_event().await };
         tokio::select! {
-            outcome = running.quietly() => outcome,
+            outcome = running.run_until_event() => outcome,
             // rmcp knows how a request ends that nobody waits for.
             () = session.cancelled.until(self.id) => None,
         }

@@ -25,9 +25,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 
-use super::McpFace;
-use super::client::{Client, Hearing};
-use super::client_context::Visitor;
+use super::McpServer;
+use super::client::{Client, ClientEvents};
+use super::client_context::McpClientContext;
 use super::parked_calls::{Binding, Resumed};
 use super::running_request::{Outcome, Running, is_sessionless};
 use super::sessions::SessionState;
@@ -37,9 +37,9 @@ use crate::core::peer::ClientSession;
 
 /// One client, for the time of a session or of a request.
 #[derive(Debug)]
-pub(super) struct Face {
-    shared: Arc<McpFace>,
-    visitor: Arc<Visitor>,
+pub(super) struct McpHandler {
+    shared: Arc<McpServer>,
+    visitor: Arc<McpClientContext>,
     session: Arc<SessionState>,
     subscriptions: Arc<Subscriptions>,
     /// How many tools the client's caller may not use, where whoever starts the gateway can change that.
@@ -57,8 +57,8 @@ struct Request {
     state: Option<String>,
 }
 
-impl Face {
-    pub(super) fn new(shared: Arc<McpFace>, visitor: Arc<Visitor>, session: Arc<SessionState>) -> Self {
+impl McpHandler {
+    pub(super) fn new(shared: Arc<McpServer>, visitor: Arc<McpClientContext>, session: Arc<SessionState>) -> Self {
         let ended = session.ended().clone();
         let (subscriptions, _end) = (Arc::default(), ended.drop_guard());
         Self { shared, visitor, session, subscriptions, left_out: None, _end }
@@ -69,19 +69,19 @@ impl Face {
         Self { left_out, ..self }
     }
 
-    pub(super) fn shared(&self) -> &McpFace {
+    pub(super) fn shared(&self) -> &McpServer {
         &self.shared
     }
 
     /// Within a session each request has its own headers.
-    fn visitor(&self, context: &RequestContext<RoleServer>) -> Arc<Visitor> {
+    fn visitor(&self, context: &RequestContext<RoleServer>) -> Arc<McpClientContext> {
         let parts = context.extensions.get::<http::request::Parts>();
-        let visitor = parts.and_then(|parts| parts.extensions.get::<Arc<Visitor>>());
+        let visitor = parts.and_then(|parts| parts.extensions.get::<Arc<McpClientContext>>());
         Arc::clone(visitor.unwrap_or(&self.visitor))
     }
 
     /// The client of a request, for what the request runs.
-    fn client(&self, context: &RequestContext<RoleServer>, given: Option<InputResponses>) -> (Client, Hearing) {
+    fn client(&self, context: &RequestContext<RoleServer>, given: Option<InputResponses>) -> (Client, ClientEvents) {
         let capabilities = json!(context.client_capabilities().unwrap_or_default());
         let is_sessionless = is_sessionless(context);
         let level = match is_sessionless {
@@ -126,7 +126,7 @@ impl Face {
     }
 }
 
-impl ServerHandler for Face {
+impl ServerHandler for McpHandler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder()
             .enable_tools()
@@ -253,7 +253,7 @@ impl ServerHandler for Face {
         self.session.is_ready();
         let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.visitor.caller));
         let (subscriptions, session) = (Arc::clone(&self.subscriptions), Arc::clone(&self.session));
-        tokio::spawn(super::subscriptions::tell_session(shared, caller, context.peer, subscriptions, session));
+        tokio::spawn(super::subscriptions::notify_session(shared, caller, context.peer, subscriptions, session));
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
@@ -262,7 +262,7 @@ impl ServerHandler for Face {
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
         let call = self.unattended(subscription.request_context());
-        super::subscriptions::tell_listener(&self.shared, subscription, call).await
+        super::subscriptions::notify_listener(&self.shared, subscription, call).await
     }
 }
 

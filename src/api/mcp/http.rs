@@ -19,12 +19,12 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use serde_json::{Map, Value};
 use tower::Service;
 
-use super::client_context::{Tokens, Visitor};
-use super::fast_path::PlainCall;
-use super::handler::Face;
-use super::sessions::OwnSessions;
-use super::{McpFace, message, protected_resource};
-use crate::api::request::{Origin, read};
+use super::client_context::{McpClientContext, Tokens};
+use super::fast_path::FastPathCall;
+use super::handler::McpHandler;
+use super::sessions::CallerSessions;
+use super::{McpServer, message, protected_resource};
+use crate::api::request::{RequestMeta, read};
 use crate::config::{McpToolListing, ServerConfig};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -40,15 +40,15 @@ const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, and where clients read how to sign in to it.
 pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
-    let face = McpFace::new(gateway, gateway.draining().clone());
+    let face = McpServer::new(gateway, gateway.draining().clone());
     Router::new()
         .route("/mcp", any(async move |State(gateway), request| serve(&face, &gateway, request).await))
         .merge(protected_resource::routes())
 }
 
-async fn serve(face: &Arc<McpFace>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
+async fn serve(face: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
     let (mut parts, body) = request.into_parts();
-    let origin = match Origin::from_request_parts(&mut parts, gateway).await {
+    let origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
         Ok(origin) => origin,
         Err(error) => return refused(error, &parts, gateway),
     };
@@ -59,9 +59,9 @@ async fn serve(face: &Arc<McpFace>, gateway: &Arc<Gateway>, request: Request<Bod
 }
 
 async fn admit(
-    face: &Arc<McpFace>,
+    face: &Arc<McpServer>,
     gateway: &Arc<Gateway>,
-    origin: Origin,
+    origin: RequestMeta,
     mut parts: Parts,
     body: Body,
 ) -> Result<Response, Response> {
@@ -75,7 +75,7 @@ async fn admit(
         return Err(error.into_response());
     }
     let visitor = Arc::new(visitor);
-    let plain = message.and_then(|message| PlainCall::of(&parts.headers, message, face, &visitor, &sessions));
+    let plain = message.and_then(|message| FastPathCall::of(&parts.headers, message, face, &visitor, &sessions));
     if let Some(call) = plain
         && let Some(answer) = call.answer(face, &visitor).await
     {
@@ -87,9 +87,9 @@ async fn admit(
 
 /// Has rmcp serve the request.
 async fn by_the_library(
-    face: &Arc<McpFace>,
-    visitor: Arc<Visitor>,
-    sessions: OwnSessions,
+    face: &Arc<McpServer>,
+    visitor: Arc<McpClientContext>,
+    sessions: CallerSessions,
     request: Request<Full<Bytes>>,
 ) -> Result<Response, Response> {
     let method = request.method().clone();
@@ -98,7 +98,7 @@ async fn by_the_library(
         {
             let face = Arc::clone(face);
             let sessions = Arc::clone(&sessions);
-            move || Ok(Face::new(Arc::clone(&face), Arc::clone(&visitor), sessions.begun()))
+            move || Ok(McpHandler::new(Arc::clone(&face), Arc::clone(&visitor), sessions.begun()))
         },
         Arc::clone(&sessions),
         transport(&face.gateway.config().server),
@@ -141,10 +141,10 @@ async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(
 
 fn visitor(
     gateway: &Gateway,
-    origin: Origin,
+    origin: RequestMeta,
     headers: &HeaderMap,
-    sessions: &OwnSessions,
-) -> Result<Visitor, CallError> {
+    sessions: &CallerSessions,
+) -> Result<McpClientContext, CallError> {
     let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
         None => gateway.config().server.mcp.tools == McpToolListing::Search,
         Some(b"search") => true,
@@ -157,8 +157,16 @@ fn visitor(
     let named = headers.get(&SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
     let client_session = named.and_then(|id| sessions.state(id));
     let session = named.map(str::to_owned);
-    let Origin { caller, scopes, trace, .. } = origin;
-    Ok(Visitor { scopes, session, client_session, trace, search, tokens: Tokens::of(headers)?, ..Visitor::new(caller) })
+    let RequestMeta { caller, scopes, trace, .. } = origin;
+    Ok(McpClientContext {
+        scopes,
+        session,
+        client_session,
+        trace,
+        search,
+        tokens: Tokens::of(headers)?,
+        ..McpClientContext::new(caller)
+    })
 }
 
 /// Who is not let in learns where to sign in.
@@ -198,7 +206,7 @@ async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
 }
 
 /// A stream that waits for news must not hold up the end of the service.
-fn until_draining(response: Response, face: &McpFace) -> Response {
+fn until_draining(response: Response, face: &McpServer) -> Response {
     let draining = face.draining.clone();
     response.map(|body| Body::from_stream(body.into_data_stream().take_until(draining.cancelled_owned())))
 }

@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::client::{Asked, fits};
+use super::client::{ClientQuestion, fits};
 use super::running_request::Running;
 use crate::core::call::Caller;
 use crate::core::json;
-use crate::core::peer::{ANSWER_WITHIN, Answers, Questions, Unanswered};
+use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
 
-/// Waiting calls of all callers, and of one.
-const MOST_WAITING: usize = 256;
-const MOST_WAITING_OF_A_CALLER: usize = 16;
+/// ParkedCall calls of all callers, and of one.
+const MAX_WAITING: usize = 256;
+const MAX_WAITING_OF_A_CALLER: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct WaitingCalls {
+pub(super) struct ParkedCalls {
     codec: RequestStateCodec,
-    calls: Arc<Mutex<HashMap<u128, Waiting>>>,
+    calls: Arc<Mutex<HashMap<u128, ParkedCall>>>,
 }
 
 /// What a `requestState` is good for: the same request of the same caller.
@@ -33,16 +33,16 @@ pub(super) struct WaitingCalls {
 pub(super) struct Binding(Vec<u8>);
 
 #[derive(Debug)]
-struct Waiting {
+struct ParkedCall {
     caller: Arc<str>,
     running: Running,
     questions: Questions,
-    askers: Vec<Asker>,
+    askers: Vec<PendingAnswer>,
 }
 
 /// Who waits for which of the answers.
 #[derive(Debug)]
-struct Asker {
+struct PendingAnswer {
     /// As the client is asked → as they were asked.
     keys: Vec<(String, String)>,
     answer: oneshot::Sender<Result<Answers, Unanswered>>,
@@ -65,7 +65,7 @@ impl Binding {
     }
 }
 
-impl WaitingCalls {
+impl ParkedCalls {
     pub(super) fn new() -> Self {
         Self { codec: RequestStateCodec::new_unchecked(rand::random::<[u8; 32]>().to_vec()), calls: Arc::default() }
     }
@@ -79,7 +79,7 @@ impl WaitingCalls {
         caller: &Caller,
         binding: &Binding,
         running: Running,
-        asked: Vec<Asked>,
+        asked: Vec<ClientQuestion>,
     ) -> Result<InputRequiredResult, Running> {
         let id = rand::random();
         let (questions, askers) = together(asked);
@@ -93,13 +93,14 @@ impl WaitingCalls {
         };
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let of_caller = calls.values().filter(|waiting| waiting.caller == caller.key).count();
-        if calls.len() >= MOST_WAITING || of_caller >= MOST_WAITING_OF_A_CALLER {
+        if calls.len() >= MAX_WAITING || of_caller >= MAX_WAITING_OF_A_CALLER {
             drop(calls);
             refuse(askers, &Unanswered::TooMany);
             return Err(running);
         }
-        let until = Instant::now() + ANSWER_WITHIN;
-        let waiting = Waiting { caller: Arc::clone(&caller.key), running: running.in_background(), questions, askers };
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        let waiting =
+            ParkedCall { caller: Arc::clone(&caller.key), running: running.in_background(), questions, askers };
         calls.insert(id, waiting);
         forget_later(Arc::downgrade(&self.calls), id, until);
         Ok(result)
@@ -119,8 +120,8 @@ impl WaitingCalls {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = calls.get(&id).ok_or_else(not_ours)?;
         let questions = &waiting.questions;
-        let misfit = questions.iter().find(|(key, asked)| given.get(*key).is_some_and(|it| !fits(asked.method, it)));
-        if let Some((key, question)) = misfit {
+        let mismatch = questions.iter().find(|(key, asked)| given.get(*key).is_some_and(|it| !fits(asked.method, it)));
+        if let Some((key, question)) = mismatch {
             let message = format!("inputResponses.{key} is not an answer to {}", json!(question.method));
             return Err(ErrorData::invalid_params(message, None));
         }
@@ -128,9 +129,9 @@ impl WaitingCalls {
             return self.ask(id, questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
         }
         // It is there: the lock has been held since.
-        let Some(Waiting { running, askers, .. }) = calls.remove(&id) else { return Err(not_ours()) };
+        let Some(ParkedCall { running, askers, .. }) = calls.remove(&id) else { return Err(not_ours()) };
         drop(calls);
-        for Asker { keys, answer } in askers {
+        for PendingAnswer { keys, answer } in askers {
             let answers = keys.into_iter().filter_map(|(key, own)| Some((own, given.remove(&key)?)));
             // A call that no longer waits ends in its own words.
             _ = answer.send(Ok(answers.collect()));
@@ -144,7 +145,7 @@ impl WaitingCalls {
         questions: &Questions,
         binding: &Binding,
     ) -> Result<InputRequiredResult, serde_json::Error> {
-        let options = SealOptions::new().associated_data(&binding.0).ttl(ANSWER_WITHIN);
+        let options = SealOptions::new().associated_data(&binding.0).ttl(ANSWER_TIMEOUT);
         let state = self.codec.seal_with(&id.to_le_bytes(), &options);
         let requests: Result<InputRequests, _> = questions
             .iter()
@@ -155,10 +156,10 @@ impl WaitingCalls {
 }
 
 /// All the questions, each under a key of its own: older servers give theirs none, and ask several side by side.
-fn together(asked: Vec<Asked>) -> (Questions, Vec<Asker>) {
+fn together(asked: Vec<ClientQuestion>) -> (Questions, Vec<PendingAnswer>) {
     let mut all = Questions::new();
     let mut askers = Vec::with_capacity(asked.len());
-    for Asked { questions, answer } in asked {
+    for ClientQuestion { questions, answer } in asked {
         let mut keys = Vec::with_capacity(questions.len());
         for (own, question) in questions {
             let numbered = (2..).map(|number| format!("{own}_{number}"));
@@ -167,19 +168,19 @@ fn together(asked: Vec<Asked>) -> (Questions, Vec<Asker>) {
             all.insert(key.clone(), question);
             keys.push((key, own));
         }
-        askers.push(Asker { keys, answer });
+        askers.push(PendingAnswer { keys, answer });
     }
     (all, askers)
 }
 
-fn refuse(askers: Vec<Asker>, why: &Unanswered) {
+fn refuse(askers: Vec<PendingAnswer>, why: &Unanswered) {
     for asker in askers {
         _ = asker.answer.send(Err(why.clone()));
     }
 }
 
 /// Dropping a waiting call cancels it.
-fn forget_later(calls: Weak<Mutex<HashMap<u128, Waiting>>>, id: u128, until: Instant) {
+fn forget_later(calls: Weak<Mutex<HashMap<u128, ParkedCall>>>, id: u128, until: Instant) {
     tokio::spawn(async move {
         tokio::time::sleep_until(until).await;
         if let Some(calls) = calls.upgrade() {
@@ -206,7 +207,7 @@ mod tests {
         let asked = |key: &str, method| {
             let (answer, answered) = oneshot::channel();
             let questions = Questions::from([(key.to_owned(), Question { method, params: json!({}) })]);
-            (Asked { questions, answer }, answered)
+            (ClientQuestion { questions, answer }, answered)
         };
         let (first, _) = asked("question", QuestionMethod::Elicitation);
         let (second, _) = asked("question", QuestionMethod::Sampling);

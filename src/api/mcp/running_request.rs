@@ -16,8 +16,8 @@ use rmcp::service::{Peer, RequestContext, ServiceError};
 use serde_json::{Value, json};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::{Asked, Hearing, News, fits};
-use super::parked_calls::{Binding, WaitingCalls};
+use super::client::{ClientEvent, ClientEvents, ClientQuestion, fits};
+use super::parked_calls::{Binding, ParkedCalls};
 use crate::core::call::Caller;
 use crate::core::peer::{Answers, LogMessage, Question, QuestionMethod, Questions, Unanswered};
 
@@ -33,7 +33,7 @@ pub(super) enum Outcome {
 /// The work of a request, and what is heard of it. Dropped, the work is cancelled.
 pub(super) struct Running {
     pub work: BoxFuture<'static, Result<Outcome, ErrorData>>,
-    pub hearing: Hearing,
+    pub hearing: ClientEvents,
 }
 
 impl Running {
@@ -50,7 +50,7 @@ impl Running {
     }
 
     /// Runs for as long as nothing has to be told or asked; `None` when something has.
-    pub(super) async fn quietly(&mut self) -> Option<Result<Outcome, ErrorData>> {
+    pub(super) async fn run_until_event(&mut self) -> Option<Result<Outcome, ErrorData>> {
         let outcome = tokio::select! {
             biased;
             outcome = &mut self.work => outcome,
@@ -78,7 +78,7 @@ impl Running {
         context: &RequestContext<RoleServer>,
         caller: &Caller,
         binding: &Binding,
-        waiting: &WaitingCalls,
+        waiting: &ParkedCalls,
     ) -> Result<Outcome, ErrorData> {
         let answers_in_further_requests = is_sessionless(context);
         let mut asking = FuturesUnordered::new();
@@ -169,16 +169,16 @@ pub(super) fn is_sessionless(context: &RequestContext<RoleServer>) -> bool {
 }
 
 /// A client that has gone need not be told: the request ends by its own cancellation.
-async fn tell(context: &RequestContext<RoleServer>, news: News) {
+async fn tell(context: &RequestContext<RoleServer>, news: ClientEvent) {
     let told = match news {
-        News::Progress(progress) => {
+        ClientEvent::Progress(progress) => {
             let Some(token) = context.meta.get_progress_token() else { return };
             let mut told = ProgressNotificationParam::new(token, progress.progress);
             told.total = progress.total;
             told.message = progress.message;
             context.peer.notify_progress(told).await
         }
-        News::Log(message) => log(&context.peer, message).await,
+        ClientEvent::Log(message) => log(&context.peer, message).await,
     };
     if let Err(error) = told {
         tracing::debug!(%error, "a client was not told news of its call");
@@ -194,8 +194,8 @@ pub(super) async fn log(peer: &Peer<RoleServer>, message: LogMessage) -> Result<
 }
 
 /// Puts questions to a client that takes requests, one after the other.
-async fn ask(peer: &Peer<RoleServer>, asked: Asked) {
-    let Asked { questions, mut answer } = asked;
+async fn ask(peer: &Peer<RoleServer>, asked: ClientQuestion) {
+    let ClientQuestion { questions, mut answer } = asked;
     let answers = tokio::select! {
         // Nobody waits any more; the request to the client is dropped.
         () = answer.closed() => return,

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool as McpTool};
 use serde_json::{Value, json};
 
-use super::client_context::Visitor;
-use super::handler::Face;
+use super::client_context::McpClientContext;
+use super::handler::McpHandler;
 use super::result;
 use crate::core::call::Arguments;
 use crate::core::error::ErrorCode;
@@ -17,7 +17,7 @@ const CALL: &str = "call_tool";
 
 /// Hits unless the client asks for more, and at most.
 const HITS: usize = 10;
-const MOST_HITS: usize = 50;
+const MAX_HITS: usize = 50;
 
 /// What a call of one of the three comes to.
 pub(super) enum Answer {
@@ -53,7 +53,7 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
             "Finds the tools that fit a task best, with a line on each.",
             json!({
                 "query": {"type": "string", "minLength": 1, "description": "What is to be done, in a few words."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": MOST_HITS, "default": HITS},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": HITS},
             }),
             json!(["query"]),
         ),
@@ -67,7 +67,7 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     tools.collect()
 });
 
-pub(super) fn answer(tool: &str, arguments: &Arguments, face: &Face, visitor: &Visitor) -> Answer {
+pub(super) fn answer(tool: &str, arguments: &Arguments, face: &McpHandler, visitor: &McpClientContext) -> Answer {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
     match tool {
         SEARCH => Answer::Result(Ok(match text("query") {
@@ -88,17 +88,17 @@ pub(super) fn answer(tool: &str, arguments: &Arguments, face: &Face, visitor: &V
     }
 }
 
-fn find(query: &str, limit: Option<&Value>, face: &Face, visitor: &Visitor) -> CallToolResult {
+fn find(query: &str, limit: Option<&Value>, face: &McpHandler, visitor: &McpClientContext) -> CallToolResult {
     let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
     let tools = face.shared().gateway.pipeline.tools_for(&visitor.caller);
-    let found = tools.search(query, limit.clamp(1, MOST_HITS)).into_iter();
+    let found = tools.search(query, limit.clamp(1, MAX_HITS)).into_iter();
     let hits = found.map(|(tool, score)| {
         json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
     });
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))
 }
 
-fn describe(name: &str, face: &Face, visitor: &Visitor) -> Result<CallToolResult, ErrorData> {
+fn describe(name: &str, face: &McpHandler, visitor: &McpClientContext) -> Result<CallToolResult, ErrorData> {
     let gateway = &face.shared().gateway;
     let catalogue = face.shared().catalogues.present(gateway);
     match catalogue.tools_for(&visitor.caller, gateway).find(name) {

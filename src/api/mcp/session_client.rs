@@ -18,7 +18,7 @@ use super::running_request::ask_all;
 use super::sessions::SessionState;
 use crate::core::call::OpenTime;
 use crate::core::peer::{
-    ANSWER_WITHIN, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Questions, Unanswered,
+    ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Questions, Unanswered,
 };
 
 /// Log messages that may wait for a slow client before more of them are left out.
@@ -110,7 +110,7 @@ impl ClientPeer for SessionState {
             let peer = self.client.peer.get().ok_or(Unanswered::Gone)?;
             let _open = self.client.asking.open();
             tokio::select! {
-                answers = tokio::time::timeout(ANSWER_WITHIN, ask_all(peer, questions)) => {
+                answers = tokio::time::timeout(ANSWER_TIMEOUT, ask_all(peer, questions)) => {
                     answers.unwrap_or(Err(Unanswered::TimedOut))
                 }
                 () = self.client.ended.cancelled() => Err(Unanswered::Gone),

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::cancelled::Cancelled;
 use super::event_log::Events;
 use super::session_client::SessionClient;
-use crate::config::McpFaceConfig;
+use crate::config::McpServerConfig;
 use crate::core::peer::LogLevel;
 
 /// All sessions of the process.
@@ -39,12 +39,12 @@ pub(super) struct Sessions {
 struct Session {
     /// Key of its caller.
     owner: Arc<str>,
-    alone: Arc<Alone>,
+    alone: Arc<SessionEntry>,
 }
 
 /// What one session has for itself.
 #[derive(Debug)]
-struct Alone {
+struct SessionEntry {
     /// rmcp keeps events for all sessions of a manager together. With one each, no event id opens another's stream.
     manager: LocalSessionManager,
     state: Arc<SessionState>,
@@ -63,7 +63,7 @@ pub(super) struct SessionState {
     /// What `logging/setLevel` asked for.
     log_level: Mutex<LogLevel>,
     /// When rmcp last heard of the session for certain, and how often it has to: it ends what it does not hear of.
-    heard_of: Mutex<Instant>,
+    last_keepalive: Mutex<Instant>,
     every: Duration,
 }
 
@@ -77,20 +77,20 @@ impl SessionState {
             ready: AtomicBool::new(false),
             // The protocol leaves it to the server until the client says.
             log_level: Mutex::new(LogLevel::Info),
-            heard_of: Mutex::new(Instant::now()),
+            last_keepalive: Mutex::new(Instant::now()),
             every: idle / 4,
         }
     }
 
     /// Whether a call may go past rmcp. Now and then one may not.
-    pub(super) fn takes_calls(&self) -> bool {
+    pub(super) fn allows_fast_path(&self) -> bool {
         if !self.ready.load(Ordering::Relaxed) {
             return false;
         }
-        let mut heard_of = self.heard_of.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = heard_of.elapsed() >= self.every;
+        let mut last_keepalive = self.last_keepalive.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last_keepalive.elapsed() >= self.every;
         if is_due {
-            *heard_of = Instant::now();
+            *last_keepalive = Instant::now();
         }
         !is_due
     }
@@ -118,11 +118,11 @@ impl SessionState {
 
 /// The sessions as one caller sees them: another's are not there.
 #[derive(Debug)]
-pub(super) struct OwnSessions {
+pub(super) struct CallerSessions {
     all: Arc<Sessions>,
     caller: Arc<str>,
     /// The session that this request belongs to, once it was looked up.
-    own: OnceLock<(SessionId, Arc<Alone>)>,
+    own: OnceLock<(SessionId, Arc<SessionEntry>)>,
     /// A session was asked for and there was no room.
     full: AtomicBool,
     /// Of the session that this request begins, should it begin one.
@@ -140,7 +140,7 @@ pub(super) enum SessionError {
 }
 
 impl Sessions {
-    pub(super) fn new(config: &McpFaceConfig) -> Self {
+    pub(super) fn new(config: &McpServerConfig) -> Self {
         let mut session = SessionConfig::default();
         session.keep_alive = Some(Duration::from_secs(config.session_idle_seconds));
         Self {
@@ -151,8 +151,8 @@ impl Sessions {
         }
     }
 
-    pub(super) fn of(self: &Arc<Self>, caller: Arc<str>) -> OwnSessions {
-        OwnSessions {
+    pub(super) fn of(self: &Arc<Self>, caller: Arc<str>) -> CallerSessions {
+        CallerSessions {
             all: Arc::clone(self),
             caller,
             own: OnceLock::new(),
@@ -171,7 +171,7 @@ impl Sessions {
     }
 }
 
-impl OwnSessions {
+impl CallerSessions {
     /// Whether a session was refused for want of room.
     pub(super) fn were_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
@@ -193,7 +193,7 @@ impl OwnSessions {
         Arc::clone(self.begun.get_or_init(|| Arc::new(SessionState::new(idle))))
     }
 
-    fn alone(&self, id: &str) -> Result<&Alone, SessionError> {
+    fn alone(&self, id: &str) -> Result<&SessionEntry, SessionError> {
         if self.own.get().is_none()
             && let Some((id, session)) = self.all.by_id().get_key_value(id)
             && session.owner == self.caller
@@ -211,7 +211,7 @@ impl OwnSessions {
         Ok(&self.alone(id)?.manager)
     }
 
-    fn add(&self, id: SessionId, alone: Alone) -> Result<(), SessionError> {
+    fn add(&self, id: SessionId, alone: SessionEntry) -> Result<(), SessionError> {
         let mut sessions = self.all.by_id();
         if !self.all.has_room(&sessions, &self.caller) {
             return Err(self.no_room());
@@ -226,7 +226,7 @@ impl OwnSessions {
     }
 }
 
-impl SessionManager for OwnSessions {
+impl SessionManager for CallerSessions {
     type Error = SessionError;
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
@@ -238,7 +238,7 @@ impl SessionManager for OwnSessions {
         manager.session_config = self.all.config.clone();
         let (id, transport) = manager.create_session().await?;
         // Another may have taken the room meanwhile; the transport's worker then ends when it is dropped.
-        self.add(id.clone(), Alone { manager, state: self.begun() })?;
+        self.add(id.clone(), SessionEntry { manager, state: self.begun() })?;
         Ok((id, transport))
     }
 
@@ -247,7 +247,7 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, SessionError> {
-        let Alone { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.alone(id)?;
         if let ClientJsonRpcMessage::Request(request) = &message
             && let ClientRequest::InitializeRequest(initialize) = &request.request
         {
@@ -274,7 +274,7 @@ impl SessionManager for OwnSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let Alone { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.alone(id)?;
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
@@ -289,7 +289,7 @@ impl SessionManager for OwnSessions {
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
-        let Alone { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.alone(id)?;
         state.cancelled.note(&message);
         Ok(manager.accept_message(id, message).await?)
     }
@@ -317,11 +317,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn now_and_then_a_call_keeps_its_session_alive() {
         let state = SessionState::new(Duration::from_secs(40));
-        assert!(!state.takes_calls(), "the client is not ready");
+        assert!(!state.allows_fast_path(), "the client is not ready");
         state.is_ready();
-        assert!(state.takes_calls());
+        assert!(state.allows_fast_path());
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!state.takes_calls(), "rmcp must hear of it");
-        assert!(state.takes_calls());
+        assert!(!state.allows_fast_path(), "rmcp must hear of it");
+        assert!(state.allows_fast_path());
     }
 }

@@ -12,9 +12,9 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::mpsc;
 
-use super::McpFace;
-use super::client_context::Visitor;
-use super::handler::Face;
+use super::McpServer;
+use super::client_context::McpClientContext;
+use super::handler::McpHandler;
 use super::message::{self, Refusal};
 use super::sessions::SessionState;
 use crate::core::call::Caller;
@@ -92,9 +92,9 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: 
     let transport = ExactTransport { library, refused };
     // It ends with its input.
     let state = Arc::new(SessionState::new(Duration::MAX));
-    let visitor = Visitor { client_session: Some(Arc::clone(&state)), ..Visitor::new(caller) };
-    let face =
-        Face::new(McpFace::new(gateway, gateway.draining().clone()), Arc::new(visitor), state).with_left_out(left_out);
+    let visitor = McpClientContext { client_session: Some(Arc::clone(&state)), ..McpClientContext::new(caller) };
+    let face = McpHandler::new(McpServer::new(gateway, gateway.draining().clone()), Arc::new(visitor), state)
+        .with_left_out(left_out);
     let running = match Box::pin(serve_server(face, transport)).await {
         Ok(running) => running,
         // It left before it said anything: that is its right.

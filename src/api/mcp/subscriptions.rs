@@ -10,7 +10,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
-use super::McpFace;
+use super::McpServer;
 use super::handler::{error_data, run_operation};
 use super::running_request::log;
 use super::sessions::SessionState;
@@ -21,7 +21,7 @@ use crate::gateway::Gateway;
 use crate::sources::mcp::{Change, McpServers, ResourceOwner};
 
 /// Resources that one client may watch.
-const MOST_SUBSCRIPTIONS: usize = 256;
+const MAX_SUBSCRIPTIONS: usize = 256;
 
 /// The resources a client is told about.
 #[derive(Debug, Default)]
@@ -45,8 +45,8 @@ impl Subscriptions {
             if by_uri.contains_key(&uri) {
                 return Ok(());
             }
-            if by_uri.len() >= MOST_SUBSCRIPTIONS {
-                let message = format!("{MOST_SUBSCRIPTIONS} resources are watched already; unsubscribe from one first");
+            if by_uri.len() >= MAX_SUBSCRIPTIONS {
+                let message = format!("{MAX_SUBSCRIPTIONS} resources are watched already; unsubscribe from one first");
                 return Err(ErrorData::invalid_request(message, None));
             }
         }
@@ -100,7 +100,7 @@ async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<R
 
 /// What changes a client's lists: the registry and the policies for tools, whatever changed them, and the MCP servers.
 struct Watch {
-    shared: Arc<McpFace>,
+    shared: Arc<McpServer>,
     caller: Arc<Caller>,
     tools: watch::Receiver<()>,
     policies: watch::Receiver<()>,
@@ -110,7 +110,7 @@ struct Watch {
 }
 
 impl Watch {
-    async fn new(shared: &Arc<McpFace>, caller: &Arc<Caller>) -> Self {
+    async fn new(shared: &Arc<McpServer>, caller: &Arc<Caller>) -> Self {
         let gateway = &shared.gateway;
         let (tools, policies) = (gateway.pipeline.registry.changes(), gateway.pipeline.policy.changes());
         let servers = gateway.mcp_servers().changes();
@@ -162,8 +162,8 @@ impl Watch {
 }
 
 /// Tells the client of a session, until it ends.
-pub(super) async fn tell_session(
-    shared: Arc<McpFace>,
+pub(super) async fn notify_session(
+    shared: Arc<McpServer>,
     caller: Arc<Caller>,
     peer: Peer<RoleServer>,
     subscriptions: Arc<Subscriptions>,
@@ -202,8 +202,8 @@ async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscript
 }
 
 /// Tells a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it leaves or the service ends.
-pub(super) async fn tell_listener(
-    shared: &Arc<McpFace>,
+pub(super) async fn notify_listener(
+    shared: &Arc<McpServer>,
     subscription: SubscriptionContext,
     call: CallContext,
 ) -> Result<(), ErrorData> {
@@ -211,7 +211,7 @@ pub(super) async fn tell_listener(
     let sink = subscription.sink().clone();
     let uris: BTreeSet<_> = sink.accepted().resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
     let mut subscribed = Vec::new();
-    for uri in uris.into_iter().take(MOST_SUBSCRIPTIONS) {
+    for uri in uris.into_iter().take(MAX_SUBSCRIPTIONS) {
         // What cannot be watched now is not a reason to tell nothing of the rest.
         match subscribe(&shared.gateway, &call, &uri).await {
             Ok(owner) => subscribed.push((uri, owner)),

@@ -11,7 +11,7 @@ use crate::api::reply::run_error;
 use crate::core::error::CallError;
 
 /// Longest piece of text in one chunk, in characters: proxies pass short ones on at once (A32).
-const LONGEST_PIECE: usize = 50;
+const MAX_PIECE: usize = 50;
 
 /// What every chunk of one completion, and the completion itself, begin with.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -109,7 +109,7 @@ enum FinishReason {
 
 /// Turns the events of one run into chunks.
 #[derive(Debug)]
-pub(in crate::api) struct Narrator {
+pub(in crate::api) struct ChunkEncoder {
     heading: Heading,
     include_usage: bool,
     calls: usize,
@@ -117,7 +117,7 @@ pub(in crate::api) struct Narrator {
     usage: Usage,
 }
 
-impl Narrator {
+impl ChunkEncoder {
     pub(in crate::api) fn new(model: &str, include_usage: bool) -> Self {
         Self {
             heading: heading("chat.completion.chunk", model),
@@ -257,7 +257,7 @@ fn notice(message: &str) -> String {
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let piece = beginning(rest, LONGEST_PIECE);
+        let piece = beginning(rest, MAX_PIECE);
         rest = rest.get(piece.len()..).unwrap_or_default();
         (!piece.is_empty()).then_some(piece)
     })

@@ -92,10 +92,10 @@ struct FunctionDescription {
 }
 
 /// Most tools that a client may bring along.
-const MOST_TOOLS: usize = 128;
+const MAX_TOOLS: usize = 128;
 
 /// Longest name of a tool, in bytes; models take no longer one.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 impl CompletionRequest {
     pub(in crate::api) fn streams(&self) -> bool {
@@ -180,8 +180,8 @@ impl RequestCall {
 }
 
 fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallError> {
-    if tools.len() > MOST_TOOLS {
-        return Err(invalid(format!("`tools` holds {} tools; {MOST_TOOLS} at most can be passed on", tools.len())));
+    if tools.len() > MAX_TOOLS {
+        return Err(invalid(format!("`tools` holds {} tools; {MAX_TOOLS} at most can be passed on", tools.len())));
     }
     let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
     for (index, tool) in tools.into_iter().enumerate() {
@@ -205,7 +205,7 @@ fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallErr
 
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits)
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
 }
 
 fn invalid(message: impl Into<String>) -> CallError {

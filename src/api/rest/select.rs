@@ -14,7 +14,7 @@ use crate::agent::AgentService;
 use crate::agent::toolbox::{ToolDescription, ToolboxCall};
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{JsonBody, Origin};
+use crate::api::request::{JsonBody, RequestMeta};
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -22,10 +22,10 @@ use crate::policy::CallerTools;
 use crate::tool::Tool;
 
 /// Tools that a model chooses from: those that a search finds first.
-const MOST_CANDIDATES: usize = 30;
+const MAX_CANDIDATES: usize = 30;
 
 /// Longest task, in bytes: a description, not a document.
-const LONGEST_TASK: usize = 16 << 10;
+const MAX_TASK: usize = 16 << 10;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +65,7 @@ struct SelectedCall {
 #[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn select(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
     JsonBody(request): JsonBody<SelectRequest>,
@@ -74,7 +74,7 @@ pub(crate) async fn select(
     let tools = gateway.pipeline.tools_for(&origin.caller);
     let config = gateway.config();
     let agent = &config.agent;
-    let candidates = request.search(&tools, MOST_CANDIDATES);
+    let candidates = request.search(&tools, MAX_CANDIDATES);
     let calls = match agent.profiles.get(&agent.default_profile) {
         Some(profile) => {
             let described = candidates.iter().map(|tool| ToolDescription::from(&***tool)).collect();
@@ -112,8 +112,8 @@ impl SelectRequest {
     fn check(&self) -> Result<(), CallError> {
         let problem = if self.task.trim().is_empty() {
             "`task` is empty; say in a few words what is to be done".to_owned()
-        } else if self.task.len() > LONGEST_TASK {
-            format!("`task` is longer than {LONGEST_TASK} bytes; say it shorter")
+        } else if self.task.len() > MAX_TASK {
+            format!("`task` is longer than {MAX_TASK} bytes; say it shorter")
         } else if self.max_tools == 0 {
             "`max_tools` must be 1 or more".to_owned()
         } else {

@@ -12,7 +12,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Origin, Parameters};
+use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Parameters, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 use crate::pipeline::Answered;
@@ -64,7 +64,7 @@ pub(crate) struct SearchParameters {
 #[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<ListParameters>,
 ) -> Response {
@@ -94,7 +94,7 @@ pub(crate) async fn list(
 /// The categories there are.
 #[utoipa::path(get, path = "/tools/categories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn categories(origin: Origin, State(gateway): State<Arc<Gateway>>) -> Response {
+pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
     let tools = gateway.pipeline.tools_for(&origin.caller);
     ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
@@ -103,7 +103,7 @@ pub(crate) async fn categories(origin: Origin, State(gateway): State<Arc<Gateway
 #[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schemas(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(filter): Parameters<Filter>,
 ) -> Response {
@@ -115,7 +115,7 @@ pub(crate) async fn schemas(
 #[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn search(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(parameters): Parameters<SearchParameters>,
 ) -> Response {
@@ -130,7 +130,7 @@ pub(crate) async fn search(
 #[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schema(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
@@ -142,7 +142,7 @@ pub(crate) async fn schema(
 #[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metadata(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
@@ -155,7 +155,7 @@ pub(crate) async fn metadata(
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request): JsonBody<ExecuteRequest>,
@@ -168,7 +168,7 @@ pub(crate) async fn execute(
 #[utoipa::path(post, path = "/tools/execute", tag = "tools", request_body = ExecuteNamedRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute_named(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(request): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, CallError> {
@@ -183,7 +183,7 @@ const MAX_BATCH: usize = 100;
 #[utoipa::path(post, path = "/tools/batch-execute", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
     responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn batch_execute(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     JsonBody(requests): JsonBody<Vec<ExecuteNamedRequest>>,
 ) -> Result<Response, CallError> {

@@ -13,7 +13,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::tools::run;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{ExecuteRequest, JsonBody, Name, Origin, Parameters};
+use crate::api::request::{ExecuteRequest, JsonBody, Name, Parameters, RequestMeta};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::policy::Access;
@@ -52,7 +52,7 @@ pub(super) struct PublicToolDetail<'a> {
 #[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(PublicParameters),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Parameters(PublicParameters { category, usable }): Parameters<PublicParameters>,
 ) -> Response {
@@ -73,7 +73,7 @@ pub(crate) async fn list(
 #[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
 ) -> Result<Response, CallError> {
@@ -98,7 +98,7 @@ pub(crate) async fn show(
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
-    origin: Origin,
+    origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
     JsonBody(request): JsonBody<ExecuteRequest>,

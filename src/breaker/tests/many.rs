@@ -13,14 +13,14 @@ async fn one_upstreams_failures_close_off_no_other() {
 async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
     let breakers = breakers(|_| {});
     let (old, used) = (upstream("http://0"), breakers.admit(Some(upstream("http://1"))).unwrap());
-    for at in 0..MOST_LIVE {
+    for at in 0..MAX_LIVE {
         call(&breakers, &upstream(&format!("http://{at}")), Ok(())).unwrap();
         advance(Duration::from_millis(1)).await;
     }
     for newcomer in ["http://a", "http://b"] {
         fail(&breakers, &upstream(newcomer), 5);
         assert_eq!(breakers.state(&upstream(newcomer)), BreakerState::Open);
-        assert_eq!(breakers.gates.len(), MOST_LIVE);
+        assert_eq!(breakers.gates.len(), MAX_LIVE);
     }
     let gone = |upstream: &Upstream| !breakers.gates.contains_key(upstream);
     assert!(gone(&old) && gone(&upstream("http://2")));
@@ -30,11 +30,11 @@ async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
 #[tokio::test(start_paused = true)]
 async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_is_room() {
     let breakers = breakers(|_| {});
-    for at in 0..MOST_LIVE {
+    for at in 0..MAX_LIVE {
         fail(&breakers, &upstream(&format!("http://{at}")), 5);
     }
     fail(&breakers, &upstream("http://a"), 5);
-    assert_eq!(breakers.gates.len(), MOST_LIVE);
+    assert_eq!(breakers.gates.len(), MAX_LIVE);
     assert_eq!(call(&breakers, &upstream("http://b"), Ok(())), Err(ErrorCode::CircuitOpen));
     assert_eq!(call(&breakers, &upstream("http://0"), Ok(())), Err(ErrorCode::CircuitOpen));
     advance(RECOVERY).await;

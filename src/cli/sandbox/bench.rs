@@ -31,7 +31,7 @@ const TOOL: &str = "python_executor";
 const CALLERS: [usize; 2] = [1, 2];
 
 /// The workers start with the first call; one that takes this long has a fault that its message tells.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BenchCommand {
@@ -122,7 +122,7 @@ async fn warm_up(gateway: &Arc<Gateway>, program: &Program) -> Result<(), String
     let mut fine = 0;
     while fine < 8 {
         match &run(gateway, program, &caller(0)).await.outcome {
-            Err(error) if error.code() == ErrorCode::WarmingUp && begun.elapsed() < READY_WITHIN => {
+            Err(error) if error.code() == ErrorCode::WarmingUp && begun.elapsed() < READY_TIMEOUT => {
                 sleep(Duration::from_millis(100)).await;
             }
             outcome => {

@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{McpServerSettings, McpTransport};
 use crate::config::yaml::interpolate::expand_text;
-use crate::config::{ConfigFault, Environment, Secret};
+use crate::config::{ConfigError, Environment, Secret};
 use crate::core::json;
 
 /// Keys under which programs keep their servers: most of them, VS Code, and A49.
@@ -21,10 +21,10 @@ const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
 ///
 /// # Errors
 /// A file that cannot be read, is no JSON, names no servers, or has an entry that is no server.
-pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigFault> {
-    let text = fs::read(file).map_err(|error| ConfigFault::unreadable(file, &error))?;
+pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigError> {
+    let text = fs::read(file).map_err(|error| ConfigError::unreadable(file, &error))?;
     parse(&text, environment).map_err(|problem| {
-        ConfigFault::of_file(file, problem)
+        ConfigError::of_file(file, problem)
             .advise(r#"write it like {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}"#)
     })
 }

@@ -158,7 +158,7 @@ fn every_rule_of_the_check_bites() {
         let found = load(&text).unwrap_err();
         let expected = format!("`{setting}`: ");
         assert!(found.len() == 1 && found[0].message.starts_with(&expected), "{text}: {found:#?}");
-        assert!(found[0].advice.is_some() && matches!(found[0].place, Place::At { .. }), "{text}: {found:#?}");
+        assert!(found[0].advice.is_some() && matches!(found[0].place, ConfigLocation::At { .. }), "{text}: {found:#?}");
     }
 }
 

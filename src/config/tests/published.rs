@@ -55,8 +55,8 @@ fn the_schema_is_up_to_date_and_accepts_the_default_file() {
     let validator = jsonschema::validator_for(&json_schema()).unwrap();
     for text in [FILE.to_owned(), switched_on()] {
         let instance: Value = serde_saphyr::from_str(&text).unwrap();
-        let misfits: Vec<_> = validator.iter_errors(&instance).map(|error| error.to_string()).collect();
-        assert!(misfits.is_empty(), "{misfits:#?}");
+        let violations: Vec<_> = validator.iter_errors(&instance).map(|error| error.to_string()).collect();
+        assert!(violations.is_empty(), "{violations:#?}");
     }
     assert!(!validator.is_valid(&serde_json::json!({"serve": {}})));
     assert!(!validator.is_valid(&serde_json::json!({"limits": {"parallelism": "five"}})));

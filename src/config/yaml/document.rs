@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use super::error::{ConfigFault, Place};
+use super::error::{ConfigError, ConfigLocation};
 use crate::config::check::Finding;
 
 /// Bytes of a configuration file. A hand-written one has a few thousand.
@@ -46,7 +46,7 @@ pub(crate) enum Content {
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
     /// Known to be wrong already; nothing more is said about it.
-    Spoiled,
+    InvalidValue,
 }
 
 #[derive(Debug, Clone)]
@@ -68,20 +68,20 @@ impl Document {
     ///
     /// # Errors
     /// It cannot be read, is too large, or is not the YAML that is accepted.
-    pub(crate) fn open(file: &Path) -> Result<Self, ConfigFault> {
+    pub(crate) fn open(file: &Path) -> Result<Self, ConfigError> {
         let mut bytes = Vec::new();
         File::open(file)
             .and_then(|opened| opened.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(|error| ConfigFault::unreadable(file, &error))?;
+            .map_err(|error| ConfigError::unreadable(file, &error))?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(ConfigFault::of_file(file, format!("is larger than {MAX_FILE_BYTES} bytes"))
+            return Err(ConfigError::of_file(file, format!("is larger than {MAX_FILE_BYTES} bytes"))
                 .advise("name a configuration file, which is much smaller"));
         }
         let text = String::from_utf8(bytes).map_err(|error| not_utf8(file, &error))?;
         Self::parse(file, text)
     }
 
-    pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigFault> {
+    pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigError> {
         let options = serde_saphyr::options! {
             // The deepest setting is five levels down; each level takes room on the stack.
             budget: serde_saphyr::budget! { max_depth: 16, max_aliases: 1_000, max_nodes: 100_000 },
@@ -96,16 +96,16 @@ impl Document {
     }
 
     /// A fault at a position. The value that stands there is shown only when `reveal` says so.
-    pub(crate) fn fault(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigFault {
-        let mut fault = ConfigFault::in_file(&self.file, position.line, position.column, message);
+    pub(crate) fn fault(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
+        let mut fault = ConfigError::in_file(&self.file, position.line, position.column, message);
         fault.excerpt = self.excerpt(position, reveal);
         fault
     }
 
     /// A finding about a node.
-    pub(crate) fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigFault {
+    pub(crate) fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
         let Position { line, column, .. } = node.position;
-        let mut fault = finding.into_fault(Place::At { file: self.file.clone(), line, column });
+        let mut fault = finding.into_fault(ConfigLocation::At { file: self.file.clone(), line, column });
         fault.excerpt = self.excerpt(node.position, reveal);
         fault
     }
@@ -131,7 +131,7 @@ impl Document {
         key
     }
 
-    fn syntax_fault(&self, error: &serde_saphyr::Error) -> ConfigFault {
+    fn syntax_fault(&self, error: &serde_saphyr::Error) -> ConfigError {
         let error = error.without_snippet();
         let message = match error {
             serde_saphyr::Error::MultipleDocuments { .. } => "a second YAML document starts here; one is read".into(),
@@ -142,7 +142,7 @@ impl Document {
         let message = message.split_once(" at line ").map_or(message, |(message, _)| message);
         let fault = match error.location().map(Position::from) {
             Some(position) if position.line > 0 => self.fault(position, false, message),
-            _ => ConfigFault::of_file(&self.file, message),
+            _ => ConfigError::of_file(&self.file, message),
         };
         fault.advise("mend the YAML here; the rest of the file was not looked at")
     }
@@ -220,10 +220,10 @@ fn path_to(from: &Node, wanted: &Node, key: &mut String) -> bool {
     }
 }
 
-fn not_utf8(file: &Path, error: &std::string::FromUtf8Error) -> ConfigFault {
+fn not_utf8(file: &Path, error: &std::string::FromUtf8Error) -> ConfigError {
     let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-    ConfigFault::in_file(file, line, 1, "this line is not UTF-8").advise("save the file as UTF-8")
+    ConfigError::in_file(file, line, 1, "this line is not UTF-8").advise("save the file as UTF-8")
 }
 
 impl From<serde_saphyr::Location> for Position {

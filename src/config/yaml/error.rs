@@ -8,8 +8,8 @@ use serde::Serialize;
 
 /// One thing wrong. Prints as `file:line:column: what`, the line meant, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ConfigFault {
-    pub place: Place,
+pub struct ConfigError {
+    pub place: ConfigLocation,
     pub message: String,
     /// The line of the file, values that might be secrets left out, and a mark under the place meant.
     pub excerpt: Option<String>,
@@ -20,7 +20,7 @@ pub struct ConfigFault {
 /// Where a fault stands. Orders as faults are best read: by line in the file first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub enum ConfigLocation {
     /// Line and column (in characters) count from 1.
     At {
         file: PathBuf,
@@ -33,17 +33,17 @@ pub enum Place {
     Setting(String),
 }
 
-impl ConfigFault {
-    pub(crate) fn new(place: Place, message: impl Into<String>) -> Self {
+impl ConfigError {
+    pub(crate) fn new(place: ConfigLocation, message: impl Into<String>) -> Self {
         Self { place, message: message.into(), excerpt: None, advice: None }
     }
 
     pub(crate) fn in_file(file: &Path, line: usize, column: usize, message: impl Into<String>) -> Self {
-        Self::new(Place::At { file: file.to_owned(), line, column }, message)
+        Self::new(ConfigLocation::At { file: file.to_owned(), line, column }, message)
     }
 
     pub(crate) fn of_file(file: &Path, message: impl Into<String>) -> Self {
-        Self::new(Place::File(file.to_owned()), message)
+        Self::new(ConfigLocation::File(file.to_owned()), message)
     }
 
     pub(crate) fn unreadable(file: &Path, error: &io::Error) -> Self {
@@ -57,7 +57,7 @@ impl ConfigFault {
     }
 }
 
-impl fmt::Display for ConfigFault {
+impl fmt::Display for ConfigError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.place, self.message)?;
         if let Some(excerpt) = &self.excerpt {
@@ -70,9 +70,9 @@ impl fmt::Display for ConfigFault {
     }
 }
 
-impl std::error::Error for ConfigFault {}
+impl std::error::Error for ConfigError {}
 
-impl fmt::Display for Place {
+impl fmt::Display for ConfigLocation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At { file, line, column } => write!(formatter, "{}:{line}:{column}", file.display()),

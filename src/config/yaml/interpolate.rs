@@ -3,12 +3,12 @@
 //! It happens after parsing, so that a variable's value is never read as YAML.
 
 use super::document::{Content, Document, Node, Position};
-use super::error::ConfigFault;
+use super::error::ConfigError;
 use crate::config::environment::Environment;
 
 /// Replaces every `${…}` in the document; `$${` stands for a literal `${`.
 /// What cannot be replaced is spoiled and reported.
-pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> Vec<ConfigFault> {
+pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> Vec<ConfigError> {
     let mut broken = Vec::new();
     walk(&mut document.root, environment, &mut broken);
     broken
@@ -40,7 +40,7 @@ fn walk(node: &mut Node, environment: &Environment, broken: &mut Vec<(Position, 
                 Ok((value, interpolated)) => Content::Text { value, interpolated },
                 Err(problem) => {
                     broken.push((node.position, problem));
-                    Content::Spoiled
+                    Content::InvalidValue
                 }
             };
         }

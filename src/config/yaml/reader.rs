@@ -10,8 +10,8 @@ use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Unexpected, Visitor};
 
 use super::document::{Content, Document, Node};
-use super::error::ConfigFault;
-use super::type_error::{Misfit, unknown_key};
+use super::error::ConfigError;
+use super::type_error::{ConfigTypeError, unknown_key};
 
 /// Misfits reported in one go; a file with more is probably another kind of file.
 const MAX_FAULTS: usize = 20;
@@ -20,7 +20,7 @@ const MAX_FAULTS: usize = 20;
 ///
 /// # Errors
 /// Every unknown key and every value that does not fit, with its place.
-pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigFault>> {
+pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
     let reading = Reading { document, set_aside: RefCell::default(), faults: RefCell::default() };
     loop {
         match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
@@ -41,21 +41,21 @@ struct Reading<'a> {
     document: &'a Document,
     /// Values already reported, by identity; they are read as if they were not there.
     set_aside: RefCell<HashSet<*const Node>>,
-    faults: RefCell<Vec<ConfigFault>>,
+    faults: RefCell<Vec<ConfigError>>,
 }
 
 impl<'a> Reading<'a> {
     fn is_set_aside(&self, node: &Node) -> bool {
-        matches!(node.content, Content::Spoiled) || self.set_aside.borrow().contains(&std::ptr::from_ref(node))
+        matches!(node.content, Content::InvalidValue) || self.set_aside.borrow().contains(&std::ptr::from_ref(node))
     }
 
     /// A field may be missing only because its value was set aside: that is no second fault.
-    fn is_consequence(&self, node: &Node, misfit: &Misfit<'_>) -> bool {
+    fn is_consequence(&self, node: &Node, misfit: &ConfigTypeError<'_>) -> bool {
         let Content::Mapping(entries) = &node.content else { return false };
         misfit.missing_field && entries.iter().any(|(_, value)| self.is_set_aside(value))
     }
 
-    fn report(&self, node: &'a Node, misfit: Misfit<'a>) {
+    fn report(&self, node: &'a Node, misfit: ConfigTypeError<'a>) {
         if !self.is_consequence(node, &misfit) {
             let key = self.document.key_of(node);
             let place = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
@@ -81,12 +81,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    fn add(&self, mut fault: ConfigFault, advice: Option<String>) {
+    fn add(&self, mut fault: ConfigError, advice: Option<String>) {
         fault.advice = advice;
         self.faults.borrow_mut().push(fault);
     }
 
-    fn into_faults(self) -> Vec<ConfigFault> {
+    fn into_faults(self) -> Vec<ConfigError> {
         let mut faults = self.faults.into_inner();
         faults.truncate(MAX_FAULTS);
         faults
@@ -109,9 +109,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Gives the value as it stands to the visitor, who refuses what it cannot take.
-    fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+    fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         match &self.node.content {
-            Content::Null | Content::Spoiled => visitor.visit_unit(),
+            Content::Null | Content::InvalidValue => visitor.visit_unit(),
             Content::Bool(value) => visitor.visit_bool(*value),
             Content::Unsigned(value) => visitor.visit_u64(*value),
             Content::Signed(value) => visitor.visit_i64(*value),
@@ -128,12 +128,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A number or a boolean, which `${…}` may stand for.
-    fn visit_parsed<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+    fn visit_parsed<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         let Content::Text { value, interpolated: true } = &self.node.content else {
             return self.visit(visitor);
         };
         let text = value.trim();
-        let visited: Result<_, Misfit<'a>> = if let Ok(value) = text.parse() {
+        let visited: Result<_, ConfigTypeError<'a>> = if let Ok(value) = text.parse() {
             visitor.visit_bool(value)
         } else if let Ok(value) = text.parse() {
             visitor.visit_u64(value)
@@ -148,10 +148,10 @@ impl<'a> Reader<'a> {
     }
 
     /// A text. A number or boolean is not taken for one, since `1.10` would silently become `1.1`.
-    fn visit_text<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, Misfit<'a>> {
+    fn visit_text<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         match &self.node.content {
             Content::Bool(_) | Content::Unsigned(_) | Content::Signed(_) | Content::Float(_) => {
-                let mut misfit = Misfit::saying("expected a text".into());
+                let mut misfit = ConfigTypeError::saying("expected a text".into());
                 misfit.advice = Some("put the value in quotes".into());
                 Err(misfit.at(self.node, self.hidden))
             }
@@ -167,7 +167,7 @@ macro_rules! forward {
 }
 
 impl<'de> Deserializer<'de> for Reader<'de> {
-    type Error = Misfit<'de>;
+    type Error = ConfigTypeError<'de>;
 
     forward! {
         deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
@@ -194,7 +194,9 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     /// A key whose items are all commented out has no items.
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match &self.node.content {
-            Content::Null => visitor.visit_seq(SeqDeserializer::<_, Misfit<'de>>::new(std::iter::empty::<Self>())),
+            Content::Null => {
+                visitor.visit_seq(SeqDeserializer::<_, ConfigTypeError<'de>>::new(std::iter::empty::<Self>()))
+            }
             Content::List(_) => self.visit(visitor),
             _ => Self { hidden: true, ..self }.visit(visitor),
         }
@@ -203,7 +205,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match &self.node.content {
             Content::Null => visitor
-                .visit_map(MapDeserializer::<_, Misfit<'de>>::new(std::iter::empty::<(&str, Self)>()))
+                .visit_map(MapDeserializer::<_, ConfigTypeError<'de>>::new(std::iter::empty::<(&str, Self)>()))
                 .map_err(|misfit| misfit.at(self.node, self.hidden)),
             Content::Mapping(_) => self.visit(visitor),
             _ => Self { hidden: true, ..self }.visit(visitor),
@@ -218,7 +220,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     ) -> Result<V::Value, Self::Error> {
         if matches!(self.node.content, Content::List(_)) {
             // serde would take a list for the fields in their order.
-            return Err(Misfit::invalid_type(Unexpected::Seq, &visitor).at(self.node, self.hidden));
+            return Err(ConfigTypeError::invalid_type(Unexpected::Seq, &visitor).at(self.node, self.hidden));
         }
         self.reading.report_unknown_keys(self.node, fields);
         self.deserialize_map(visitor)
@@ -240,10 +242,10 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     ) -> Result<V::Value, Self::Error> {
         match &self.node.content {
             Content::Text { value, .. } => {
-                let value: StrDeserializer<'_, Misfit<'de>> = value.as_str().into_deserializer();
+                let value: StrDeserializer<'_, ConfigTypeError<'de>> = value.as_str().into_deserializer();
                 visitor.visit_enum(value)
             }
-            _ => Err(Misfit::saying(format!("expected one of {}", variants.join(", ")))),
+            _ => Err(ConfigTypeError::saying(format!("expected one of {}", variants.join(", ")))),
         }
         .map_err(|misfit| misfit.at(self.node, self.hidden))
     }
@@ -251,7 +253,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     serde::forward_to_deserialize_any! { unit_struct tuple tuple_struct }
 }
 
-impl<'a> IntoDeserializer<'a, Misfit<'a>> for Reader<'a> {
+impl<'a> IntoDeserializer<'a, ConfigTypeError<'a>> for Reader<'a> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {

@@ -8,7 +8,7 @@ use super::document::{Content, Node};
 
 /// A value that does not fit its place, as serde's visitors and ours report it.
 #[derive(Debug)]
-pub(crate) struct Misfit<'a> {
+pub(crate) struct ConfigTypeError<'a> {
     pub(crate) node: Option<&'a Node>,
     message: String,
     pub(crate) advice: Option<String>,
@@ -19,7 +19,7 @@ pub(crate) struct Misfit<'a> {
     pub(crate) hidden: bool,
 }
 
-impl<'a> Misfit<'a> {
+impl<'a> ConfigTypeError<'a> {
     /// The innermost node stays.
     pub(crate) fn at(mut self, node: &'a Node, hidden: bool) -> Self {
         if self.node.is_none() {
@@ -40,15 +40,15 @@ impl<'a> Misfit<'a> {
     }
 }
 
-impl fmt::Display for Misfit<'_> {
+impl fmt::Display for ConfigTypeError<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Misfit<'_> {}
+impl std::error::Error for ConfigTypeError<'_> {}
 
-impl de::Error for Misfit<'_> {
+impl de::Error for ConfigTypeError<'_> {
     fn custom<T: fmt::Display>(message: T) -> Self {
         let message = message.to_string();
         match message.as_str() {

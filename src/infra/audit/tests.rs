@@ -34,11 +34,11 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         rate: None,
         arguments_digest: [0xab; 32],
         policy_version: Some("p1"),
-        output_misfit: false,
+        output_schema_violation: false,
     }
 }
 
-fn open(file: &Path, durability: Durability) -> Result<Audit, AuditFault> {
+fn open(file: &Path, durability: Durability) -> Result<Audit, AuditError> {
     Audit::open(file.to_owned(), durability, 1_000, Arc::default())
 }
 
@@ -165,12 +165,12 @@ async fn a_head_that_is_gone_or_changed_is_found() {
             Some(text) => fs::write(&head, text).unwrap(),
         }
         verify(&file).expect_err("a trail needs its head");
-        assert!(matches!(open(&file, Durability::Relaxed), Err(AuditFault::Refused { .. })), "{damaged:?}");
+        assert!(matches!(open(&file, Durability::Relaxed), Err(AuditError::Refused { .. })), "{damaged:?}");
     }
     fs::write(&head, kept).unwrap();
     verify(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    assert!(matches!(open(&file, Durability::Relaxed), Err(AuditFault::Refused { .. })), "the whole trail is gone");
+    assert!(matches!(open(&file, Durability::Relaxed), Err(AuditError::Refused { .. })), "the whole trail is gone");
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn a_trail_that_is_removed_while_it_is_written_refuses_calls() {
 async fn a_trail_has_one_writer() {
     let (_folder, file) = trail(1).await;
     let first = open(&file, Durability::Relaxed).unwrap();
-    assert!(matches!(open(&file, Durability::Relaxed), Err(AuditFault::InUse { .. })));
+    assert!(matches!(open(&file, Durability::Relaxed), Err(AuditError::InUse { .. })));
     first.close().await;
     open(&file, Durability::Relaxed).unwrap();
 }

@@ -21,7 +21,7 @@ pub struct Verified {
 
 /// What is wrong with a trail, and in which line.
 #[derive(Debug, Error)]
-pub enum AuditFault {
+pub enum AuditError {
     #[error("{path} cannot be used: {problem}", path = path.display())]
     Unusable { path: PathBuf, problem: io::Error },
     #[error(
@@ -54,7 +54,7 @@ pub enum AuditFault {
     Refused { path: PathBuf, fault: Box<Self> },
 }
 
-impl AuditFault {
+impl AuditError {
     /// The line, counted from 1, that is at fault.
     pub fn line(&self) -> Option<u64> {
         match self {
@@ -74,15 +74,15 @@ impl AuditFault {
 ///
 /// # Errors
 /// The first fault.
-pub fn verify(file: &Path) -> Result<Verified, AuditFault> {
-    let unusable = |problem| AuditFault::Unusable { path: file.to_owned(), problem };
+pub fn verify(file: &Path) -> Result<Verified, AuditError> {
+    let unusable = |problem| AuditError::Unusable { path: file.to_owned(), problem };
     // The head first: lines written meanwhile lie beyond it.
     let head = read_head(file)?;
     let mut lines = Lines::new(BufReader::new(File::open(file).map_err(unusable)?));
     let mut chain = Chain::EMPTY;
     loop {
         if head.is_some_and(|head| chain.lines == head.lines && chain.hash != head.hash) {
-            return Err(AuditFault::NotTheHead { line: chain.lines });
+            return Err(AuditError::NotTheHead { line: chain.lines });
         }
         match lines.next().map_err(unusable)? {
             Next::Line(line) => chain.follow(line)?,
@@ -91,62 +91,62 @@ pub fn verify(file: &Path) -> Result<Verified, AuditFault> {
     }
 }
 
-fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) -> Result<Verified, AuditFault> {
+fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) -> Result<Verified, AuditError> {
     let known = match head {
         Some(head) => head.lines,
         // The head is there before the first line.
-        None if chain.lines + unfinished_bytes > 0 => return Err(AuditFault::NoHead { path: head_path(file) }),
+        None if chain.lines + unfinished_bytes > 0 => return Err(AuditError::NoHead { path: head_path(file) }),
         None => 0,
     };
     if chain.lines < known {
-        return Err(AuditFault::CutOff { line: chain.lines + 1, known });
+        return Err(AuditError::CutOff { line: chain.lines + 1, known });
     }
     Ok(Verified { lines: chain.lines, lines_beyond_head: chain.lines - known, unfinished_bytes })
 }
 
 impl Chain {
     /// Goes on to `line`, if that is the next one.
-    pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditFault> {
+    pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditError> {
         let number = self.lines + 1;
-        let link = Link::read(line).ok_or(AuditFault::Malformed { line: number })?;
+        let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
         if link.stated != link.actual {
-            return Err(AuditFault::Changed { line: number });
+            return Err(AuditError::Changed { line: number });
         }
         if link.seq != number {
-            return Err(AuditFault::OutOfOrder { line: number, found: link.seq });
+            return Err(AuditError::OutOfOrder { line: number, found: link.seq });
         }
         if link.prev != self.hash {
-            return Err(AuditFault::Replaced { line: number });
+            return Err(AuditError::Replaced { line: number });
         }
         *self = Self { lines: number, bytes: self.bytes + line.len() as u64 + 1, hash: link.stated };
         Ok(())
     }
 
     /// Whether `line` is the last one this chain knows.
-    pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditFault> {
+    pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditError> {
         let number = self.lines;
-        let link = Link::read(line).ok_or(AuditFault::Malformed { line: number })?;
+        let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
         if link.stated != link.actual {
-            return Err(AuditFault::Changed { line: number });
+            return Err(AuditError::Changed { line: number });
         }
         if self.hash != Hash::NONE && link.stated == self.hash && link.seq == number {
             Ok(())
         } else {
-            Err(AuditFault::NotTheHead { line: number })
+            Err(AuditError::NotTheHead { line: number })
         }
     }
 }
 
 /// The head beside `file`; `None` when there is none.
-pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditFault> {
+pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditError> {
     let path = head_path(file);
     match std::fs::read(&path) {
         Ok(text) => match serde_json::from_slice(&text) {
             Ok(head) => Ok(Some(head)),
-            Err(_) => Err(AuditFault::NoHead { path }),
+            Err(_) => Err(AuditError::NoHead { path }),
         },
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(problem) => Err(AuditFault::Unusable { path, problem }),
+        Err(problem) => Err(AuditError::Unusable { path, problem }),
     }
 }
 

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::chain::{Chain, Entry, MAX_LINE};
-use super::verify::{AuditFault, Lines, Next, read_head, verify};
+use super::verify::{AuditError, Lines, Next, read_head, verify};
 use super::{Durability, Trail};
 use crate::infra::readiness::Readiness;
 
@@ -75,7 +75,7 @@ impl<D: Disk> Writer<D> {
             Durability::Strict => Duration::ZERO,
         };
         let mut entries = Vec::new();
-        let mut closing = Patience::default();
+        let mut closing = DrainTimer::default();
         loop {
             if self.trail.queue.take(gather, &mut entries) {
                 self.commit(&mut entries)?;
@@ -132,7 +132,7 @@ impl<D: Disk> Writer<D> {
     }
 
     fn write_in_the_end(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
-        let mut closing = Patience::default();
+        let mut closing = DrainTimer::default();
         loop {
             thread::sleep(RETRY);
             match self.write(text, end) {
@@ -166,9 +166,9 @@ impl<D: Disk> Writer<D> {
 
 /// Counts from the first question.
 #[derive(Default)]
-struct Patience(Option<Instant>);
+struct DrainTimer(Option<Instant>);
 
-impl Patience {
+impl DrainTimer {
     fn is_over(&mut self) -> bool {
         self.0.get_or_insert_with(Instant::now).elapsed() > PATIENCE
     }
@@ -217,15 +217,15 @@ pub(super) fn head_path(file: &Path) -> PathBuf {
 
 /// Opens and locks a trail, checks its end against its head, and cuts off a line that a crash left half
 /// written: nobody was ever told that it stands there.
-pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditFault> {
-    let unusable = |problem| AuditFault::Unusable { path: path.clone(), problem };
+pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
+    let unusable = |problem| AuditError::Unusable { path: path.clone(), problem };
     let file = create(&path).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Err(AuditFault::InUse { path }),
+        Err(fs::TryLockError::WouldBlock) => return Err(AuditError::InUse { path }),
         Err(fs::TryLockError::Error(problem)) => return Err(unusable(problem)),
     }
-    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|fault| AuditFault::Refused {
+    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|fault| AuditError::Refused {
         path: path.clone(),
         // Which looked at the end only: the whole may tell where it began.
         fault: Box::new(verify(&path).err().unwrap_or(fault)),
@@ -241,16 +241,16 @@ pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditFault> {
 }
 
 /// Follows the chain from the head's line to the end of the file. Also the number of bytes behind it.
-fn end_of(file: &File, path: &Path) -> Result<(Chain, u64), AuditFault> {
-    let unusable = |problem| AuditFault::Unusable { path: path.to_owned(), problem };
+fn end_of(file: &File, path: &Path) -> Result<(Chain, u64), AuditError> {
+    let unusable = |problem| AuditError::Unusable { path: path.to_owned(), problem };
     let length = file.metadata().map_err(unusable)?.len();
     let mut chain = match read_head(path)? {
         Some(head) => head,
         None if length == 0 => Chain::EMPTY,
-        None => return Err(AuditFault::NoHead { path: head_path(path) }),
+        None => return Err(AuditError::NoHead { path: head_path(path) }),
     };
     if length < chain.bytes {
-        return Err(AuditFault::CutOff { line: chain.lines, known: chain.lines });
+        return Err(AuditError::CutOff { line: chain.lines, known: chain.lines });
     }
     if chain != Chain::EMPTY {
         chain.ends_with(&line_before(file, chain.bytes).map_err(unusable)?)?;

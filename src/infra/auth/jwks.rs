@@ -140,7 +140,7 @@ const OLD: Duration = Duration::from_secs(15 * 60);
 /// The longest a token with an unknown key waits for the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-const LARGEST_SET_BYTES: usize = 1 << 20;
+const MAX_SET_BYTES: usize = 1 << 20;
 
 impl IssuerKeys {
     pub(super) fn new(source: Arc<dyn KeySource>) -> Self {
@@ -221,8 +221,8 @@ impl KeySet {
             keys: Vec<Value>,
         }
         let wrong = |cause| KeyFetchError { kind: KeyFetchFailure::WrongAnswer, cause };
-        if text.len() > LARGEST_SET_BYTES {
-            return Err(wrong(format!("the key set has {} bytes, {LARGEST_SET_BYTES} are allowed", text.len())));
+        if text.len() > MAX_SET_BYTES {
+            return Err(wrong(format!("the key set has {} bytes, {MAX_SET_BYTES} are allowed", text.len())));
         }
         let document: Document =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("not a JSON Web Key Set: {error}")))?;

@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decod
 use serde_json::{Map, Value};
 
 use super::jwks::{IssuerKeys, KeyFetchFailure, KeyFile, KeySource};
-use super::{AuthFault, Refusal, SecretDigest, identity};
+use super::{AuthConfigError, Refusal, SecretDigest, identity};
 use crate::config::JwtConfig;
 use crate::core::call::Caller;
 
@@ -33,16 +33,19 @@ struct Seen {
 type Claims = Map<String, Value>;
 
 /// Tokens remembered at once.
-const MOST_SEEN: usize = 10_000;
+const MAX_SEEN: usize = 10_000;
 
 /// Clocks further apart than this are a fault to mend, not to allow for.
-const LONGEST_LEEWAY_SECONDS: u64 = 3_600;
+const MAX_LEEWAY_SECONDS: u64 = 3_600;
 
 impl Tokens {
-    pub(super) async fn new(config: &JwtConfig, fetch: Option<Arc<dyn KeySource>>) -> Result<Self, Vec<AuthFault>> {
+    pub(super) async fn new(
+        config: &JwtConfig,
+        fetch: Option<Arc<dyn KeySource>>,
+    ) -> Result<Self, Vec<AuthConfigError>> {
         let mut faults = Vec::new();
         let mut fault = |place: &str, problem: String| {
-            faults.push(AuthFault { place: format!("auth.jwt{place}"), problem });
+            faults.push(AuthConfigError { place: format!("auth.jwt{place}"), problem });
         };
         if config.issuer.is_empty() {
             fault(".issuer", "must not be empty".to_owned());
@@ -53,8 +56,8 @@ impl Tokens {
         if config.audience.is_empty() {
             fault(".audience", "must not be empty".to_owned());
         }
-        if config.leeway_seconds > LONGEST_LEEWAY_SECONDS {
-            fault(".leeway_seconds", format!("must be at most {LONGEST_LEEWAY_SECONDS}"));
+        if config.leeway_seconds > MAX_LEEWAY_SECONDS {
+            fault(".leeway_seconds", format!("must be at most {MAX_LEEWAY_SECONDS}"));
         }
         let source = match (&config.jwks_file, &config.jwks_url, fetch) {
             (Some(file), None, _) => Some(Arc::new(KeyFile(file.clone())) as Arc<dyn KeySource>),
@@ -155,10 +158,10 @@ impl Tokens {
     }
 
     fn remember(&self, digest: SecretDigest, seen: Seen) {
-        if self.seen.len() >= MOST_SEEN {
+        if self.seen.len() >= MAX_SEEN {
             let now = now();
             self.seen.retain(|_, seen| now < seen.until);
-            if self.seen.len() >= MOST_SEEN {
+            if self.seen.len() >= MAX_SEEN {
                 self.seen.clear();
             }
         }

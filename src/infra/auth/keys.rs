@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::{AuthFault, SecretDigest, identity};
+use super::{AuthConfigError, SecretDigest, identity};
 use crate::config::ApiKeyConfig;
 use crate::core::call::Caller;
 
@@ -19,11 +19,11 @@ pub(super) struct ApiKeys {
 
 impl ApiKeys {
     /// Also gives every fault of the configured keys; the keys are of use only without any.
-    pub(super) fn new(configured: &[ApiKeyConfig]) -> (Self, Vec<AuthFault>) {
+    pub(super) fn new(configured: &[ApiKeyConfig]) -> (Self, Vec<AuthConfigError>) {
         let (mut keys, mut faults) = (Self::default(), Vec::new());
         for (index, key) in configured.iter().enumerate() {
             if let Err(problem) = keys.add(key) {
-                faults.push(AuthFault { place: format!("auth.api_keys[{index}]"), problem: problem.to_owned() });
+                faults.push(AuthConfigError { place: format!("auth.api_keys[{index}]"), problem: problem.to_owned() });
             }
         }
         (keys, faults)

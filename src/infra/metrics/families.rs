@@ -48,6 +48,8 @@ families! {
     /// Calls whose caller hung up.
     tool_cancellations: IntCounterVec = "tool_cancellations_total" { tool_name },
     /// Outputs that did not fit the tool's output schema and were passed on all the same.
+    tool_output_schema_violations: IntCounterVec = "tool_output_schema_violations_total" { tool_name },
+    /// Deprecated name of tool_output_schema_violations_total, exported until version 0.3.
     tool_output_misfits: IntCounterVec = "tool_output_misfits_total" { tool_name },
     /// State of the circuit breaker of an upstream: 0 closed, 1 half-open, 2 open.
     breaker_state: IntGaugeVec = "circuit_breaker_state" { base_url },

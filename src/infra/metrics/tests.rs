@@ -38,7 +38,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         rate: Some(RateState { limit: 60, remaining: 59, reset_seconds: 1 }),
         arguments_digest: [0; 32],
         policy_version: None,
-        output_misfit: false,
+        output_schema_violation: false,
     }
 }
 
@@ -88,7 +88,11 @@ const MOVES: &[Move] = &[
         "tool_cancellations_total{tool_name=\"calculator\"}",
     ),
     (
-        |m, t| m.record(Some(t), &CallRecord { output_misfit: true, ..success(&call()) }),
+        |m, t| m.record(Some(t), &CallRecord { output_schema_violation: true, ..success(&call()) }),
+        "tool_output_schema_violations_total{tool_name=\"calculator\"}",
+    ),
+    (
+        |m, t| m.record(Some(t), &CallRecord { output_schema_violation: true, ..success(&call()) }),
         "tool_output_misfits_total{tool_name=\"calculator\"}",
     ),
     (

@@ -25,6 +25,8 @@ struct Counted {
     duration: Histogram,
     cost: Histogram,
     cancellations: IntCounter,
+    output_schema_violations: IntCounter,
+    /// The same under its deprecated name.
     output_misfits: IntCounter,
     rate_limit_exceeded: IntCounter,
     /// Made with the first call: before it, no bucket is known.
@@ -60,7 +62,8 @@ impl ToolMetrics {
         if record.status == Status::Cancelled {
             counted.cancellations.inc();
         }
-        if record.output_misfit {
+        if record.output_schema_violation {
+            counted.output_schema_violations.inc();
             counted.output_misfits.inc();
         }
         if let Some(rate) = record.rate {
@@ -90,6 +93,7 @@ impl Counted {
             duration: families.tool_duration.with_label_values(&label),
             cost: families.tool_cost.with_label_values(&label),
             cancellations: families.tool_cancellations.with_label_values(&label),
+            output_schema_violations: families.tool_output_schema_violations.with_label_values(&label),
             output_misfits: families.tool_output_misfits.with_label_values(&label),
             rate_limit_exceeded: families.rate_limit_exceeded.with_label_values(&label),
             rate_limit_tokens: OnceLock::new(),

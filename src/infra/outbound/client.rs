@@ -47,7 +47,7 @@ const PROBED_EVERY: Duration = Duration::from_secs(15);
 const PROBES: u32 = 3;
 
 /// What was sent must arrive within this.
-const RECEIVED_WITHIN: Duration = Duration::from_secs(30);
+const RECEIVED_TIMEOUT: Duration = Duration::from_secs(30);
 
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("sekisho/", env!("CARGO_PKG_VERSION")));
 
@@ -160,7 +160,7 @@ impl Client {
         http.set_keepalive(Some(PROBED_EVERY));
         http.set_keepalive_interval(Some(PROBED_EVERY));
         http.set_keepalive_retries(Some(PROBES));
-        http.set_tcp_user_timeout(Some(RECEIVED_WITHIN));
+        http.set_tcp_user_timeout(Some(RECEIVED_TIMEOUT));
         let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
         let https = https.wrap_connector(TcpConnector { http, own });
         let connector = Connector(Arc::new(Connecting { https, timeout: connect_timeout }));

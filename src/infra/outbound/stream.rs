@@ -14,14 +14,14 @@ use crate::core::error::{CallError, ErrorCode};
 
 /// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
 /// must not hold up the one that asks whether it is still there.
-pub(super) const MOST_STREAMS: usize = 1_024;
+pub(super) const MAX_STREAMS: usize = 1_024;
 
 /// Of those, to one origin.
-pub(super) const MOST_STREAMS_PER_ORIGIN: usize = 256;
+pub(super) const MAX_STREAMS_PER_ORIGIN: usize = 256;
 
 /// Of those to addresses of the configuration, in places of their own and to one origin or many: a model's provider
 /// answers all agents at once, and how many of them run is bounded where they begin.
-pub(super) const MOST_STREAMS_OF_OPERATOR: usize = 2_048;
+pub(super) const MAX_STREAMS_OF_OPERATOR: usize = 2_048;
 
 /// An answer whose body is still to come.
 pub struct OutboundStream {

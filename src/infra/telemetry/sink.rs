@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::infra::batch_queue::Batch;
+use crate::infra::batch_queue::BatchQueue;
 
 /// How long lines gather before they are written out together.
 const GATHER: Duration = Duration::from_millis(40);
@@ -29,7 +29,7 @@ pub(super) struct Sink(Arc<Buffer>);
 
 #[derive(Debug)]
 struct Buffer {
-    text: Batch<u8>,
+    text: BatchQueue<u8>,
     dropped_lines: AtomicU64,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct SinkWriter {
 impl Sink {
     /// Starts the thread that writes to `out`.
     pub(super) fn start(out: impl Write + Send + 'static) -> io::Result<SinkWriter> {
-        let sink = Self(Arc::new(Buffer { text: Batch::new(PLENTY), dropped_lines: AtomicU64::new(0) }));
+        let sink = Self(Arc::new(Buffer { text: BatchQueue::new(PLENTY), dropped_lines: AtomicU64::new(0) }));
         let (ending, ended) = channel();
         let writing = sink.clone();
         thread::Builder::new().name("log".into()).spawn(move || {

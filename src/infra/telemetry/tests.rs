@@ -83,7 +83,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         rate: None,
         arguments_digest: [0; 32],
         policy_version: None,
-        output_misfit: false,
+        output_schema_violation: false,
     }
 }
 

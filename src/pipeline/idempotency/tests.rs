@@ -352,8 +352,8 @@ fn reply_of(bytes: usize) -> Arc<Reply> {
 async fn keep(replies: &Arc<Replies>, key: &str, bytes: usize) -> Result<bool, ErrorCode> {
     let deadline = Deadline::after(Duration::from_secs(60));
     match replies.enter(&call(), key, &Arguments::new(), deadline).await.map_err(|error| error.code())? {
-        Entered::Answered(_) => Ok(false),
-        Entered::First(mut turn) => {
+        IdempotentOutcome::Answered(_) => Ok(false),
+        IdempotentOutcome::First(mut turn) => {
             turn.record(deadline).await.unwrap();
             turn.end(&reply_of(bytes), SendingState::Sent).await;
             Ok(true)
@@ -366,7 +366,9 @@ async fn a_reply_too_large_to_keep_reaches_all_who_wait_and_the_call_is_never_ru
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(Entered::First(mut turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    let Ok(IdempotentOutcome::First(mut turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+        panic!()
+    };
     turn.record(deadline).await.unwrap();
     let waiting = keep(replies, "k", 1);
     let ending = async { turn.end(&reply_of(MAX_REPLY_BYTES + 1), SendingState::Sent).await };
@@ -395,7 +397,9 @@ async fn when_the_first_is_refused_the_next_that_waits_is_first() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(Entered::First(turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    let Ok(IdempotentOutcome::First(turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+        panic!()
+    };
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
     let refused = Arc::new(Reply::without_a_run(&call(), error));
     let ending = async { turn.end(&refused, SendingState::Pending).await };
@@ -408,7 +412,9 @@ async fn who_waits_waits_until_its_own_deadline() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(Entered::First(_turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else { panic!() };
+    let Ok(IdempotentOutcome::First(_turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+        panic!()
+    };
     let soon = Deadline::after(Duration::from_millis(20));
     let error = replies.enter(&call(), "k", &Arguments::new(), soon).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Timeout);

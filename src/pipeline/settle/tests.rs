@@ -27,9 +27,9 @@ fn accepted(checkpoint: &Checkpoint) -> Accepted {
 async fn a_dropped_entry_is_settled_as_cancelled_once() {
     let checkpoint = checkpoint();
     let call = call();
-    let mut entry = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
-    entry.at(Stage::Find, checkpoint.pipeline.registry.find("scripted", &Caller::anonymous())).unwrap();
-    drop(entry);
+    let mut scope = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
+    scope.record_stage(Stage::Find, checkpoint.pipeline.registry.find("scripted", &Caller::anonymous())).unwrap();
+    drop(scope);
     let metrics = checkpoint.pipeline.settlement.metrics.render();
     assert!(metrics.contains(r#"test_tool_executions_total{status="cancelled",tool_name="scripted"} 1"#), "{metrics}");
     assert!(metrics.contains("test_calls_in_flight 0"));
@@ -42,8 +42,8 @@ async fn a_dropped_entry_is_settled_as_cancelled_once() {
 async fn a_settled_entry_is_not_settled_again_by_its_drop() {
     let checkpoint = checkpoint();
     let call = call();
-    let entry = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
-    let reply = entry.settle(Ok(accepted(&checkpoint))).await;
+    let scope = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
+    let reply = scope.settle(Ok(accepted(&checkpoint))).await;
     assert_eq!((reply.cost_usd, reply.outcome.unwrap().output), (cents(10), json!("fine")));
     let lines = checkpoint.lines().await;
     assert_eq!(lines.len(), 1);

@@ -8,13 +8,13 @@ use regorus::unstable::BUILTINS;
 
 use super::files::shipped_library;
 use super::module::{Call, Kind, Module, RuleName};
-use super::{PolicyFault, depth};
+use super::{PolicyError, depth};
 use crate::policy::input;
 use crate::policy::reads::{self, Reference};
 use crate::policy::set::{DENY, REQUIRE_APPROVAL};
 
 /// Everything wrong with a set that parsed.
-pub(super) fn faults(set_name: &str, modules: &[Module]) -> Vec<PolicyFault> {
+pub(super) fn faults(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     let mut faults = missing_deny(set_name, modules);
     faults.extend(odd_sets(modules));
     faults.extend(redefined_helpers(modules));
@@ -34,13 +34,13 @@ pub(super) fn has_approval_rule(modules: &[Module]) -> bool {
 ///
 /// The second pass is regorus' other compiler, whose program is thrown away. It stops at a few things
 /// the interpreter can do, so only what is wrong for both counts.
-pub(super) fn compile(engine: &mut Engine, set_name: &str, asks_approval: bool) -> Result<(), PolicyFault> {
+pub(super) fn compile(engine: &mut Engine, set_name: &str, asks_approval: bool) -> Result<(), PolicyError> {
     let entry_points = if asks_approval { &[DENY, REQUIRE_APPROVAL][..] } else { &[DENY] };
     let compiled =
-        engine.compile_with_entrypoint(&DENY.into()).map_err(|error| PolicyFault::from_regorus(set_name, &error))?;
+        engine.compile_with_entrypoint(&DENY.into()).map_err(|error| PolicyError::from_regorus(set_name, &error))?;
     match Compiler::compile_from_policy(&compiled, entry_points) {
         Err(error) if error.to_string().contains("Undefined variable") => {
-            Err(PolicyFault::from_regorus(set_name, &error))
+            Err(PolicyError::from_regorus(set_name, &error))
         }
         _ => Ok(()),
     }
@@ -53,16 +53,16 @@ fn policy_rules(modules: &[Module]) -> impl Iterator<Item = (&Module, &RuleName)
         .flat_map(|module| module.rules.iter().map(move |rule| (module, rule)))
 }
 
-fn missing_deny(set_name: &str, modules: &[Module]) -> Vec<PolicyFault> {
+fn missing_deny(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     if policy_rules(modules).any(|(_, rule)| rule.name == "deny") {
         return Vec::new();
     }
     let message = "no file has a rule `deny[msg]` in `package tools`: such a set would allow everything";
-    vec![PolicyFault::new(set_name, None, message)]
+    vec![PolicyError::new(set_name, None, message)]
 }
 
 /// `deny` and `require_approval` in any form but a set of reasons.
-fn odd_sets(modules: &[Module]) -> Vec<PolicyFault> {
+fn odd_sets(modules: &[Module]) -> Vec<PolicyError> {
     policy_rules(modules)
         .filter(|(_, rule)| ["deny", "require_approval"].contains(&&*rule.name) && rule.kind != Kind::Set)
         .map(|(module, rule)| {
@@ -73,7 +73,7 @@ fn odd_sets(modules: &[Module]) -> Vec<PolicyFault> {
 }
 
 /// A function that the shipped library has too would hold where either holds.
-fn redefined_helpers(modules: &[Module]) -> Vec<PolicyFault> {
+fn redefined_helpers(modules: &[Module]) -> Vec<PolicyError> {
     let library = shipped_library();
     let shipped: BTreeSet<_> =
         policy_rules(modules).filter(|(module, _)| module.file == library).map(|(_, rule)| &rule.name).collect();
@@ -87,7 +87,7 @@ fn redefined_helpers(modules: &[Module]) -> Vec<PolicyFault> {
 }
 
 /// Files whose package is neither `tools` nor named, directly or on the way, by a file of `tools`.
-fn unreachable_files(modules: &[Module]) -> Vec<PolicyFault> {
+fn unreachable_files(modules: &[Module]) -> Vec<PolicyError> {
     let mut reached: Vec<bool> = modules.iter().map(Module::is_policy).collect();
     loop {
         let next: Vec<bool> = modules
@@ -121,7 +121,7 @@ fn is_named(module: &Module, modules: &[Module], reached: &[bool]) -> bool {
 }
 
 /// References to data or input that does not exist are undefined, and an undefined condition denies nothing.
-fn dangling_references(modules: &[Module]) -> Vec<PolicyFault> {
+fn dangling_references(modules: &[Module]) -> Vec<PolicyError> {
     let mut faults = Vec::new();
     for module in modules {
         for Reference { path, line } in reads::references(&module.tokens, "data") {
@@ -147,7 +147,7 @@ fn names_data(path: &[String], modules: &[Module]) -> bool {
 
 /// Left to regorus they would show at the first call of the rule. (Its other compiler finds them at load,
 /// but stops at the first thing that it cannot compile.)
-fn unknown_functions(modules: &[Module]) -> Vec<PolicyFault> {
+fn unknown_functions(modules: &[Module]) -> Vec<PolicyError> {
     let is_known = |call: &Call| {
         call.name == "print"
             || BUILTINS.contains_key(&*call.name)

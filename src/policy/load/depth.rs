@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regorus::unstable::{Token, TokenKind};
 
-use super::PolicyFault;
+use super::PolicyError;
 use super::module::Module;
 
 /// Brackets within brackets, of any kind. Each level of `{` doubles or triples the time to parse.
 const DEEPEST: usize = 12;
 
 /// Operators in one expression without parentheses.
-const MOST_OPERATORS: usize = 64;
+const MAX_OPERATORS: usize = 64;
 
 const OPERATORS: [&str; 14] = ["+", "-", "*", "/", "%", "|", "&", "==", "!=", "<", "<=", ">", ">=", "in"];
 
@@ -43,8 +43,8 @@ pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
             }
             line_of_operand = line;
         }
-        if *count > MOST_OPERATORS {
-            return Some((line, format!("an expression has more than {MOST_OPERATORS} operators; name its parts")));
+        if *count > MAX_OPERATORS {
+            return Some((line, format!("an expression has more than {MAX_OPERATORS} operators; name its parts")));
         }
     }
     None
@@ -52,7 +52,7 @@ pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
 
 /// Functions that call themselves, directly or by way of others. (Rules that do are found when they are
 /// asked, and then deny.)
-pub(super) fn recursive_functions(modules: &[Module]) -> Vec<PolicyFault> {
+pub(super) fn recursive_functions(modules: &[Module]) -> Vec<PolicyError> {
     let mut calls = BTreeMap::<Vec<String>, BTreeSet<Vec<String>>>::new();
     for module in modules {
         for function in module.functions() {

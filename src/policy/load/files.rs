@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::PolicyFault;
+use super::PolicyError;
 
 #[derive(Debug)]
 pub(super) struct SourceFile {
@@ -26,7 +26,7 @@ const DEFAULT_TEXT: &str = include_str!("../../../policies/tools.rego");
 ///
 /// # Errors
 /// What cannot be read, and a folder without policies.
-pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<PolicyFault>> {
+pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<PolicyError>> {
     let Some(directory) = directory else {
         return Ok(vec![shipped(LIBRARY, LIBRARY_TEXT), shipped("tools.rego", DEFAULT_TEXT)]);
     };
@@ -49,7 +49,7 @@ pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<Poli
     }
     if files.is_empty() {
         let message = "there is no .rego file here; leave `policy.directory` out for the default policies";
-        return Err(vec![PolicyFault::new(directory.display().to_string(), None, message)]);
+        return Err(vec![PolicyError::new(directory.display().to_string(), None, message)]);
     }
     if files.iter().all(|file| file.short_name != LIBRARY) {
         files.insert(0, shipped(LIBRARY, LIBRARY_TEXT));
@@ -70,7 +70,7 @@ fn shipped_name(file: &str) -> String {
     format!("(shipped) {file}")
 }
 
-fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut Vec<PolicyFault>) {
+fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut Vec<PolicyError>) {
     let entries = match fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
         Ok(entries) => entries,
         Err(error) => return faults.push(unreadable(directory, &error)),
@@ -86,7 +86,7 @@ fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut V
         }
         if !is_folder && path.is_dir() {
             let problem = "is a link to a folder, whose policies would not be read; put the folder itself here";
-            faults.push(PolicyFault::new(path.display().to_string(), None, problem));
+            faults.push(PolicyError::new(path.display().to_string(), None, problem));
         } else if is_folder {
             collect(&path, false, paths, faults);
         } else if path.extension().is_some_and(|extension| extension == "rego") {
@@ -95,6 +95,6 @@ fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut V
     }
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> PolicyFault {
-    PolicyFault::new(path.display().to_string(), None, format!("cannot be read: {error}"))
+fn unreadable(path: &Path, error: &std::io::Error) -> PolicyError {
+    PolicyError::new(path.display().to_string(), None, format!("cannot be read: {error}"))
 }

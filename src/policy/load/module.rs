@@ -8,7 +8,7 @@ use std::ops::Range;
 use regorus::Engine;
 use regorus::unstable::{Expr, Import, Rule, RuleHead, Token};
 
-use super::PolicyFault;
+use super::PolicyError;
 use crate::policy::reads::{self, Reads};
 
 /// What the checks need to know of one file.
@@ -55,8 +55,8 @@ pub(super) struct Call {
 }
 
 impl Module {
-    pub(super) fn all_of(engine: &mut Engine) -> Result<Vec<Self>, PolicyFault> {
-        let packages = engine.get_policy_package_components().map_err(|error| PolicyFault::from_regorus("", &error))?;
+    pub(super) fn all_of(engine: &mut Engine) -> Result<Vec<Self>, PolicyError> {
+        let packages = engine.get_policy_package_components().map_err(|error| PolicyError::from_regorus("", &error))?;
         let modules = engine.get_modules().iter().zip(packages);
         modules
             .map(|(module, package)| {
@@ -79,8 +79,8 @@ impl Module {
         self.package == ["tools"]
     }
 
-    pub(super) fn fault(&self, line: u32, message: impl Into<String>) -> PolicyFault {
-        PolicyFault::new(&self.file, Some(line), message)
+    pub(super) fn fault(&self, line: u32, message: impl Into<String>) -> PolicyError {
+        PolicyError::new(&self.file, Some(line), message)
     }
 
     pub(super) fn functions(&self) -> impl Iterator<Item = &RuleName> {

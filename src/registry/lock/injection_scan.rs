@@ -18,20 +18,20 @@ pub(super) use self::hidden::is_hidden;
 use crate::core::error::Detail;
 
 /// Findings that are told of one tool.
-const MOST_TOLD: usize = 8;
+const MAX_TOLD: usize = 8;
 
 /// Looks at everything of a tool that a model may read: keys as well as values.
 pub(in crate::registry) fn scan_for_injection(
     description: &str,
     parts: &[(&str, &Value)],
-    told: &Map<String, Value>,
+    annotations: &Map<String, Value>,
 ) -> Vec<Detail> {
     let mut search = Search::default();
     search.text("/description", description);
     for (name, part) in parts {
         search.value(&mut format!("/{name}"), part);
     }
-    for (name, part) in told.iter().filter(|(name, _)| *name != "icons") {
+    for (name, part) in annotations.iter().filter(|(name, _)| *name != "icons") {
         search.value(&mut format!("/{name}"), part);
     }
     search.found
@@ -49,7 +49,7 @@ struct Search {
 
 impl Search {
     fn value(&mut self, path: &mut String, value: &Value) {
-        if self.found.len() >= MOST_TOLD {
+        if self.found.len() >= MAX_TOLD {
             return;
         }
         let length = path.len();
@@ -79,7 +79,7 @@ impl Search {
         /// No instruction is shorter; hidden characters are looked for in any text.
         const SHORTEST: usize = 6;
         let mut told = |rule: &str, message: Option<String>| {
-            if let Some(message) = message.filter(|_| self.found.len() < MOST_TOLD) {
+            if let Some(message) = message.filter(|_| self.found.len() < MAX_TOLD) {
                 self.found.push(Detail { path: path.to_owned(), rule: rule.to_owned(), message });
             }
         };

@@ -28,7 +28,7 @@ impl Pin {
             Some(reached) => format!("{} {reached}", metadata.source),
             None => metadata.source.clone(),
         };
-        let mut content = metadata.told.clone();
+        let mut content = metadata.mcp_annotations.clone();
         content.insert(ORIGIN.to_owned(), origin.into());
         content.insert(DESCRIPTION.to_owned(), metadata.description.as_str().into());
         content.insert(PARAMETERS.to_owned(), definition.parameters.document().clone());

@@ -1,6 +1,6 @@
 //! Tools from outside that the lock objects to: they are known, and neither offered nor run.
 
-use super::Objection;
+use super::LockViolation;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::tool::Metadata;
@@ -10,7 +10,7 @@ use crate::tool::Metadata;
 pub struct Quarantined {
     /// With the description that was approved, none where there is no such.
     pub metadata: Metadata,
-    pub objection: Objection,
+    pub objection: LockViolation,
     /// What looks like hidden instructions in it.
     pub flags: Vec<Detail>,
 }

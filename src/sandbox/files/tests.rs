@@ -32,9 +32,9 @@ fn what_the_host_placed_can_be_read_and_not_changed() {
         files.rename((ROOT, "input/data.csv"), (tmp, "mine")).unwrap_err(),
         files.remove_folder(ROOT, "tmp").unwrap_err(),
     ];
-    assert_eq!(refusals, [FileFault::ReadOnly; 7]);
+    assert_eq!(refusals, [FileError::ReadOnly; 7]);
     files.create_file(tmp, "own").unwrap();
-    assert_eq!(files.rename((tmp, "own"), (ROOT, "input/own")), Err(FileFault::ReadOnly));
+    assert_eq!(files.rename((tmp, "own"), (ROOT, "input/own")), Err(FileError::ReadOnly));
 }
 
 #[test]
@@ -42,9 +42,9 @@ fn no_path_leads_out_of_the_root() {
     let (files, tmp) = files();
     for path in ["../../..", "/../..", "x/.."] {
         let found = files.find(tmp, path);
-        assert!(matches!(found, Ok(ROOT) | Err(FileFault::Missing)), "{path}: {found:?}");
+        assert!(matches!(found, Ok(ROOT) | Err(FileError::Missing)), "{path}: {found:?}");
     }
-    assert_eq!(files.find(tmp, "../../etc/passwd"), Err(FileFault::Missing));
+    assert_eq!(files.find(tmp, "../../etc/passwd"), Err(FileError::Missing));
 }
 
 #[test]
@@ -52,19 +52,19 @@ fn bad_paths_have_their_own_faults() {
     let (mut files, tmp) = files();
     let deep = "d/".repeat(3000);
     let cases = [
-        ("a\0b", FileFault::BadPath),
-        ("", FileFault::Missing),
-        ("missing/x", FileFault::Missing),
-        ("../input/data.csv/x", FileFault::NotAFolder),
-        ("../input/data.csv/", FileFault::NotAFolder),
-        (&"n".repeat(256), FileFault::NameTooLong),
-        (&deep, FileFault::NameTooLong),
+        ("a\0b", FileError::BadPath),
+        ("", FileError::Missing),
+        ("missing/x", FileError::Missing),
+        ("../input/data.csv/x", FileError::NotAFolder),
+        ("../input/data.csv/", FileError::NotAFolder),
+        (&"n".repeat(256), FileError::NameTooLong),
+        (&deep, FileError::NameTooLong),
     ];
     for (path, fault) in cases {
         assert_eq!(files.find(tmp, path), Err(fault), "{}", path.escape_debug());
     }
-    assert_eq!(files.create_file(tmp, ".."), Err(FileFault::BadPath));
-    assert_eq!(files.create_file(tmp, "name/"), Err(FileFault::IsAFolder));
+    assert_eq!(files.create_file(tmp, ".."), Err(FileError::BadPath));
+    assert_eq!(files.create_file(tmp, "name/"), Err(FileError::IsAFolder));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_byte_far_out_costs_one_chunk_and_reads_back_behind_zeros() {
     let mut end = [0xAA; 3];
     assert_eq!(files.read(id, (1 << 40) - 2, &mut end), Ok(3));
     assert_eq!(&end, b"\0\0x");
-    assert_eq!(files.write(id, u64::MAX, b"x"), Err(FileFault::TooLarge));
+    assert_eq!(files.write(id, u64::MAX, b"x"), Err(FileError::TooLarge));
     files.unlink(tmp, "big").unwrap();
     assert_eq!(files.used_bytes(), 0);
 }
@@ -87,7 +87,7 @@ fn bytes_past_the_quota_are_refused_after_a_short_write() {
     let (mut files, tmp) = files();
     let id = files.create_file(tmp, "full").unwrap();
     assert_eq!(files.write(id, 0, &vec![7; 100 * 1024]), Ok(64 * 1024));
-    assert_eq!(files.write(id, 64 * 1024, b"x"), Err(FileFault::NoSpace));
+    assert_eq!(files.write(id, 64 * 1024, b"x"), Err(FileError::NoSpace));
     assert_eq!(files.write(id, 0, b"over"), Ok(4), "what is there can be written over");
     files.resize(id, 0).unwrap();
     assert_eq!(files.write(id, 0, b"again"), Ok(5));
@@ -99,7 +99,7 @@ fn files_past_the_quota_are_refused_until_one_is_gone() {
     for number in 0..QUOTA.nodes {
         files.create_file(tmp, &format!("f{number}")).unwrap();
     }
-    assert_eq!(files.create_file(tmp, "more"), Err(FileFault::NoSpace));
+    assert_eq!(files.create_file(tmp, "more"), Err(FileError::NoSpace));
     files.unlink(tmp, "f0").unwrap();
     files.create_folder(tmp, "more").unwrap();
 }
@@ -113,7 +113,7 @@ fn an_unlinked_file_lives_until_its_last_handle_is_closed() {
     files.unlink(tmp, "f").unwrap();
     assert_eq!(content(&files, id), b"still here");
     files.closed(id);
-    assert_eq!(files.status(id), Err(FileFault::Missing));
+    assert_eq!(files.status(id), Err(FileError::Missing));
     assert_eq!(files.used_bytes(), 0);
 }
 
@@ -123,7 +123,7 @@ fn nothing_can_be_made_in_a_folder_that_is_gone() {
     let gone = files.create_folder(tmp, "d").unwrap();
     files.opened(gone).unwrap();
     files.remove_folder(tmp, "d").unwrap();
-    assert_eq!(files.create_file(gone, "lost"), Err(FileFault::Missing));
+    assert_eq!(files.create_file(gone, "lost"), Err(FileError::Missing));
 }
 
 #[test]
@@ -133,13 +133,13 @@ fn rename_follows_posix() {
     files.create_folder(outer, "inner").unwrap();
     let moved = files.create_file(tmp, "f").unwrap();
     files.create_file(tmp, "g").unwrap();
-    assert_eq!(files.rename((tmp, "outer"), (tmp, "outer/inner/x")), Err(FileFault::IntoItself));
-    assert_eq!(files.rename((tmp, "f"), (tmp, "outer")), Err(FileFault::IsAFolder));
-    assert_eq!(files.rename((tmp, "outer"), (tmp, "f")), Err(FileFault::NotAFolder));
+    assert_eq!(files.rename((tmp, "outer"), (tmp, "outer/inner/x")), Err(FileError::IntoItself));
+    assert_eq!(files.rename((tmp, "f"), (tmp, "outer")), Err(FileError::IsAFolder));
+    assert_eq!(files.rename((tmp, "outer"), (tmp, "f")), Err(FileError::NotAFolder));
     assert_eq!(files.rename((tmp, "f"), (tmp, "f")), Ok(()));
     files.rename((tmp, "f"), (tmp, "g")).unwrap();
     assert_eq!(files.find(tmp, "g"), Ok(moved));
-    assert_eq!(files.find(tmp, "f"), Err(FileFault::Missing));
+    assert_eq!(files.find(tmp, "f"), Err(FileError::Missing));
     files.rename((tmp, "outer/inner"), (tmp, "inner")).unwrap();
     assert_eq!(files.find(tmp, "inner/.."), Ok(tmp));
 }
@@ -152,9 +152,9 @@ fn folders_are_listed_by_name_and_only_empty_ones_removed() {
     files.create_file(folder, "a").unwrap();
     let names: Vec<_> = files.list(folder).unwrap().map(|(name, _)| name.to_owned()).collect();
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(files.remove_folder(tmp, "d"), Err(FileFault::NotEmpty));
-    assert_eq!(files.unlink(tmp, "d"), Err(FileFault::IsAFolder));
-    assert_eq!(files.remove_folder(tmp, "d/a"), Err(FileFault::NotAFolder));
+    assert_eq!(files.remove_folder(tmp, "d"), Err(FileError::NotEmpty));
+    assert_eq!(files.unlink(tmp, "d"), Err(FileError::IsAFolder));
+    assert_eq!(files.remove_folder(tmp, "d/a"), Err(FileError::NotAFolder));
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn what_trees_share_is_the_same_in_each_and_changed_in_none() {
     one.create_file(tmp, "own").unwrap();
     assert_eq!(one.find(ROOT, "usr/lib/library.zip"), Ok(library));
     assert_eq!(content(&other, library), b"code");
-    assert_eq!(other.find(ROOT, "tmp"), Err(FileFault::Missing));
-    assert_eq!(one.find(library, "x"), Err(FileFault::NotAFolder));
+    assert_eq!(other.find(ROOT, "tmp"), Err(FileError::Missing));
+    assert_eq!(one.find(library, "x"), Err(FileError::NotAFolder));
     assert_eq!(one.find(one.find(ROOT, "usr/lib").unwrap(), "../.."), Ok(ROOT));
     one.opened(library).unwrap();
     one.closed(library);
@@ -184,7 +184,7 @@ fn what_trees_share_is_the_same_in_each_and_changed_in_none() {
         one.rename((tmp, "own"), (lib, "library.zip")).unwrap_err(),
         other.place_file("/usr/lib/more", Bytes::new()).unwrap_err(),
     ];
-    assert_eq!(refusals, [FileFault::ReadOnly; 7]);
+    assert_eq!(refusals, [FileError::ReadOnly; 7]);
 }
 
 proptest! {

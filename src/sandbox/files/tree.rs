@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{FileFault, Files, Kind, Node, NodeId, Sparse, folder, names};
+use super::{FileError, Files, Kind, Node, NodeId, Sparse, folder, names};
 
 impl Files {
     /// Makes an empty file.
     ///
     /// # Errors
     /// When it exists, its folder is missing or read-only, or the quota is used up.
-    pub fn create_file(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
+    pub fn create_file(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         if path.ends_with('/') {
-            return Err(FileFault::IsAFolder);
+            return Err(FileError::IsAFolder);
         }
         let (at, name) = self.place(from, path)?;
         self.create(at, name, Kind::Written(Sparse::default()))
@@ -22,7 +22,7 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::create_file`].
-    pub fn create_folder(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileFault> {
+    pub fn create_folder(&mut self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         let (at, name) = self.place(from, path)?;
         self.create(at, name, folder(at))
     }
@@ -31,14 +31,14 @@ impl Files {
     ///
     /// # Errors
     /// When it is missing, a folder, or read-only.
-    pub fn unlink(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
+    pub fn unlink(&mut self, from: NodeId, path: &str) -> Result<(), FileError> {
         let (at, name) = self.place(from, path)?;
         let id = self.child(at, name)?;
         if path.ends_with('/') {
-            return Err(if self.status(id)?.is_folder { FileFault::IsAFolder } else { FileFault::NotAFolder });
+            return Err(if self.status(id)?.is_folder { FileError::IsAFolder } else { FileError::NotAFolder });
         }
         if self.status(id)?.is_folder {
-            return Err(FileFault::IsAFolder);
+            return Err(FileError::IsAFolder);
         }
         self.detach(at, name, id)
     }
@@ -47,11 +47,11 @@ impl Files {
     ///
     /// # Errors
     /// When it is missing, not a folder, not empty, or read-only.
-    pub fn remove_folder(&mut self, from: NodeId, path: &str) -> Result<(), FileFault> {
+    pub fn remove_folder(&mut self, from: NodeId, path: &str) -> Result<(), FileError> {
         let (at, name) = self.place(from, path)?;
         let id = self.child(at, name)?;
         if !self.folder(id)?.is_empty() {
-            return Err(FileFault::NotEmpty);
+            return Err(FileError::NotEmpty);
         }
         self.detach(at, name, id)
     }
@@ -60,7 +60,7 @@ impl Files {
     ///
     /// # Errors
     /// When either place is read-only, kinds differ, or a folder would come to stand inside itself.
-    pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileFault> {
+    pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileError> {
         let (old_folder, old_name) = self.place(from.0, from.1)?;
         let (new_folder, new_name) = self.place(to.0, to.1)?;
         let moved = self.child(old_folder, old_name)?;
@@ -69,23 +69,23 @@ impl Files {
         self.check_writable(moved)?;
         let moves_folder = self.status(moved)?.is_folder;
         if !moves_folder && (from.1.ends_with('/') || to.1.ends_with('/')) {
-            return Err(FileFault::NotAFolder);
+            return Err(FileError::NotAFolder);
         }
         if moves_folder && self.is_within(new_folder, moved) {
-            return Err(FileFault::IntoItself);
+            return Err(FileError::IntoItself);
         }
         match self.child(new_folder, new_name) {
             Ok(replaced) if replaced == moved => return Ok(()),
             Ok(replaced) => {
                 match (moves_folder, self.status(replaced)?.is_folder) {
-                    (true, false) => return Err(FileFault::NotAFolder),
-                    (false, true) => return Err(FileFault::IsAFolder),
-                    (true, true) if !self.folder(replaced)?.is_empty() => return Err(FileFault::NotEmpty),
+                    (true, false) => return Err(FileError::NotAFolder),
+                    (false, true) => return Err(FileError::IsAFolder),
+                    (true, true) if !self.folder(replaced)?.is_empty() => return Err(FileError::NotEmpty),
                     _ => {}
                 }
                 self.detach(new_folder, new_name, replaced)?;
             }
-            Err(FileFault::Missing) => {}
+            Err(FileError::Missing) => {}
             Err(fault) => return Err(fault),
         }
         self.entries_mut(old_folder)?.remove(old_name);
@@ -96,26 +96,26 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, at: NodeId, name: &str, kind: Kind) -> Result<NodeId, FileFault> {
+    pub(super) fn create(&mut self, at: NodeId, name: &str, kind: Kind) -> Result<NodeId, FileError> {
         match self.child(at, name) {
-            Ok(_) => return Err(FileFault::Exists),
-            Err(FileFault::Missing) => {}
+            Ok(_) => return Err(FileError::Exists),
+            Err(FileError::Missing) => {}
             Err(fault) => return Err(fault),
         }
         self.check_writable(at)?;
         if self.used_nodes >= self.quota.nodes {
-            return Err(FileFault::NoSpace);
+            return Err(FileError::NoSpace);
         }
         let id = self.attach(at, name, kind, false)?;
         self.used_nodes += 1;
         Ok(id)
     }
 
-    pub(super) fn attach(&mut self, at: NodeId, name: &str, kind: Kind, read_only: bool) -> Result<NodeId, FileFault> {
+    pub(super) fn attach(&mut self, at: NodeId, name: &str, kind: Kind, read_only: bool) -> Result<NodeId, FileError> {
         let id = NodeId(self.next);
         let entries = self.entries_mut(at)?;
         if entries.contains_key(name) {
-            return Err(FileFault::Exists);
+            return Err(FileError::Exists);
         }
         entries.insert(name.into(), id);
         self.next += 1;
@@ -123,7 +123,7 @@ impl Files {
         Ok(id)
     }
 
-    pub(super) fn detach(&mut self, at: NodeId, name: &str, id: NodeId) -> Result<(), FileFault> {
+    pub(super) fn detach(&mut self, at: NodeId, name: &str, id: NodeId) -> Result<(), FileError> {
         self.check_writable(at)?;
         self.check_writable(id)?;
         self.entries_mut(at)?.remove(name);
@@ -144,28 +144,28 @@ impl Files {
     }
 
     /// The folder that a path's last name stands in, and that name.
-    pub(super) fn place<'p>(&self, from: NodeId, path: &'p str) -> Result<(NodeId, &'p str), FileFault> {
+    pub(super) fn place<'p>(&self, from: NodeId, path: &'p str) -> Result<(NodeId, &'p str), FileError> {
         let mut at = from;
         let mut names = names(path)?.peekable();
         while let Some(name) = names.next() {
             if names.peek().is_none() {
                 if name == "." || name == ".." {
-                    return Err(FileFault::BadPath);
+                    return Err(FileError::BadPath);
                 }
                 self.folder(at)?;
                 return Ok((at, name));
             }
             at = self.child(at, name)?;
         }
-        Err(FileFault::BadPath)
+        Err(FileError::BadPath)
     }
 
-    pub(super) fn child(&self, at: NodeId, name: &str) -> Result<NodeId, FileFault> {
-        let Kind::Folder { parent, entries } = &self.node(at)?.kind else { return Err(FileFault::NotAFolder) };
+    pub(super) fn child(&self, at: NodeId, name: &str) -> Result<NodeId, FileError> {
+        let Kind::Folder { parent, entries } = &self.node(at)?.kind else { return Err(FileError::NotAFolder) };
         match name {
             "." => Ok(at),
             ".." => Ok(*parent),
-            _ => entries.get(name).copied().ok_or(FileFault::Missing),
+            _ => entries.get(name).copied().ok_or(FileError::Missing),
         }
     }
 
@@ -181,45 +181,45 @@ impl Files {
         }
     }
 
-    pub(super) fn folder(&self, id: NodeId) -> Result<&BTreeMap<Arc<str>, NodeId>, FileFault> {
+    pub(super) fn folder(&self, id: NodeId) -> Result<&BTreeMap<Arc<str>, NodeId>, FileError> {
         match &self.node(id)?.kind {
             Kind::Folder { entries, .. } => Ok(entries),
-            _ => Err(FileFault::NotAFolder),
+            _ => Err(FileError::NotAFolder),
         }
     }
 
     /// A folder without a name takes nothing in: it could never be reached again.
-    pub(super) fn entries_mut(&mut self, id: NodeId) -> Result<&mut BTreeMap<Arc<str>, NodeId>, FileFault> {
+    pub(super) fn entries_mut(&mut self, id: NodeId) -> Result<&mut BTreeMap<Arc<str>, NodeId>, FileError> {
         match self.node_mut(id)? {
-            Node { named: false, .. } => Err(FileFault::Missing),
+            Node { named: false, .. } => Err(FileError::Missing),
             Node { kind: Kind::Folder { entries, .. }, .. } => Ok(entries),
-            Node { .. } => Err(FileFault::NotAFolder),
+            Node { .. } => Err(FileError::NotAFolder),
         }
     }
 
-    pub(super) fn check_writable(&self, id: NodeId) -> Result<(), FileFault> {
-        if self.node(id)?.read_only { Err(FileFault::ReadOnly) } else { Ok(()) }
+    pub(super) fn check_writable(&self, id: NodeId) -> Result<(), FileError> {
+        if self.node(id)?.read_only { Err(FileError::ReadOnly) } else { Ok(()) }
     }
 
-    pub(super) fn node(&self, id: NodeId) -> Result<&Node, FileFault> {
-        self.nodes.get(&id).or_else(|| self.shared.get(&id)).ok_or(FileFault::Missing)
+    pub(super) fn node(&self, id: NodeId) -> Result<&Node, FileError> {
+        self.nodes.get(&id).or_else(|| self.shared.get(&id)).ok_or(FileError::Missing)
     }
 
-    pub(super) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, FileFault> {
+    pub(super) fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, FileError> {
         match self.nodes.get_mut(&id) {
             Some(node) => Ok(node),
-            None if self.shared.contains_key(&id) => Err(FileFault::ReadOnly),
-            None => Err(FileFault::Missing),
+            None if self.shared.contains_key(&id) => Err(FileError::ReadOnly),
+            None => Err(FileError::Missing),
         }
     }
 
     /// The bytes of a file that can be written.
-    pub(super) fn written_mut(&mut self, id: NodeId) -> Result<&mut Sparse, FileFault> {
+    pub(super) fn written_mut(&mut self, id: NodeId) -> Result<&mut Sparse, FileError> {
         self.check_writable(id)?;
         match &mut self.node_mut(id)?.kind {
             Kind::Written(bytes) => Ok(bytes),
-            Kind::Folder { .. } => Err(FileFault::IsAFolder),
-            Kind::Fixed(_) => Err(FileFault::ReadOnly),
+            Kind::Folder { .. } => Err(FileError::IsAFolder),
+            Kind::Fixed(_) => Err(FileError::ReadOnly),
         }
     }
 }

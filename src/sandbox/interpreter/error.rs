@@ -6,7 +6,7 @@ use super::{Kind, Manifest};
 
 /// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestFault {
+pub enum ManifestError {
     #[error("the manifest cannot be read: {0}")]
     Syntax(#[from] toml::de::Error),
     #[error("`{0}` is not a plain file or profile name: use letters, digits, `.`, `_` and `-`")]
@@ -35,13 +35,13 @@ pub enum ManifestFault {
 
 impl Manifest {
     /// Whether its parts fit together, and no name or path leads anywhere else.
-    pub(super) fn check(&self) -> Result<(), ManifestFault> {
+    pub(super) fn check(&self) -> Result<(), ManifestError> {
         self.check_names()?;
         self.check_paths()?;
         self.check_profiles()
     }
 
-    fn check_names(&self) -> Result<(), ManifestFault> {
+    fn check_names(&self) -> Result<(), ManifestError> {
         let files = self.files.iter().map(|file| file.name.as_str());
         let profiles = self.profiles.iter().map(|profile| profile.name.as_str());
         let preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_deref());
@@ -49,50 +49,50 @@ impl Manifest {
         let own = [self.name.as_str(), self.version.as_str()].into_iter().chain(package);
         if let Some(bad) = own.chain(files.clone()).chain(profiles.clone()).chain(preludes).find(|name| !is_name(name))
         {
-            return Err(ManifestFault::Name(bad.to_owned()));
+            return Err(ManifestError::Name(bad.to_owned()));
         }
         for names in [files.collect::<Vec<_>>(), profiles.collect()] {
             if let Some(twice) = first_repeated(&names) {
-                return Err(ManifestFault::Twice(twice.to_owned()));
+                return Err(ManifestError::Twice(twice.to_owned()));
             }
         }
         let used = std::iter::once(&self.module).chain(self.archives.iter().map(|archive| &archive.file));
         for name in used {
             if !self.files.iter().any(|file| file.name == *name) {
-                return Err(ManifestFault::UnknownFile(name.clone()));
+                return Err(ManifestError::UnknownFile(name.clone()));
             }
         }
         if self.origin.is_none() && self.folder.is_none() {
-            return Err(ManifestFault::NoOrigin(self.name.clone()));
+            return Err(ManifestError::NoOrigin(self.name.clone()));
         }
         Ok(())
     }
 
-    fn check_profiles(&self) -> Result<(), ManifestFault> {
+    fn check_profiles(&self) -> Result<(), ManifestError> {
         let mut preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_ref());
         if let Some(unknown) = preludes.find(|name| !self.preludes.contains_key(*name)) {
-            return Err(ManifestFault::UnknownPrelude(unknown.clone()));
+            return Err(ManifestError::UnknownPrelude(unknown.clone()));
         }
         if self.profiles.is_empty() {
-            return Err(ManifestFault::NoProfile);
+            return Err(ManifestError::NoProfile);
         }
         match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
-            Some(profile) if self.kind == Kind::Command => Err(ManifestFault::PreludeOfCommand(profile.name.clone())),
+            Some(profile) if self.kind == Kind::Command => Err(ManifestError::PreludeOfCommand(profile.name.clone())),
             _ => Ok(()),
         }
     }
 
-    fn check_paths(&self) -> Result<(), ManifestFault> {
+    fn check_paths(&self) -> Result<(), ManifestError> {
         let inside = self.files.iter().map(|file| &file.path).chain(self.archives.iter().map(|archive| &archive.path));
         for path in inside {
             if !is_relative(path) {
-                return Err(ManifestFault::Path(path.clone()));
+                return Err(ManifestError::Path(path.clone()));
             }
         }
         let guest = self.files.iter().filter_map(|file| file.guest_path.as_ref());
         for path in guest.chain(self.archives.iter().map(|archive| &archive.guest_path)) {
             if !path.strip_prefix('/').is_some_and(is_relative) {
-                return Err(ManifestFault::GuestPath(path.clone()));
+                return Err(ManifestError::GuestPath(path.clone()));
             }
         }
         Ok(())

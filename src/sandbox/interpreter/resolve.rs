@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 
-use super::{Digest, Kind, Manifest, ManifestFault, Profile, SourceFile};
+use super::{Digest, Kind, Manifest, ManifestError, Profile, SourceFile};
 use crate::config::SandboxConfig;
 use crate::sandbox::compiled::sum_of;
 
@@ -40,7 +40,7 @@ impl Manifest {
     ///
     /// # Errors
     /// When there is no such interpreter, or its manifest is not in order.
-    pub fn chosen(config: &SandboxConfig) -> Result<Self, ManifestFault> {
+    pub fn chosen(config: &SandboxConfig) -> Result<Self, ManifestError> {
         match &config.wasm_path {
             Some(module) => Self::of_module(module),
             None if config.interpreter.contains('/') => Self::in_folder(Path::new(&config.interpreter)),
@@ -52,8 +52,8 @@ impl Manifest {
     ///
     /// # Errors
     /// When there is none; a test reads all of them.
-    pub fn bundled(name: &str) -> Result<Self, ManifestFault> {
-        let bundle = Bundle::find(name).ok_or_else(|| ManifestFault::Unknown(name.to_owned()))?;
+    pub fn bundled(name: &str) -> Result<Self, ManifestError> {
+        let bundle = Bundle::find(name).ok_or_else(|| ManifestError::Unknown(name.to_owned()))?;
         Self::parse(bundle.manifest, bundle.preludes, None)
     }
 
@@ -63,25 +63,25 @@ impl Manifest {
     }
 
     /// A manifest of the operator's, with the Python files beside it.
-    fn in_folder(folder: &Path) -> Result<Self, ManifestFault> {
+    fn in_folder(folder: &Path) -> Result<Self, ManifestError> {
         let read =
-            |path: &Path| fs::read_to_string(path).map_err(|fault| ManifestFault::Unreadable(path.to_owned(), fault));
+            |path: &Path| fs::read_to_string(path).map_err(|fault| ManifestError::Unreadable(path.to_owned(), fault));
         let text = read(&folder.join(MANIFEST_FILE))?;
-        let entries = fs::read_dir(folder).map_err(|fault| ManifestFault::Unreadable(folder.to_owned(), fault))?;
+        let entries = fs::read_dir(folder).map_err(|fault| ManifestError::Unreadable(folder.to_owned(), fault))?;
         let paths = entries.flatten().map(|entry| entry.path());
         let python_files = paths.filter(|path| path.extension().is_some_and(|kind| kind == "py"));
         let preludes: Vec<(String, String)> = python_files
             .filter_map(|path| Some((path.file_name()?.to_str()?.to_owned(), path)))
             .map(|(name, path)| Ok((name, read(&path)?)))
-            .collect::<Result<_, ManifestFault>>()?;
+            .collect::<Result<_, ManifestError>>()?;
         let preludes: Vec<_> = preludes.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         Self::parse(&text, &preludes, Some(folder))
     }
 
     /// What is taken for granted of a module of which nothing else is known: a command, with its library
     /// inside, started as `python`.
-    fn of_module(module: &Path) -> Result<Self, ManifestFault> {
-        let unreadable = |fault| ManifestFault::Unreadable(module.to_owned(), fault);
+    fn of_module(module: &Path) -> Result<Self, ManifestError> {
+        let unreadable = |fault| ManifestError::Unreadable(module.to_owned(), fault);
         let sum = File::open(module).and_then(sum_of).map_err(unreadable)?;
         let path = module.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let name = "python.wasm".to_owned();

@@ -7,7 +7,7 @@ use super::super::admission::Admission;
 use super::*;
 use crate::core::call::SentFlag;
 use crate::core::error::ErrorCode;
-use crate::sandbox::capacity::Room;
+use crate::sandbox::capacity::Capacity;
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
 
 struct Made {
@@ -19,7 +19,7 @@ struct Made {
 fn made(workers: usize, program: Program) -> Made {
     let metrics = SandboxMetrics::for_tests();
     let readiness = Arc::new(Readiness::default());
-    let room = Room { instances: 100, memory_bytes: 100, max_queued: 0 };
+    let room = Capacity { instances: 100, memory_bytes: 100, max_queued: 0 };
     let admission = Admission::new(room, metrics.clone());
     let start = Start { program, load: load(), workers, metrics, readiness: Arc::clone(&readiness) };
     Made { pool: Pool::new(start), admission, readiness }
@@ -102,7 +102,9 @@ async fn a_dead_worker_fails_its_own_jobs_and_another_takes_its_place() {
         assert_eq!(alive.unwrap(), "ALIVE", "round {round}");
         made.wait_for_workers(2).await;
     }
-    assert!(made.readiness.degraded().contains_key(WALLS), "the stand-in names a wall it has not");
+    for component in PROCESS_SANDBOX {
+        assert!(made.readiness.degraded().contains_key(component), "the stand-in names a missing protection");
+    }
     made.pool.close().await;
     assert_eq!(made.admission.in_use(), (0, 0));
 }
@@ -153,5 +155,5 @@ fn pauses_grow_and_have_an_end() {
     assert_eq!(pause_after(0), Duration::ZERO);
     assert_eq!(pause_after(1), FIRST_PAUSE);
     assert_eq!(pause_after(3), FIRST_PAUSE * 4);
-    assert_eq!(pause_after(1_000), LONGEST_PAUSE);
+    assert_eq!(pause_after(1_000), MAX_PAUSE);
 }

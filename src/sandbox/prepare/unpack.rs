@@ -10,7 +10,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use super::error::doing;
-use super::{Interpreters, PrepareFault, Progress};
+use super::{Interpreters, PrepareError, Progress};
 use crate::sandbox::compiled::hexadecimal;
 use crate::sandbox::interpreter::{Manifest, SourceArchive};
 use crate::sandbox::owner_only_files;
@@ -40,7 +40,7 @@ pub(super) fn files(
     manifest: &Manifest,
     package: &Path,
     progress: &Progress,
-) -> Result<(), PrepareFault> {
+) -> Result<(), PrepareError> {
     let mut wheel = if package.is_dir() { None } else { Some(open_archive(package)?) };
     for file in &manifest.files {
         let target = folder.file_path(&file.sha256);
@@ -66,7 +66,7 @@ pub(super) fn files(
         copied.map_err(|stopped| match stopped {
             Stopped::Io(fault) => doing("unpack", &target)(fault),
             Stopped::TooLarge => too_large(package, &file.path, MAX_FILE_BYTES),
-            Stopped::Hash(actual) => PrepareFault::Hash {
+            Stopped::Hash(actual) => PrepareError::Hash {
                 archive: package.to_owned(),
                 entry: file.path.clone(),
                 expected: expected.to_owned(),
@@ -79,7 +79,7 @@ pub(super) fn files(
 }
 
 /// Every inner archive that is not unpacked yet.
-pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareFault> {
+pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Progress) -> Result<(), PrepareError> {
     for archive in &manifest.archives {
         let target = folder.archive_path(&archive.sha256);
         if owner_only_files::check_folder(&target).is_ok() {
@@ -105,7 +105,7 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
     Ok(())
 }
 
-fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, PrepareFault> {
+fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, PrepareError> {
     let mut zip = open_archive(outer)?;
     let entry = zip.by_name(&archive.path).map_err(|fault| unusable(outer, &fault))?;
     let mut content = Vec::new();
@@ -114,7 +114,7 @@ fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, Prepa
     if actual == archive.sha256.as_str() {
         return Ok(content);
     }
-    Err(PrepareFault::Hash {
+    Err(PrepareError::Hash {
         archive: outer.to_owned(),
         entry: archive.path.clone(),
         expected: archive.sha256.as_str().to_owned(),
@@ -123,13 +123,13 @@ fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, Prepa
 }
 
 /// All files of an archive whose hash was right; still, none may leave the folder.
-fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareFault> {
+fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareError> {
     let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|fault| unusable(outer, &fault))?;
     let mut left = MAX_ARCHIVE_BYTES;
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(|fault| unusable(outer, &fault))?;
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
-        let leads_out = || PrepareFault::Entry { archive: outer.to_owned(), entry: name.clone() };
+        let leads_out = || PrepareError::Entry { archive: outer.to_owned(), entry: name.clone() };
         let inside = entry.enclosed_name().ok_or_else(leads_out)?;
         let target = folder.join(inside);
         if entry.is_dir() {
@@ -181,25 +181,25 @@ fn copy(
     }
 }
 
-fn open_archive(path: &Path) -> Result<ZipArchive<impl Read + Seek>, PrepareFault> {
+fn open_archive(path: &Path) -> Result<ZipArchive<impl Read + Seek>, PrepareError> {
     let file = File::open(path).map_err(doing("open", path))?;
     ZipArchive::new(io::BufReader::new(file)).map_err(|fault| unusable(path, &fault))
 }
 
-fn unusable(path: &Path, fault: &ZipError) -> PrepareFault {
-    PrepareFault::Archive { path: path.to_owned(), reason: fault.to_string() }
+fn unusable(path: &Path, fault: &ZipError) -> PrepareError {
+    PrepareError::Archive { path: path.to_owned(), reason: fault.to_string() }
 }
 
-fn too_large(archive: &Path, entry: &str, limit: u64) -> PrepareFault {
-    PrepareFault::TooLarge { archive: archive.to_owned(), entry: entry.to_owned(), limit }
+fn too_large(archive: &Path, entry: &str, limit: u64) -> PrepareError {
+    PrepareError::TooLarge { archive: archive.to_owned(), entry: entry.to_owned(), limit }
 }
 
-fn stopped_in(stopped: Stopped, archive: &Path, entry: &str, limit: u64) -> PrepareFault {
+fn stopped_in(stopped: Stopped, archive: &Path, entry: &str, limit: u64) -> PrepareError {
     match stopped {
         Stopped::TooLarge => too_large(archive, entry, limit),
         Stopped::Io(fault) => doing("unpack", archive)(fault),
         Stopped::Hash(actual) => {
-            PrepareFault::Archive { path: archive.to_owned(), reason: format!("{entry} has the sum {actual}") }
+            PrepareError::Archive { path: archive.to_owned(), reason: format!("{entry} has the sum {actual}") }
         }
     }
 }

@@ -1,4 +1,4 @@
-use crate::sandbox::files::FileFault;
+use crate::sandbox::files::FileError;
 
 /// The error numbers of WASI preview 1 that are answered here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,19 +28,19 @@ pub enum Errno {
     NotCapable = 76,
 }
 
-impl From<FileFault> for Errno {
-    fn from(fault: FileFault) -> Self {
+impl From<FileError> for Errno {
+    fn from(fault: FileError) -> Self {
         match fault {
-            FileFault::Missing => Self::Missing,
-            FileFault::NotAFolder => Self::NotFolder,
-            FileFault::IsAFolder => Self::IsFolder,
-            FileFault::Exists => Self::Exists,
-            FileFault::NotEmpty => Self::NotEmpty,
-            FileFault::ReadOnly => Self::ReadOnly,
-            FileFault::NoSpace => Self::NoSpace,
-            FileFault::TooLarge => Self::TooLarge,
-            FileFault::NameTooLong => Self::NameTooLong,
-            FileFault::BadPath | FileFault::IntoItself => Self::Invalid,
+            FileError::Missing => Self::Missing,
+            FileError::NotAFolder => Self::NotFolder,
+            FileError::IsAFolder => Self::IsFolder,
+            FileError::Exists => Self::Exists,
+            FileError::NotEmpty => Self::NotEmpty,
+            FileError::ReadOnly => Self::ReadOnly,
+            FileError::NoSpace => Self::NoSpace,
+            FileError::TooLarge => Self::TooLarge,
+            FileError::NameTooLong => Self::NameTooLong,
+            FileError::BadPath | FileError::IntoItself => Self::Invalid,
         }
     }
 }

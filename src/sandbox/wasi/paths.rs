@@ -5,7 +5,7 @@ use super::handles::{Handle, OpenFile};
 use super::memory::GuestMemory;
 use super::records::{self, RIGHT_READ, RIGHT_WRITE};
 use super::{Answer, Wasi};
-use crate::sandbox::files::{FileFault, NodeId};
+use crate::sandbox::files::{FileError, NodeId};
 
 const OPEN_CREATE: u32 = 1;
 const OPEN_FOLDER: u32 = 2;
@@ -63,7 +63,7 @@ impl Wasi {
         let creates = how & OPEN_CREATE != 0;
         match self.files.find(folder, path) {
             Ok(_) if creates && how & OPEN_NEW != 0 => Err(Errno::Exists),
-            Err(FileFault::Missing) if creates && how & OPEN_FOLDER == 0 && !path.is_empty() => {
+            Err(FileError::Missing) if creates && how & OPEN_FOLDER == 0 && !path.is_empty() => {
                 Ok(self.files.create_file(folder, path)?)
             }
             found => Ok(found?),

@@ -27,7 +27,7 @@ use self::output::output_files;
 use self::pooled_memory::Pristine;
 pub(super) use self::written_pages::PAGEMAP_SCAN;
 use super::host_call;
-use super::host_call::{Door, Spent};
+use super::host_call::{HostCall, Spent};
 use crate::sandbox::engine::can_scan_pages;
 use crate::sandbox::protocol::{End, Outcome, Usage};
 use crate::sandbox::wasi;
@@ -64,22 +64,22 @@ impl fmt::Debug for Template {
 /// An instance that waits for its program.
 pub struct Guest {
     program: oneshot::Sender<Program>,
-    living: Living,
+    living: RunFuture,
 }
 
-type Living = Pin<Box<dyn Future<Output = Ended> + Send>>;
+type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// A run that is over.
 pub struct Ended {
     pub outcome: Outcome,
     /// What is left of the instance. Dropping it resets its memory, which takes as long as a short program: first
     /// the outcome is told.
-    pub remains: Remains,
+    pub remains: Teardown,
 }
 
 /// An instance that nothing enters any more.
-pub struct Remains {
-    _used: Used,
+pub struct Teardown {
+    _used: PooledMemory,
 }
 
 impl fmt::Debug for Ended {
@@ -88,9 +88,9 @@ impl fmt::Debug for Ended {
     }
 }
 
-impl fmt::Debug for Remains {
+impl fmt::Debug for Teardown {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Remains").finish_non_exhaustive()
+        formatter.debug_struct("Teardown").finish_non_exhaustive()
     }
 }
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Guest {
 #[derive(Debug)]
 pub struct Program {
     pub wasi: Wasi,
-    pub door: Door,
+    pub door: HostCall,
     pub wall_time: Duration,
     pub memory_bytes: u64,
     /// All files that the program leaves, together.
@@ -114,14 +114,14 @@ pub struct Program {
 /// By default without a program, and without a limit on memory.
 struct State {
     wasi: Wasi,
-    door: Door,
+    door: HostCall,
     memory: MemoryLimit,
     /// Until the program has come.
-    waiting: Option<AtTheDoor>,
+    waiting: Option<AwaitingJob>,
 }
 
 /// Where a guest waits for its program.
-struct AtTheDoor {
+struct AwaitingJob {
     reached: oneshot::Sender<()>,
     program: oneshot::Receiver<State>,
 }
@@ -150,17 +150,17 @@ impl Template {
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
         let (reached, at_the_door) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();
-        let state = State { waiting: Some(AtTheDoor { reached, program: handed_in }), ..State::default() };
+        let state = State { waiting: Some(AwaitingJob { reached, program: handed_in }), ..State::default() };
         let mut store = Store::new(self.linked.module().engine(), state);
         store.limiter(|state| &mut state.memory);
         store.set_epoch_deadline(SLICE_EPOCHS);
         store.epoch_deadline_async_yield_and_update(SLICE_EPOCHS);
         let instance = self.linked.instantiate_async(&mut store).await?;
         let memory = memory_of(&instance, &mut store)?;
-        let used = Used { store, memory, pristine: self.pristine.clone() };
+        let used = PooledMemory { store, memory, pristine: self.pristine.clone() };
         let entered = Entered { used, instance, entry: self.entry.clone() };
         let (program, coming) = oneshot::channel();
-        let mut living: Living = Box::pin(entered.live(coming, hand_in));
+        let mut living: RunFuture = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
             biased;
             Ok(()) = at_the_door => Ok(Guest { program, living }),
@@ -186,13 +186,13 @@ impl Guest {
 }
 
 /// A memory that is as new once this is dropped.
-struct Used {
+struct PooledMemory {
     store: Store<State>,
     memory: Memory,
     pristine: Option<Arc<Pristine>>,
 }
 
-impl Drop for Used {
+impl Drop for PooledMemory {
     fn drop(&mut self) {
         if let Some(pristine) = &self.pristine {
             pristine.restore(self.memory.data_mut(&mut self.store));
@@ -201,7 +201,7 @@ impl Drop for Used {
 }
 
 struct Entered {
-    used: Used,
+    used: PooledMemory,
     instance: Instance,
     entry: Entry,
 }
@@ -248,7 +248,7 @@ impl Entered {
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
         let outcome = Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage };
-        Ended { outcome, remains: Remains { _used: self.used } }
+        Ended { outcome, remains: Teardown { _used: self.used } }
     }
 
     /// Calls the module, and gives its exit code.
@@ -283,7 +283,7 @@ impl Entered {
 
 impl Default for State {
     fn default() -> Self {
-        Self { wasi: Wasi::default(), door: Door::default(), memory: MemoryLimit::new(u64::MAX, 0), waiting: None }
+        Self { wasi: Wasi::default(), door: HostCall::default(), memory: MemoryLimit::new(u64::MAX, 0), waiting: None }
     }
 }
 
@@ -294,7 +294,7 @@ impl State {
     }
 }
 
-impl AtTheDoor {
+impl AwaitingJob {
     /// # Errors
     /// When nobody will bring a program, or its limit is less than the guest has already.
     async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {

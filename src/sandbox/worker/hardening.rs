@@ -53,8 +53,8 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
 /// Puts up all walls but [`close_inherited`] and [`drop_capabilities`], for every thread of the process. To be called once everything
 /// is loaded. Gives the names of those that are missing, with the reason.
 pub(super) fn raise() -> Vec<String> {
-    type Raise = fn() -> Result<(), String>;
-    let walls: [(&str, Raise); 5] = [
+    type Hardening = fn() -> Result<(), String>;
+    let walls: [(&str, Hardening); 5] = [
         ("no_new_privs", || set_no_new_privs(true).map_err(text)),
         ("parent_death_signal", || set_parent_process_death_signal(Some(Signal::KILL)).map_err(text)),
         ("empty_environment", empty_environment),

@@ -28,7 +28,7 @@ pub struct Spent(pub &'static str);
 
 /// What one run may send, and what it is given.
 #[derive(Debug, Default)]
-pub struct Door {
+pub struct HostCall {
     code: String,
     result_bytes: u64,
     result_left: u64,
@@ -81,7 +81,7 @@ enum ToldEnd {
     },
 }
 
-impl Door {
+impl HostCall {
     /// A door through which one program comes in; `result_bytes` counts its result and pictures together.
     pub fn new(code: String, result_bytes: u64, calls: u32) -> Self {
         Self { code, result_bytes, result_left: result_bytes, calls_left: calls, left: Left::default() }
@@ -166,7 +166,7 @@ fn refusal(id: &serde_json::Value, kind: &str, message: &str) -> Vec<u8> {
 /// When a limit is spent, or the guest ends while it makes room.
 pub async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
-    view: fn(&mut T) -> &mut Door,
+    view: fn(&mut T) -> &mut HostCall,
     (at, length, out, length_out): (u32, u32, u32, u32),
 ) -> wasmtime::Result<i32> {
     view(caller.data_mut()).count_call()?;
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_program_comes_in_and_its_result_and_pictures_go_out() {
-        let mut door = Door::new("1+1".to_owned(), 8, 9);
+        let mut door = HostCall::new("1+1".to_owned(), 8, 9);
         let job = text(door.answer(br#"{"v":1,"id":7,"op":"job"}"#));
         let job: serde_json::Value = serde_json::from_str(&job).unwrap();
         assert_eq!(job, json!({"v": 1, "id": 7, "ok": true, "value": {"code": "1+1", "result_bytes": 8}}));
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_result_and_pictures_over_the_limit_end_the_run() {
-        let mut door = Door::new(String::new(), 4, 9);
+        let mut door = HostCall::new(String::new(), 4, 9);
         door.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
         let done = door.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22"}"#);
         assert_eq!(done, Err(Spent("result_bytes")));
@@ -254,11 +254,11 @@ mod tests {
             (br#"{"v":1,"op":"call","tool":"t","args":{}}"#, "denied"),
         ];
         for (frame, kind) in cases {
-            let answer = text(Door::new(String::new(), 8, 9).answer(frame));
+            let answer = text(HostCall::new(String::new(), 8, 9).answer(frame));
             let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
             assert_eq!(answer["error"]["kind"], kind, "{}", String::from_utf8_lossy(frame));
         }
         let nested = format!(r#"{{"v":1,"op":"call","args":{}"#, "[".repeat(1 << 20));
-        assert!(text(Door::new(String::new(), 8, 9).answer(nested.as_bytes())).contains("protocol"));
+        assert!(text(HostCall::new(String::new(), 8, 9).answer(nested.as_bytes())).contains("protocol"));
     }
 }

@@ -6,25 +6,25 @@ use bytes::Bytes;
 use wasmtime::{Engine, Module};
 
 use super::fibers::Run;
-use crate::sandbox::files::{FileFault, Quota};
+use crate::sandbox::files::{FileError, Quota};
 use crate::sandbox::interpreter::Kind;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::prepare::Prepared;
 use crate::sandbox::protocol::{GuestFile, Job};
 use crate::sandbox::wasi::{Limits, Start, Wasi};
 use crate::sandbox::worker::guest::{Entry, Guest, Program, Template};
-use crate::sandbox::worker::host_call::{Door, file_channel};
+use crate::sandbox::worker::host_call::{HostCall, file_channel};
 use crate::sandbox::{owner_only_files, python};
 
 /// A loaded module, and an instance of it that waits for its program.
 pub(super) struct Profile {
     template: Template,
     ready: Option<Guest>,
-    house: Arc<House>,
+    house: Arc<GuestEnvironment>,
 }
 
 /// What every program finds, whatever its profile.
-struct House {
+struct GuestEnvironment {
     kind: Kind,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub(super) async fn load_all(
     if kind == Kind::Command {
         arguments.extend(["-c".to_owned(), python::command()]);
     }
-    let house = Arc::new(House { kind, arguments, environment, mounts, data_files });
+    let house = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, data_files });
     let mut profiles = HashMap::new();
     for profile in &interpreter.profiles {
         let template = match load(engine, &profile.compiled) {
@@ -96,7 +96,7 @@ impl Profile {
     }
 }
 
-impl House {
+impl GuestEnvironment {
     fn entry(&self) -> Entry {
         match self.kind {
             Kind::Reactor => Entry::Turn(python::TURN.to_owned()),
@@ -104,7 +104,7 @@ impl House {
         }
     }
 
-    fn program(&self, job: Job) -> Result<Program, FileFault> {
+    fn program(&self, job: Job) -> Result<Program, FileError> {
         let limits = job.limits;
         let (mut files, folders) = self.mounts.place(Quota { bytes: limits.file_bytes, nodes: limits.max_files })?;
         for (path, content) in &self.data_files {
@@ -113,7 +113,7 @@ impl House {
         for file in job.files {
             files.place_file(&input_path(&file.path), file.content.into())?;
         }
-        let door = Door::new(job.code, limits.result_bytes, limits.host_calls);
+        let door = HostCall::new(job.code, limits.result_bytes, limits.host_calls);
         if self.kind == Kind::Command {
             file_channel::place(&mut files, &door)?;
         }

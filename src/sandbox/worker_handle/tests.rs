@@ -11,7 +11,7 @@ use super::super::prepare::Prepared;
 use super::*;
 use crate::core::call::{Deadline, SentFlag};
 use crate::infra::metrics::SandboxMetrics;
-use crate::sandbox::capacity::Room;
+use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
 
 /// Not a test: what `Worker::start` starts below. Run by itself, its standard input is no socket, and it
@@ -25,7 +25,7 @@ fn as_a_worker() {
         return;
     }
     let Some(ToWorker::Load(load)) = hear(&mut gateway) else { return };
-    say(&mut gateway, &FromWorker::Ready { missing_walls: load.interpreter.arguments });
+    say(&mut gateway, &FromWorker::Ready { missing_protections: load.interpreter.arguments });
     let mut deaf = false;
     while let Some(message) = hear(&mut gateway) {
         match message {
@@ -123,7 +123,7 @@ async fn worker() -> Arc<Worker> {
 }
 
 fn admission() -> Admission {
-    Admission::new(Room { instances: 10, memory_bytes: 10, max_queued: 0 }, SandboxMetrics::for_tests())
+    Admission::new(Capacity { instances: 10, memory_bytes: 10, max_queued: 0 }, SandboxMetrics::for_tests())
 }
 
 async fn room(admission: &Admission) -> Ticket {
@@ -142,7 +142,7 @@ async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 #[tokio::test]
 async fn jobs_are_answered_each_with_its_own() {
     let (worker, admission) = (worker().await, admission());
-    assert_eq!(worker.missing_walls, ["seccomp"]);
+    assert_eq!(worker.missing_protections, ["seccomp"]);
     let (left, right) = tokio::join!(
         async { worker.run(job("left"), room(&admission).await, &SentFlag::default()).await.unwrap() },
         async { worker.run(job("right"), room(&admission).await, &SentFlag::default()).await.unwrap() },

@@ -8,7 +8,7 @@ use crate::core::error::{CallError, ErrorCode};
 
 /// Why a header cannot be filled in from tokens.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub(in crate::sources) enum TemplateFault {
+pub(in crate::sources) enum TemplateError {
     #[error("`{0}` is not a header; use letters, digits and `-` in its name")]
     Header(String),
     #[error("`{0}` has a `${{` without `}}`")]
@@ -26,12 +26,12 @@ pub(in crate::sources) struct Template {
 impl Template {
     /// # Errors
     /// A name that is no header's; a `${` that does not end.
-    pub(in crate::sources) fn parse(name: &str, text: &str) -> Result<Self, TemplateFault> {
-        let header = HeaderName::try_from(name).map_err(|_| TemplateFault::Header(name.to_owned()))?;
+    pub(in crate::sources) fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
+        let header = HeaderName::try_from(name).map_err(|_| TemplateError::Header(name.to_owned()))?;
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            let (token, left) = after.split_once('}').ok_or_else(|| TemplateFault::Unclosed(name.to_owned()))?;
+            let (token, left) = after.split_once('}').ok_or_else(|| TemplateError::Unclosed(name.to_owned()))?;
             parts.push((before.to_owned(), Some(token.to_owned())));
             rest = left;
         }

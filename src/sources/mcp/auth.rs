@@ -30,14 +30,14 @@ use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound};
 use crate::sources::credentials::Token;
 
-pub use self::flow::{Callback, OwnAddresses, SignInFault, Started};
+pub use self::flow::{Callback, OwnAddresses, SignInError, Started};
 
 /// How long renewing a token may take, and how long exchanging a code for one.
-const TOKEN_WITHIN: Duration = Duration::from_secs(20);
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How often a server may ask for more scopes than a sign-in granted. One that goes on would have people sign in for
 /// ever: then its `sign_in.scopes` must say what it needs.
-const MOST_STEPS: u32 = 3;
+const MAX_STEPS: u32 = 3;
 
 /// The sign-in to one server, shared by all that send it requests.
 pub(super) struct SignIn {
@@ -157,7 +157,7 @@ impl SignIn {
     }
 
     /// It is connected and listed: what it asked for on the way there, it has, or no longer wants.
-    pub(super) fn is_let_in(&self) {
+    pub(super) fn is_authorized(&self) {
         let mut state = self.state();
         state.connecting = false;
         if state.wanted_to_connect && matches!(state.wanted, Some(Wanted::SignIn(_))) {
@@ -171,7 +171,7 @@ impl SignIn {
         let Some(signed_in) = &state.signed_in else { return Wanted::SignIn(challenge) };
         let scope = challenge.scope.unwrap_or_default();
         let is_granted = scope.split(' ').all(|scope| state.granted.iter().any(|granted| granted == scope));
-        if is_granted || scope.is_empty() || signed_in.steps >= MOST_STEPS {
+        if is_granted || scope.is_empty() || signed_in.steps >= MAX_STEPS {
             return Wanted::Endless(scope);
         }
         Wanted::Scopes(scope)
@@ -198,7 +198,7 @@ impl SignIn {
                 )
             }
             Wanted::Endless(scope) => format!(
-                "{server} refuses for want of the scope {scope:?}, though it was granted or asked for {MOST_STEPS} times: \
+                "{server} refuses for want of the scope {scope:?}, though it was granted or asked for {MAX_STEPS} times: \
                  ask whoever runs it, or name what it needs in `mcp.servers.{server}.sign_in.scopes`"
             ),
         }

@@ -15,7 +15,7 @@ use thiserror::Error;
 use url::Url;
 
 use super::server::connect::{call_error, streamable};
-use super::transport::authorized_http::{HttpAccess, Tokens};
+use super::transport::authorized_http::{AuthorizedHttp, Tokens};
 use super::transport::http::HttpClient;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound, Trust};
@@ -43,7 +43,7 @@ pub enum BridgeError {
 /// # Errors
 /// [`BridgeError`]: the gateway takes no first message, or the connection with it has ended.
 pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap) -> Result<(), BridgeError> {
-    let access = HttpAccess {
+    let access = AuthorizedHttp {
         outbound,
         allowed: Arc::new(DomainList::any().clone()),
         url,

@@ -9,8 +9,8 @@ use serde_json::Value;
 use sse_stream::SseStream;
 
 use super::names::Names;
-use super::server::catalogue::{Catalogue, Terms};
-use super::server::connect::Reach;
+use super::server::catalogue::{Catalogue, ListingPolicy};
+use super::server::connect::Endpoint;
 use super::server::listing::Listing;
 use super::server::output;
 use super::transport::call_stream::{Answer, Message};
@@ -70,13 +70,13 @@ impl Executor for Nothing {
 
 #[test]
 fn hostile_bytes_as_lists_of_tools() {
-    let (settings, reach) = (McpServerSettings::default(), Reach::Program("s".to_owned()));
+    let (settings, reach) = (McpServerSettings::default(), Endpoint::Program("s".to_owned()));
     feed(&TOOLS, |bytes| {
         let Ok(Value::Array(tools)) = json::parse(bytes) else { return };
         let tools = tools.iter().map(|tool| tool.to_string().into()).collect();
         let listing = Listing { tools, ..Listing::default() };
         let names = Names::new(Some("s"));
-        let terms = Terms { server: "s", settings: &settings, names: &names, reach: &reach, rate_limit: 1 };
+        let terms = ListingPolicy { server: "s", settings: &settings, names: &names, reach: &reach, rate_limit: 1 };
         let catalogue = Catalogue::of(&listing, &terms, |_, _| Arc::new(Nothing));
         assert_eq!(catalogue.tools.len() + catalogue.unavailable.len(), listing.tools.len());
         for tool in &catalogue.tools {

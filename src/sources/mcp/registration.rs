@@ -10,7 +10,7 @@ use thiserror::Error;
 use url::Url;
 use utoipa::ToSchema;
 
-use super::transport::authorized_http::HttpAccess;
+use super::transport::authorized_http::AuthorizedHttp;
 use crate::config::{McpPrefix, McpServerSettings, Secret};
 use crate::core::call::{Arguments, CallContext, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
@@ -50,7 +50,7 @@ fn default_category() -> String {
 
 /// Why a registration cannot be used.
 #[derive(Debug, PartialEq, Eq, Error)]
-pub enum RegistrationFault {
+pub enum RegistrationError {
     #[error(
         "`headers.{0}` must be `${{NAME}}`, a name in `mcp.secrets` of the configuration: a credential itself is not \
          taken, since registrations are stored"
@@ -76,13 +76,13 @@ pub struct Function {
 
 impl McpRegistration {
     /// # Errors
-    /// [`RegistrationFault`].
-    pub fn read(&self, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationFault> {
+    /// [`RegistrationError`].
+    pub fn read(&self, secrets: &BTreeMap<String, Secret>) -> Result<Registered, RegistrationError> {
         let headers = self.headers.iter().map(|(header, written)| {
             let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
             let name = name.filter(|name| !name.contains(['$', '{', '}']));
-            let name = name.ok_or_else(|| RegistrationFault::Literal(header.clone()))?;
-            let unknown = || RegistrationFault::UnknownSecret { header: header.clone(), name: name.to_owned() };
+            let name = name.ok_or_else(|| RegistrationError::Literal(header.clone()))?;
+            let unknown = || RegistrationError::UnknownSecret { header: header.clone(), name: name.to_owned() };
             Ok((header.clone(), secrets.get(name).cloned().ok_or_else(unknown)?))
         });
         let headers = headers.collect::<Result<BTreeMap<_, _>, _>>()?;
@@ -101,7 +101,7 @@ impl McpRegistration {
 
 impl Function {
     /// The tool it is, run over `access`.
-    pub(super) fn definition(&self, access: HttpAccess, rate_limit: u32) -> ToolDefinition {
+    pub(super) fn definition(&self, access: AuthorizedHttp, rate_limit: u32) -> ToolDefinition {
         let registration = &self.registration;
         let function = registration.func_name.clone().unwrap_or_else(|| registration.name.clone());
         let metadata = Metadata {
@@ -126,7 +126,7 @@ impl Function {
 #[derive(Debug)]
 struct FunctionTool {
     function: String,
-    access: HttpAccess,
+    access: AuthorizedHttp,
 }
 
 impl Executor for FunctionTool {
@@ -176,7 +176,7 @@ impl FunctionTool {
 mod tests {
     use super::*;
 
-    fn read(registration: Value) -> Result<Registered, RegistrationFault> {
+    fn read(registration: Value) -> Result<Registered, RegistrationError> {
         let secrets = BTreeMap::from([("docs_key".to_owned(), Secret::new("t0p"))]);
         serde_json::from_value::<McpRegistration>(registration).unwrap().read(&secrets)
     }
@@ -187,8 +187,8 @@ mod tests {
         let Ok(Registered::Server(settings)) = read(server) else { panic!("it is a server") };
         assert_eq!(settings.headers["X-Key"].expose(), "t0p");
         let with = |value: &str| json!({"name": "d", "url": "https://a.example/", "headers": {"X-Key": value}});
-        assert_eq!(read(with("hunter2")).unwrap_err(), RegistrationFault::Literal("X-Key".into()));
-        assert!(matches!(read(with("${other}")), Err(RegistrationFault::UnknownSecret { .. })));
+        assert_eq!(read(with("hunter2")).unwrap_err(), RegistrationError::Literal("X-Key".into()));
+        assert!(matches!(read(with("${other}")), Err(RegistrationError::UnknownSecret { .. })));
     }
 
     #[test]

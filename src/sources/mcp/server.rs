@@ -44,7 +44,7 @@ use crate::core::call::{CallContext, Caller, Deadline, Upstream};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::metrics::Metrics;
 use crate::infra::readiness::Readiness;
-use crate::registry::lock::{Lock, Objection};
+use crate::registry::lock::{Lock, LockViolation};
 use crate::sources::credentials::Template;
 
 /// The waits between attempts to reach a server that fails.
@@ -55,7 +55,7 @@ const REMOVED: &str = "it was removed";
 
 /// What all servers share with the rest of the service.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct ServerContext {
     pub(super) readiness: Arc<Readiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) changes: tokio::sync::broadcast::Sender<Change>,
@@ -82,7 +82,7 @@ pub(super) struct Server {
     pub(super) templates: Vec<Template>,
     pub(super) most_tools: usize,
     pub(super) rate_limit: u32,
-    pub(super) surroundings: Arc<Surroundings>,
+    pub(super) surroundings: Arc<ServerContext>,
     pub(super) catalogue: ArcSwap<Catalogue>,
     pub(super) listing: ArcSwap<Listing>,
     state: watch::Sender<State>,
@@ -106,7 +106,7 @@ impl Server {
         connector: Connector,
         templates: Vec<Template>,
         (most_tools, rate_limit): (usize, u32),
-        surroundings: Arc<Surroundings>,
+        surroundings: Arc<ServerContext>,
         before: Arc<Listing>,
     ) -> Arc<Self> {
         let settings = &connector.settings;
@@ -160,14 +160,14 @@ impl Server {
     }
 
     /// What the lock has against what the server says to models beside its tools, now.
-    pub(super) fn objection(&self) -> Option<Objection> {
+    pub(super) fn objection(&self) -> Option<LockViolation> {
         let lock = self.surroundings.lock.load();
         let catalogue = self.catalogue.load();
         lock.as_ref()?.objection(&source(self.name()), catalogue.words.as_ref()?)
     }
 
     /// Takes note that it is no longer configured, and whether another takes its place.
-    pub(super) fn gives_way(&self, succeeded: bool) {
+    pub(super) fn mark_replaced(&self, succeeded: bool) {
         self.succeeded.store(succeeded, Ordering::Relaxed);
     }
 
@@ -268,7 +268,7 @@ impl Server {
         let answer = call.within(deadline, session.ask_for(call, method, params)).await;
         answer
             .ok_or_else(|| {
-                session.doubted.notify_one();
+                session.suspect.notify_one();
                 let problem = format!("the MCP server {} did not answer in time", self.name());
                 CallError::new(ErrorCode::Timeout, problem).blaming(Blame::Network)
             })?

@@ -17,13 +17,13 @@ use self::setup::Unusable;
 use super::Change;
 use super::registration::Registered;
 use super::server::catalogue::source;
-use super::server::{Owner, Server, Surroundings};
+use super::server::{Owner, Server, ServerContext};
 use crate::config::{Config, McpServerSettings};
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
-use crate::tool::{Offer, Source, ToolDefinition, Unavailable};
+use crate::tool::{Source, SourceTools, ToolDefinition, Unavailable};
 
 /// Changes that a listener may be behind before it is told only that it missed some.
 const CHANGES_KEPT: usize = 256;
@@ -32,7 +32,7 @@ const CHANGES_KEPT: usize = 256;
 #[derive(Debug)]
 pub struct McpServers {
     outbound: Outbound,
-    surroundings: Arc<Surroundings>,
+    surroundings: Arc<ServerContext>,
     changes: broadcast::Sender<Change>,
     tools_changed: Arc<Notify>,
     running: ArcSwap<BTreeMap<String, Arc<Server>>>,
@@ -70,7 +70,7 @@ impl McpServers {
         let changes = broadcast::Sender::new(CHANGES_KEPT);
         let tools_changed = Arc::new(Notify::new());
         let (all_changes, some_tools) = (changes.clone(), Arc::clone(&tools_changed));
-        let surroundings = Surroundings { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
+        let surroundings = ServerContext { readiness, metrics, changes: all_changes, tools_changed: some_tools, lock };
         Self {
             outbound,
             surroundings: Arc::new(surroundings),
@@ -122,7 +122,7 @@ impl McpServers {
         }
         self.functions.store(Arc::new(functions));
         for (name, server) in before.iter().filter(|(name, server)| is_new(&running, name, server)) {
-            server.gives_way(running.contains_key(name));
+            server.mark_replaced(running.contains_key(name));
             self.retiring().push(Arc::clone(server));
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
@@ -264,8 +264,8 @@ impl Source for McpServers {
         "mcp"
     }
 
-    fn tools(&self) -> Offer {
-        let mut offer = Offer::default();
+    fn tools(&self) -> SourceTools {
+        let mut offer = SourceTools::default();
         for server in self.running.load().values() {
             let catalogue = server.catalogue.load();
             offer.tools.extend(catalogue.tools.iter().chain(&catalogue.operations).cloned());

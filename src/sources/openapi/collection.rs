@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use thiserror::Error;
 use url::Url;
 
-use super::CredentialFault;
-use super::call::adapter::AdapterFault;
-use super::load::document::DocumentFault;
+use super::CredentialError;
+use super::call::adapter::AdapterError;
+use super::load::document::DocumentError;
 use super::load::fetch;
-use super::load::fetch::FetchFault;
-use super::load::overlay::OverlayFault;
-use super::loader::READ_WITHIN;
+use super::load::fetch::FetchError;
+use super::load::overlay::OverlayError;
+use super::loader::READ_TIMEOUT;
 use super::read::report::Report;
 use crate::config::CollectionSettings;
 use crate::core::call::{Arguments, Upstream};
@@ -48,47 +48,47 @@ impl Collection {
     /// Whether the hosts that its tools ask may be asked.
     ///
     /// # Errors
-    /// [`FetchFault::NotAllowed`] with the first that may not.
-    pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchFault> {
+    /// [`FetchError::NotAllowed`] with the first that may not.
+    pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchError> {
         self.servers().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
     }
 }
 
 /// Why a collection has no tools.
 #[derive(Debug, Error)]
-pub enum CollectionFault {
+pub enum CollectionError {
     #[error("no document is named; give `spec_url`, `spec_file` or `spec_inline`")]
     NoDocument,
     #[error(transparent)]
     Network(#[from] InvalidNetwork),
     #[error(transparent)]
-    Fetch(#[from] FetchFault),
+    Fetch(#[from] FetchError),
     #[error(transparent)]
-    Document(#[from] DocumentFault),
+    Document(#[from] DocumentError),
     #[error("the document names no server that can be called; set `base_url`")]
     NoServer,
     #[error("the overlay {file}: {fault}")]
-    Overlay { file: String, fault: OverlayFault },
+    Overlay { file: String, fault: OverlayError },
     #[error("the overlay {file}: {fault}")]
-    OverlayText { file: String, fault: DocumentFault },
+    OverlayText { file: String, fault: DocumentError },
     #[error("`openapi.adapters.{vendor}`: {fault}")]
-    Adapter { vendor: String, fault: AdapterFault },
+    Adapter { vendor: String, fault: AdapterError },
     #[error(transparent)]
-    Credentials(#[from] CredentialFault),
-    #[error("too many documents are being read; none was done within {} s, try again later", READ_WITHIN.as_secs())]
+    Credentials(#[from] CredentialError),
+    #[error("too many documents are being read; none was done within {} s, try again later", READ_TIMEOUT.as_secs())]
     Busy,
     #[error("reading the document failed: {0}")]
     Failed(#[from] tokio::task::JoinError),
 }
 
-impl CollectionFault {
+impl CollectionError {
     /// Whether the same collection may load later without anybody changing it.
     pub fn may_pass(&self) -> bool {
-        matches!(self, Self::Busy | Self::Fetch(FetchFault::Url { .. })) || self.leads_elsewhere()
+        matches!(self, Self::Busy | Self::Fetch(FetchError::Url { .. })) || self.leads_elsewhere()
     }
 
     /// Whether only files were to be read, and the document stands at an address or refers to one.
     pub(super) fn leads_elsewhere(&self) -> bool {
-        matches!(self, Self::Fetch(FetchFault::NotAtHand { .. }))
+        matches!(self, Self::Fetch(FetchError::NotAtHand { .. }))
     }
 }

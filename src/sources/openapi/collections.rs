@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::collection::{Collection, CollectionFault};
+use super::collection::{Collection, CollectionError};
 use super::loader::Loader;
 use super::registration::Registration;
 use crate::config::{CollectionSettings, OpenApiConfig};
-use crate::tool::{Offer, Source};
+use crate::tool::{Source, SourceTools};
 
 /// One state of all collections.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +25,7 @@ pub struct Collections {
 
 /// Collections that there should be: those of the configuration, and those registered over HTTP.
 #[derive(Debug, Default)]
-pub struct Wanted {
+pub struct DesiredCollections {
     settings: BTreeMap<String, CollectionSettings>,
     /// Registered, and of no use with this configuration: name → why.
     unusable: BTreeMap<String, String>,
@@ -40,11 +40,11 @@ pub enum Wait {
 }
 
 /// Longest that a start waits for one document at hand.
-const AT_HAND_WITHIN: Duration = Duration::from_secs(10);
+const AT_HAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 const BEING_LOADED: &str = "its document is being loaded";
 
-impl Wanted {
+impl DesiredCollections {
     /// A name of the configuration is the configuration's, whatever was registered under it.
     pub fn of(config: &OpenApiConfig, registered: &BTreeMap<String, Registration>) -> Self {
         let mut wanted = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
@@ -65,16 +65,22 @@ impl Wanted {
 impl Collections {
     /// Loads what is wanted. One that cannot be loaded stays as it is in `before` where its settings are
     /// still the same.
-    pub async fn load(wanted: Wanted, config: &OpenApiConfig, loader: &Loader, wait: Wait, before: &Self) -> Self {
-        let Wanted { settings, unusable } = wanted;
+    pub async fn load(
+        wanted: DesiredCollections,
+        config: &OpenApiConfig,
+        loader: &Loader,
+        wait: Wait,
+        before: &Self,
+    ) -> Self {
+        let DesiredCollections { settings, unusable } = wanted;
         let mut next = Self { broken: unusable, ..Self::default() };
         let loading = settings.into_iter().map(async |(name, settings)| {
             let load = async |loader: &Loader| loader.load(&name, settings.clone(), config).await;
             let outcome = match wait {
                 Wait::ForAll => Some(load(loader).await),
                 Wait::ForWhatIsAtHand => {
-                    let outcome = tokio::time::timeout(AT_HAND_WITHIN, load(&loader.at_hand())).await;
-                    outcome.ok().filter(|outcome| !outcome.as_ref().is_err_and(CollectionFault::leads_elsewhere))
+                    let outcome = tokio::time::timeout(AT_HAND_TIMEOUT, load(&loader.at_hand())).await;
+                    outcome.ok().filter(|outcome| !outcome.as_ref().is_err_and(CollectionError::leads_elsewhere))
                 }
             };
             (name, settings, outcome)
@@ -97,7 +103,7 @@ impl Collections {
         &mut self,
         name: &str,
         settings: CollectionSettings,
-        outcome: Result<Arc<Collection>, CollectionFault>,
+        outcome: Result<Arc<Collection>, CollectionError>,
     ) {
         self.broken.remove(name);
         self.awaited.remove(name);
@@ -132,8 +138,8 @@ impl Source for Collections {
         "openapi"
     }
 
-    fn tools(&self) -> Offer {
+    fn tools(&self) -> SourceTools {
         let tools = self.loaded.values().flat_map(|collection| collection.tools.iter().cloned()).collect();
-        Offer { tools, unavailable: Vec::new() }
+        SourceTools { tools, unavailable: Vec::new() }
     }
 }

@@ -11,12 +11,12 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 use super::call::adapter::Adapter;
-use super::collection::{Collection, CollectionFault};
+use super::collection::{Collection, CollectionError};
 use super::load::bundle::Bundle;
 use super::load::document;
 use super::load::document::Budget;
 use super::load::fetch;
-use super::load::fetch::{FetchFault, Fetcher, SpecOrigin, SpecText};
+use super::load::fetch::{FetchError, Fetcher, SpecOrigin, SpecText};
 use super::load::location::Location;
 use super::load::overlay;
 use super::read::operation::{Api, Server};
@@ -37,10 +37,10 @@ pub struct Loader {
 const READ_AT_ONCE: usize = 2;
 
 /// Longest that a document waits for its turn to be read.
-pub(super) const READ_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest that the documents together may take to which one refers.
-const BUNDLE_WITHIN: Duration = Duration::from_secs(60);
+const BUNDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Documents fetched side by side for one that refers to them.
 const FETCHED_AT_ONCE: usize = 8;
@@ -63,7 +63,7 @@ impl Loader {
         Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)) }
     }
 
-    /// One that asks no address: what leads to one is [`FetchFault::NotAtHand`].
+    /// One that asks no address: what leads to one is [`FetchError::NotAtHand`].
     pub(super) fn at_hand(&self) -> Self {
         let mut loader = self.clone();
         loader.fetcher.at_hand = true;
@@ -78,18 +78,18 @@ impl Loader {
     /// Fetches the document and its overlays, and makes tools of it.
     ///
     /// # Errors
-    /// [`CollectionFault`]. A part of the document that cannot be used is a line of the report instead.
+    /// [`CollectionError`]. A part of the document that cannot be used is a line of the report instead.
     pub async fn load(
         &self,
         name: &str,
         settings: CollectionSettings,
         config: &OpenApiConfig,
-    ) -> Result<Collection, CollectionFault> {
+    ) -> Result<Collection, CollectionError> {
         if let Some(base) = &settings.base_url {
             fetch::check_allowed(base, &self.fetcher.allowed)?;
         }
         let collection = self.make(name, settings, config, None).await?;
-        if collection.lacks_servers() { Err(CollectionFault::NoServer) } else { Ok(collection) }
+        if collection.lacks_servers() { Err(CollectionError::NoServer) } else { Ok(collection) }
     }
 
     /// The collection as it would be, for somebody to look at: where the document names no server, it stands in
@@ -103,7 +103,7 @@ impl Loader {
         settings: CollectionSettings,
         config: &OpenApiConfig,
         stand_in: &Url,
-    ) -> Result<Collection, CollectionFault> {
+    ) -> Result<Collection, CollectionError> {
         self.make(name, settings, config, Some(stand_in)).await
     }
 
@@ -113,7 +113,7 @@ impl Loader {
         settings: CollectionSettings,
         config: &OpenApiConfig,
         stand_in: Option<&Url>,
-    ) -> Result<Collection, CollectionFault> {
+    ) -> Result<Collection, CollectionError> {
         let loader = self.for_collection(name, &settings, config)?;
         let adapter = adapter(name, &settings, config)?;
         let text = loader.fetcher.fetch(origin(&settings)?).await?;
@@ -152,7 +152,7 @@ impl Loader {
         name: &str,
         settings: &CollectionSettings,
         config: &OpenApiConfig,
-    ) -> Result<Self, CollectionFault> {
+    ) -> Result<Self, CollectionError> {
         let mut loader = self.clone();
         if config.collections.contains_key(name) {
             let key = format!("openapi.collections.{name}.allow_networks");
@@ -164,18 +164,18 @@ impl Loader {
     /// The API that a document describes, without making tools of it.
     ///
     /// # Errors
-    /// [`CollectionFault`]: out of reach, not allowed, or no OpenAPI document.
-    pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionFault> {
+    /// [`CollectionError`]: out of reach, not allowed, or no OpenAPI document.
+    pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionError> {
         let text = self.fetcher.fetch(origin).await?;
         let whole = self.whole(text, Vec::new()).await?;
         self.aside(move || whole.read()).await
     }
 
     /// The document, changed by its overlays, and with it the documents it refers to.
-    async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionFault> {
+    async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionError> {
         let (mut bundle, mut notes) = self.aside(move || opened(&text, &overlays)).await?;
         let from = bundle.from().cloned();
-        let until = tokio::time::Instant::now() + BUNDLE_WITHIN;
+        let until = tokio::time::Instant::now() + BUNDLE_TIMEOUT;
         loop {
             let missing = bundle.missing();
             if missing.is_empty() {
@@ -183,7 +183,7 @@ impl Loader {
             }
             let mut addresses = missing.iter().filter_map(Location::as_url).filter(|url| self.allowed().allows(url));
             if let (true, Some(url)) = (self.fetcher.at_hand, addresses.next()) {
-                return Err(FetchFault::NotAtHand { url: url.clone() }.into());
+                return Err(FetchError::NotAtHand { url: url.clone() }.into());
             }
             let folder = match &from {
                 Some(Location::File(file)) => file.parent(),
@@ -191,7 +191,7 @@ impl Loader {
             };
             match tokio::time::timeout_at(until, self.fetch_all(missing, folder)).await {
                 Ok(texts) => bundle = self.aside(move || Ok(bundle.with(texts))).await?,
-                Err(_) => bundle.give_up(&format!("not all came within {} s", BUNDLE_WITHIN.as_secs())),
+                Err(_) => bundle.give_up(&format!("not all came within {} s", BUNDLE_TIMEOUT.as_secs())),
             }
         }
         self.aside(move || {
@@ -207,7 +207,7 @@ impl Loader {
         &self,
         locations: Vec<Location>,
         folder: Option<&Path>,
-    ) -> Vec<(Location, Result<SpecText, FetchFault>)> {
+    ) -> Vec<(Location, Result<SpecText, FetchError>)> {
         let fetch = async |location: Location| {
             let text = self.fetcher.fetch_referred(&location, folder).await;
             (location, text)
@@ -219,10 +219,10 @@ impl Loader {
     /// once is held until it ends, also when nobody waits for it any more.
     async fn aside<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, CollectionFault> + Send + 'static,
-    ) -> Result<T, CollectionFault> {
+        work: impl FnOnce() -> Result<T, CollectionError> + Send + 'static,
+    ) -> Result<T, CollectionError> {
         let place = Arc::clone(&self.reading).acquire_owned();
-        let place = tokio::time::timeout(READ_WITHIN, place).await.map_err(|_| CollectionFault::Busy)?;
+        let place = tokio::time::timeout(READ_TIMEOUT, place).await.map_err(|_| CollectionError::Busy)?;
         tokio::task::spawn_blocking(move || {
             let _place = place;
             work()
@@ -232,7 +232,7 @@ impl Loader {
 }
 
 impl Whole {
-    fn read(self) -> Result<Api, CollectionFault> {
+    fn read(self) -> Result<Api, CollectionError> {
         let base = self.from.as_ref().and_then(Location::as_url);
         let mut api = read::read(&self.document, base)?;
         api.report.approximated.extend(self.notes);
@@ -249,7 +249,7 @@ impl Whole {
 }
 
 /// The parsed document with its overlays applied, and what the report should say of them.
-fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionFault> {
+fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionError> {
     let budget = Budget::default();
     let mut document = document::parse_within(&text.bytes, &budget)?;
     without_false_hints(&mut document);
@@ -265,24 +265,24 @@ fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, V
     Ok((Bundle::new(document, text.from.clone(), budget), notes))
 }
 
-fn apply(document: &mut Value, file: &str, overlay: &SpecText) -> Result<Vec<String>, CollectionFault> {
+fn apply(document: &mut Value, file: &str, overlay: &SpecText) -> Result<Vec<String>, CollectionError> {
     let overlay = document::parse(&overlay.bytes)
-        .map_err(|fault| CollectionFault::OverlayText { file: file.to_owned(), fault })?;
-    overlay::apply(document, &overlay).map_err(|fault| CollectionFault::Overlay { file: file.to_owned(), fault })
+        .map_err(|fault| CollectionError::OverlayText { file: file.to_owned(), fault })?;
+    overlay::apply(document, &overlay).map_err(|fault| CollectionError::Overlay { file: file.to_owned(), fault })
 }
 
-fn origin(settings: &CollectionSettings) -> Result<SpecOrigin, CollectionFault> {
+fn origin(settings: &CollectionSettings) -> Result<SpecOrigin, CollectionError> {
     let url = settings.spec_url.clone().map(SpecOrigin::Url);
     let file = || settings.spec_file.clone().map(SpecOrigin::File);
     let inline = || settings.spec_inline.clone().map(SpecOrigin::Inline);
-    url.or_else(file).or_else(inline).ok_or(CollectionFault::NoDocument)
+    url.or_else(file).or_else(inline).ok_or(CollectionError::NoDocument)
 }
 
 fn adapter(
     collection: &str,
     settings: &CollectionSettings,
     config: &OpenApiConfig,
-) -> Result<Option<Arc<Adapter>>, CollectionFault> {
+) -> Result<Option<Arc<Adapter>>, CollectionError> {
     let Some(vendor) = settings.adapter_name() else { return Ok(None) };
     let named = config.adapters.iter().find(|(name, _)| name.eq_ignore_ascii_case(vendor));
     let Some((_, declared)) = named else {
@@ -290,6 +290,6 @@ fn adapter(
         return Ok(None);
     };
     let compiled = Adapter::compile(declared.clone());
-    let adapter = compiled.map_err(|fault| CollectionFault::Adapter { vendor: vendor.to_owned(), fault })?;
+    let adapter = compiled.map_err(|fault| CollectionError::Adapter { vendor: vendor.to_owned(), fault })?;
     Ok(Some(Arc::new(adapter)))
 }

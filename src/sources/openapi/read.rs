@@ -24,7 +24,7 @@ use self::reference::References;
 use self::report::Report;
 use self::schema::{Direction, Lowering, Site};
 use super::load::document;
-use super::load::document::{DocumentFault, Version};
+use super::load::document::{DocumentError, Version};
 
 /// Operations that are read from one document; GitHub's has 1 223.
 const MAX_OPERATIONS: usize = 10_000;
@@ -43,8 +43,8 @@ const METHODS: [(&str, Method); 8] = [
 /// Reads a parsed document. `base` is the address it was loaded from, against which relative addresses count.
 ///
 /// # Errors
-/// [`DocumentFault`] when it is no OpenAPI document at all; whatever else is wrong stands in the report.
-pub fn read(document: &Value, base: Option<&Url>) -> Result<Api, DocumentFault> {
+/// [`DocumentError`] when it is no OpenAPI document at all; whatever else is wrong stands in the report.
+pub fn read(document: &Value, base: Option<&Url>) -> Result<Api, DocumentError> {
     let version = document::version(document)?;
     let reader = Reader {
         document,

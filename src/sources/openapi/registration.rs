@@ -85,7 +85,7 @@ pub struct RegisteredAuth {
 
 /// Why a registration cannot become a collection's settings.
 #[derive(Debug, PartialEq, Eq, Error)]
-pub enum RegistrationFault {
+pub enum RegistrationError {
     #[error(
         "`auth_config.{0}` must be `${{NAME}}`, a name in `openapi.secrets` of the configuration: a credential itself \
          is not taken, since registrations are stored"
@@ -103,8 +103,8 @@ impl Registration {
     /// The settings of the collection, its secrets filled in.
     ///
     /// # Errors
-    /// [`RegistrationFault`]: a credential written out, a secret that is not there, values that make no sense.
-    pub fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<CollectionSettings, RegistrationFault> {
+    /// [`RegistrationError`]: a credential written out, a secret that is not there, values that make no sense.
+    pub fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<CollectionSettings, RegistrationError> {
         let auth_config = match &self.auth_config {
             Some(auth) => auth.settings(secrets)?,
             None => AuthSettings::default(),
@@ -126,12 +126,12 @@ impl Registration {
             ..CollectionSettings::default()
         };
         let faults = settings.faults(&self.name);
-        if faults.is_empty() { Ok(settings) } else { Err(RegistrationFault::Settings(faults.join("; "))) }
+        if faults.is_empty() { Ok(settings) } else { Err(RegistrationError::Settings(faults.join("; "))) }
     }
 }
 
 impl RegisteredAuth {
-    fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<AuthSettings, RegistrationFault> {
+    fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<AuthSettings, RegistrationError> {
         let secret = |setting: &str, written: &Option<String>| {
             written.as_ref().map(|written| resolve(setting, written, secrets)).transpose()
         };
@@ -139,7 +139,7 @@ impl RegisteredAuth {
             Ok((header.clone(), resolve(&format!("extra_headers.{header}"), written, secrets)?))
         });
         if let Some((header, _)) = self.headers_template.iter().find(|(_, text)| !text.contains("${")) {
-            return Err(RegistrationFault::ConstantTemplate(header.clone()));
+            return Err(RegistrationError::ConstantTemplate(header.clone()));
         }
         Ok(AuthSettings {
             vendor: self.vendor.clone(),
@@ -158,11 +158,11 @@ impl RegisteredAuth {
 }
 
 /// The secret that `${NAME}` stands for. What was written is not repeated: it may be a secret.
-fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> Result<Secret, RegistrationFault> {
+fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> Result<Secret, RegistrationError> {
     let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let name = name.filter(|name| !name.contains(['$', '{', '}']));
-    let name = name.ok_or_else(|| RegistrationFault::Literal(setting.to_owned()))?;
-    let unknown = || RegistrationFault::UnknownSecret { setting: setting.to_owned(), name: name.to_owned() };
+    let name = name.ok_or_else(|| RegistrationError::Literal(setting.to_owned()))?;
+    let unknown = || RegistrationError::UnknownSecret { setting: setting.to_owned(), name: name.to_owned() };
     secrets.get(name).cloned().ok_or_else(unknown)
 }
 

@@ -25,7 +25,7 @@ use super::read::operation::{
     Style,
 };
 use super::read::report::Report;
-use super::{Access, Collection, CollectionFault, Loader, definitions};
+use super::{Access, Collection, CollectionError, Loader, definitions};
 use crate::config::{CollectionSettings, OpenApiConfig, OutboundConfig, PaginationSettings};
 use crate::core::call::{CallContext, Caller, Deadline, ToolOutput, Via};
 use crate::core::error::CallError;
@@ -180,7 +180,7 @@ pub(super) fn public_document(name: &str) -> Vec<u8> {
 }
 
 /// What a document becomes as a collection called `a`; nothing may be fetched.
-async fn load(text: impl Into<String>) -> Result<Collection, CollectionFault> {
+async fn load(text: impl Into<String>) -> Result<Collection, CollectionError> {
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
     let loader = Loader::new(outbound, DomainList::parse(&[]).unwrap());
     let settings = CollectionSettings { spec_inline: Some(text.into()), ..CollectionSettings::default() };

@@ -17,7 +17,7 @@ use self::choice::{configured, is_chosen, label, named};
 use self::dangerous::{Danger, danger_of, effects_of, is_key_of, note_unknown_methods};
 use super::call::arguments::{ArgumentList, bounded};
 use super::call::body::{BodyPlan, is_json};
-use super::call::credentials::{Authorization, CredentialFault, Credentials};
+use super::call::credentials::{Authorization, CredentialError, Credentials};
 use super::call::executor::{Access, OperationExecutor};
 use super::call::request::{RequestPlan, is_sent};
 use super::collection::NO_SERVER;
@@ -32,11 +32,11 @@ use crate::tool::{ArgumentSchema, Fit, InvalidSchema, Metadata, Parameters, Shar
 pub(super) use self::dangerous::without_false_hints;
 
 /// Most characters of a tool's description.
-const LONGEST_DESCRIPTION: usize = 1_000;
+const MAX_DESCRIPTION: usize = 1_000;
 
 /// Most bytes of an output schema in a list. Where every object can hold every other, each tool's schema would
 /// be most of the document.
-const LARGEST_LISTED_OUTPUT: usize = 4 << 10;
+const MAX_LISTED_OUTPUT: usize = 4 << 10;
 
 /// Most bytes of all output schemas of a collection in a list, each taking its share.
 const LISTED_OUTPUTS: usize = 1 << 20;
@@ -45,7 +45,7 @@ const LISTED_OUTPUTS: usize = 1 << 20;
 const LEAST_LISTED_OUTPUT: usize = 512;
 
 /// Most bytes of the schema of arguments: a model reads it with every request.
-const LARGEST_INPUT: usize = 64 << 10;
+const MAX_INPUT: usize = 64 << 10;
 
 /// The tools of one collection, and what of its document they leave out.
 ///
@@ -53,16 +53,16 @@ const LARGEST_INPUT: usize = 64 << 10;
 /// twice; it depends on nothing else, so that it is the same after each reload.
 ///
 /// # Errors
-/// [`CredentialFault`]: the configured credentials cannot be sent.
+/// [`CredentialError`]: the configured credentials cannot be sent.
 pub fn definitions(
     collection: &str,
     api: &Api,
     settings: &CollectionSettings,
     access: &Arc<Access>,
-) -> Result<(Vec<ToolDefinition>, Report), CredentialFault> {
+) -> Result<(Vec<ToolDefinition>, Report), CredentialError> {
     let credentials = Credentials::bind(api, settings)?;
     let offered: Vec<_> = api.operations.iter().filter(|operation| is_chosen(operation, settings)).collect();
-    let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, LARGEST_LISTED_OUTPUT);
+    let listed_output = (LISTED_OUTPUTS / offered.len().max(1)).clamp(LEAST_LISTED_OUTPUT, MAX_LISTED_OUTPUT);
     let report = api.report.clone();
     let mut maker = Maker { collection, api, settings, access, credentials, report, listed_output };
     let (mut tools, mut made) = (Vec::with_capacity(offered.len()), Vec::with_capacity(offered.len()));
@@ -116,7 +116,7 @@ impl Maker<'_> {
         operation: &Operation,
         name: String,
         label: &str,
-    ) -> Result<Result<ToolDefinition, String>, CredentialFault> {
+    ) -> Result<Result<ToolDefinition, String>, CredentialError> {
         let Some(base) = self.base(operation) else {
             return Ok(Err(NO_SERVER.to_owned()));
         };
@@ -221,7 +221,7 @@ impl Maker<'_> {
             name,
             version: "1.0.0".into(),
             description: configured(&settings.descriptions, operation)
-                .map_or_else(|| description(operation), |text| bounded(text, LONGEST_DESCRIPTION)),
+                .map_or_else(|| description(operation), |text| bounded(text, MAX_DESCRIPTION)),
             category: settings.category.clone(),
             author: self.api.title.clone(),
             source: format!("openapi:{}", self.collection),
@@ -251,10 +251,10 @@ fn checkable(
 ) -> Result<(Parameters, Option<&'static str>), InvalidSchema> {
     let compiled = |schema| Ok(Parameters::Compiled(Arc::new(ArgumentSchema::compile(schema)?)));
     let size = json::approximate_size(&schema);
-    if size <= LARGEST_INPUT {
+    if size <= MAX_INPUT {
         return Ok((compiled(schema)?, None));
     }
-    let (smaller, fit) = SharedSchema { schema, definitions: Arc::clone(definitions) }.alone(LARGEST_INPUT);
+    let (smaller, fit) = SharedSchema { schema, definitions: Arc::clone(definitions) }.alone(MAX_INPUT);
     if smaller.get("properties").is_none() {
         return Err(InvalidSchema(format!("their schema has {size} bytes")));
     }
@@ -295,5 +295,5 @@ fn description(operation: &Operation) -> String {
     if operation.deprecated {
         text.insert_str(0, "Deprecated. ");
     }
-    bounded(&text, LONGEST_DESCRIPTION)
+    bounded(&text, MAX_DESCRIPTION)
 }

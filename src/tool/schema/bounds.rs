@@ -31,7 +31,7 @@ pub(super) struct Bounds {
 pub(super) fn check(document: &Value) -> Result<Bounds, InvalidSchema> {
     let mut size = Size::default();
     size.add(document, 1)?;
-    let mut survey = Survey::new(document);
+    let mut survey = ReferenceScan::new(document);
     survey.visit_all()?;
     Ok(Bounds { fan_out: survey.widest, asks_integers: size.asks_integers })
 }
@@ -109,7 +109,7 @@ const BY_NAME: [&str; 5] = ["properties", "patternProperties", "dependentSchemas
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /// The document as a schema: how many schemas apply to one value at most.
-struct Survey<'s> {
+struct ReferenceScan<'s> {
     root: &'s Value,
     anchors: HashMap<&'s str, &'s Value>,
     /// By the schema's address; `None` while it is being worked out.
@@ -117,7 +117,7 @@ struct Survey<'s> {
     widest: u64,
 }
 
-impl<'s> Survey<'s> {
+impl<'s> ReferenceScan<'s> {
     fn new(root: &'s Value) -> Self {
         let mut anchors = HashMap::new();
         note_anchors(root, &mut anchors);

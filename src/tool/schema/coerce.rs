@@ -12,13 +12,13 @@ use serde_json::{Map, Number, Value};
 use super::bounds::local;
 
 /// Changes offered for one call; what needs more is not a slip of form.
-const MOST_CHANGES: usize = 100;
+const MAX_CHANGES: usize = 100;
 /// Schemas looked at for one call.
-const MOST_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 20_000;
 /// References and combinators followed for one value.
-const MOST_STEPS_IN_PLACE: usize = 16;
+const MAX_STEPS_IN_PLACE: usize = 16;
 /// Characters of a number sent as a string; a longer one would lose digits.
-const LONGEST_NUMBER: usize = 32;
+const MAX_NUMBER: usize = 32;
 
 /// One change made to the arguments so that they fit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -35,7 +35,7 @@ pub struct Coercion {
 /// The arguments with every change of form that the schema asks for, or `None` where there is none.
 /// Arguments that already `fit` are never unwrapped.
 pub(super) fn mend(schema: &Value, tool: &str, arguments: &Value, fit: bool) -> Option<(Value, Vec<Coercion>)> {
-    let mut mender = Mender { root: schema, path: String::new(), steps: 0, coercions: Vec::new() };
+    let mut mender = Coercer { root: schema, path: String::new(), steps: 0, coercions: Vec::new() };
     let mut mended = match nested_under(tool, schema, arguments) {
         Some(inner) if !fit => {
             let from = Value::String(format!("/{tool}"));
@@ -45,7 +45,7 @@ pub(super) fn mend(schema: &Value, tool: &str, arguments: &Value, fit: bool) -> 
         _ => arguments.clone(),
     };
     mender.visit(&[schema], &mut mended);
-    let within_bounds = mender.steps <= MOST_STEPS && mender.coercions.len() <= MOST_CHANGES;
+    let within_bounds = mender.steps <= MAX_STEPS && mender.coercions.len() <= MAX_CHANGES;
     (within_bounds && !mender.coercions.is_empty()).then_some((mended, mender.coercions))
 }
 
@@ -67,17 +67,17 @@ fn nested_under<'v>(tool: &str, schema: &Value, arguments: &'v Value) -> Option<
     (!declared).then_some(inner)
 }
 
-struct Mender<'s> {
+struct Coercer<'s> {
     root: &'s Value,
     path: String,
     steps: usize,
     coercions: Vec<Coercion>,
 }
 
-impl<'s> Mender<'s> {
+impl<'s> Coercer<'s> {
     /// Mends `value`, to which all of `schemas` apply.
     fn visit(&mut self, schemas: &[&'s Value], value: &mut Value) {
-        if self.coercions.len() > MOST_CHANGES || self.steps > MOST_STEPS {
+        if self.coercions.len() > MAX_CHANGES || self.steps > MAX_STEPS {
             return;
         }
         match value {
@@ -187,7 +187,7 @@ impl<'s> Mender<'s> {
 
     fn may_step(&mut self, steps: usize) -> bool {
         self.steps += 1;
-        self.steps <= MOST_STEPS && steps <= MOST_STEPS_IN_PLACE
+        self.steps <= MAX_STEPS && steps <= MAX_STEPS_IN_PLACE
     }
 }
 
@@ -262,8 +262,7 @@ fn converted(value: &Value, admitted: JsonTypeSet) -> Option<(Value, &'static st
 
 /// A JSON number that is exactly what the text says, digit for digit.
 fn number(text: &str) -> Option<Number> {
-    let bounded =
-        text.len() <= LONGEST_NUMBER && text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+    let bounded = text.len() <= MAX_NUMBER && text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     if !bounded || text.ends_with(char::is_whitespace) {
         return None;
     }

@@ -113,7 +113,7 @@ fn the_message_reads_alone_and_repeats_no_value() {
 fn refusals_stay_small_however_large_the_arguments() {
     let schema =
         json!({"properties": {"list": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": false});
-    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), violation::MOST_TOLD);
+    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), violation::MAX_TOLD);
     assert_eq!(
         refusals(&schema, json!({"list": vec![0; 200_000]})),
         ["/list/0 type: `list[0]` must be a string, got 0"]
@@ -297,10 +297,10 @@ fn more_changes_than_slips_come_in_are_refused() {
 #[test]
 fn an_output_that_does_not_fit_is_told_alike() {
     let schema = OutputSchema::compile(json!({"type": "array", "items": {"type": "integer"}})).unwrap();
-    assert!(schema.misfits(&json!([1, 2])).is_empty());
-    let details = schema.misfits(&json!([1, "2"]));
+    assert!(schema.violations(&json!([1, 2])).is_empty());
+    let details = schema.violations(&json!([1, "2"]));
     assert_eq!((details[0].path.as_str(), details[0].rule.as_str()), ("/1", "type"));
-    assert_eq!(schema.misfits(&json!({}))[0].message, "the output must be an array, got an object of 0 members");
+    assert_eq!(schema.violations(&json!({}))[0].message, "the output must be an array, got an object of 0 members");
 }
 
 /// Arguments somewhere near the schema of the properties below.
@@ -369,7 +369,7 @@ proptest! {
     fn any_arguments_get_an_answer(arguments in json::tests::any_json()) {
         let arguments = Arguments::from_iter([("any".to_owned(), arguments)]);
         if let Err(error) = compile(near_schema()).validate(arguments) {
-            prop_assert!((1..=violation::MOST_TOLD).contains(&error.details().len()));
+            prop_assert!((1..=violation::MAX_TOLD).contains(&error.details().len()));
         }
     }
 }

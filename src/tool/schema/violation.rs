@@ -8,23 +8,23 @@ use super::bounds::local;
 use crate::core::error::Detail;
 
 /// Misfits told of one value; whoever has more will hardly mend them one by one.
-pub(super) const MOST_TOLD: usize = 20;
+pub(super) const MAX_TOLD: usize = 20;
 /// Characters of a value that a message repeats.
-const LONGEST_VALUE: usize = 100;
+const MAX_VALUE: usize = 100;
 /// Characters of a path; names of arguments can be as long as a caller likes.
-const LONGEST_PATH: usize = 400;
+const MAX_PATH: usize = 400;
 /// Names and values listed as allowed.
-const MOST_LISTED: usize = 12;
+const MAX_LISTED: usize = 12;
 /// Jaro–Winkler likeness from which a name or value is taken for a slip of another.
 const LIKELY_MEANT: f64 = 0.8;
-/// Places in a value for which all its misfits are looked for.
-const MOST_NODES: u64 = 5_000;
+/// Places in a value for which all its violations are looked for.
+const MAX_NODES: u64 = 5_000;
 /// The same, times the alternatives of the schema for each level of nesting.
-const MOST_EFFORT: u64 = 100_000;
+const MAX_EFFORT: u64 = 100_000;
 
 /// One thing that does not fit.
 #[derive(Debug)]
-pub(super) struct Misfit {
+pub(super) struct SchemaViolation {
     path: String,
     rule: String,
     /// What is asked, without the value that was given: fit for a log.
@@ -33,7 +33,7 @@ pub(super) struct Misfit {
     remark: String,
 }
 
-impl Misfit {
+impl SchemaViolation {
     pub(super) fn into_detail(self) -> Detail {
         Detail { path: self.path, rule: self.rule, message: self.demand + &self.remark }
     }
@@ -51,7 +51,7 @@ pub(super) enum Effort {
 pub(super) fn effort(value: &Value, fan_out: u64) -> Effort {
     let (nodes, depth) = extent(value);
     let branching = fan_out.saturating_pow(depth);
-    if nodes <= MOST_NODES && nodes.saturating_mul(branching) <= MOST_EFFORT {
+    if nodes <= MAX_NODES && nodes.saturating_mul(branching) <= MAX_EFFORT {
         Effort::All
     } else if fan_out == 1 {
         Effort::First
@@ -72,53 +72,53 @@ fn extent(value: &Value) -> (u64, u32) {
     }
 }
 
-/// Tells at most [`MOST_TOLD`] misfits of an invalid value. `subject` is what the value is called.
+/// Tells at most [`MAX_TOLD`] violations of an invalid value. `subject` is what the value is called.
 pub(super) fn explain(
     validator: &Validator,
     document: &Value,
     value: &Value,
     subject: &'static str,
     effort: Effort,
-) -> Vec<Misfit> {
-    let teller = Teller { document, subject };
+) -> Vec<SchemaViolation> {
+    let teller = ViolationFormatter { document, subject };
     let mut told = Vec::new();
     match effort {
-        Effort::All => validator.iter_errors(value).take(MOST_TOLD).for_each(|error| teller.tell(&error, &mut told)),
+        Effort::All => validator.iter_errors(value).take(MAX_TOLD).for_each(|error| teller.tell(&error, &mut told)),
         Effort::First => validator.validate(value).err().iter().for_each(|error| teller.tell(error, &mut told)),
         Effort::None => {}
     }
     if told.is_empty() {
         let demand = format!("{subject} must fit the schema; too much was sent to say where it does not, send less");
-        told.push(Misfit { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
+        told.push(SchemaViolation { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
     }
-    told.truncate(MOST_TOLD);
+    told.truncate(MAX_TOLD);
     told
 }
 
-struct Teller<'s> {
+struct ViolationFormatter<'s> {
     document: &'s Value,
     subject: &'static str,
 }
 
-impl Teller<'_> {
-    fn tell(&self, error: &ValidationError<'_>, told: &mut Vec<Misfit>) {
+impl ViolationFormatter<'_> {
+    fn tell(&self, error: &ValidationError<'_>, told: &mut Vec<SchemaViolation>) {
         let path = error.instance_path().as_str();
         match error.kind() {
             Kind::Required { property } => told.push(self.missing(error, property.as_str().unwrap_or_default())),
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 let known = self.declared_beside(error);
-                let each = unexpected.iter().take(MOST_TOLD);
+                let each = unexpected.iter().take(MAX_TOLD);
                 told.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
             }
             kind => {
                 let (demand, remark) = self.sentence(error);
                 let rule = kind.keyword().to_owned();
-                told.push(Misfit { path: shorten(path, LONGEST_PATH), rule, demand, remark });
+                told.push(SchemaViolation { path: shorten(path, MAX_PATH), rule, demand, remark });
             }
         }
     }
 
-    fn missing(&self, error: &ValidationError<'_>, name: &str) -> Misfit {
+    fn missing(&self, error: &ValidationError<'_>, name: &str) -> SchemaViolation {
         let path = join(error.instance_path().as_str(), name);
         let wanted = self
             .schema_around(error)
@@ -126,10 +126,10 @@ impl Teller<'_> {
             .and_then(|schema| self.describe(schema))
             .map_or_else(String::new, |what| format!(" ({what})"));
         let demand = format!("{} is missing: add it{wanted}", self.place(&path));
-        Misfit { path: shorten(&path, LONGEST_PATH), rule: "required".into(), demand, remark: String::new() }
+        SchemaViolation { path: shorten(&path, MAX_PATH), rule: "required".into(), demand, remark: String::new() }
     }
 
-    fn unexpected(&self, parent: &str, rule: &str, name: &str, known: &[&str]) -> Misfit {
+    fn unexpected(&self, parent: &str, rule: &str, name: &str, known: &[&str]) -> SchemaViolation {
         let place = self.place(parent);
         let demand = match known {
             [] => format!("{place} may have no further names"),
@@ -144,7 +144,7 @@ impl Teller<'_> {
             Some(meant) => format!("; `{given}` is none of them, did you mean `{meant}`?"),
             None => format!("; leave out `{given}`"),
         };
-        Misfit { path: shorten(&join(parent, name), LONGEST_PATH), rule: rule.to_owned(), demand, remark }
+        SchemaViolation { path: shorten(&join(parent, name), MAX_PATH), rule: rule.to_owned(), demand, remark }
     }
 
     /// What is asked, and what was given instead.
@@ -270,7 +270,7 @@ impl Teller<'_> {
                 said.push_str(&step);
             }
         }
-        format!("`{}`", shorten(&said, LONGEST_VALUE))
+        format!("`{}`", shorten(&said, MAX_VALUE))
     }
 }
 
@@ -316,7 +316,7 @@ fn with_article(kind: &str) -> String {
 /// A value in a few characters: long texts cut, arrays and objects only counted.
 pub(super) fn brief(value: &Value) -> String {
     match value {
-        Value::String(text) => Value::String(shorten(text, LONGEST_VALUE)).to_string(),
+        Value::String(text) => Value::String(shorten(text, MAX_VALUE)).to_string(),
         Value::Array(items) => format!("an array of {} items", items.len()),
         Value::Object(members) => format!("an object of {} members", members.len()),
         other => other.to_string(),
@@ -331,8 +331,8 @@ pub(super) fn shorten(text: &str, most: usize) -> String {
 }
 
 fn list(items: impl ExactSizeIterator<Item = String>) -> String {
-    let further = items.len().saturating_sub(MOST_LISTED);
-    let mut listed = items.take(MOST_LISTED).collect::<Vec<_>>().join(", ");
+    let further = items.len().saturating_sub(MAX_LISTED);
+    let mut listed = items.take(MAX_LISTED).collect::<Vec<_>>().join(", ");
     if further > 0 {
         listed.push_str(&format!(" and {further} more"));
     }
@@ -341,7 +341,7 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
 
 /// The name most like the one given, if any is like it enough.
 fn nearest<'n>(given: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let given = shorten(given, LONGEST_VALUE).to_lowercase();
+    let given = shorten(given, MAX_VALUE).to_lowercase();
     names
         .map(|name| (strsim::jaro_winkler(&name.to_lowercase(), &given), name))
         .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)

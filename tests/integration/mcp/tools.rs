@@ -6,7 +6,7 @@ use sekisho::core::call::Arguments;
 use sekisho::core::error::CallError;
 use sekisho::core::peer::{Progress, Question, QuestionMethod, Questions};
 use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
 use serde_json::{Value, json};
 
 pub(super) struct ConversingTools;
@@ -20,7 +20,7 @@ impl Source for ConversingTools {
         "test"
     }
 
-    fn tools(&self) -> Offer {
+    fn tools(&self) -> SourceTools {
         let tool = |name: &str, parameters: Value, executor: Arc<dyn Executor>| ToolDefinition {
             metadata: Metadata { name: name.into(), source: "test".into(), ..Metadata::default() },
             parameters: parameters.into(),
@@ -33,7 +33,7 @@ impl Source for ConversingTools {
             tool("ask_name", json!({"type": "object"}), Arc::new(AskName)),
             tool("of_region", with_region, Arc::new(OfRegion)),
         ];
-        Offer { tools, unavailable: Vec::new() }
+        SourceTools { tools, unavailable: Vec::new() }
     }
 }
 

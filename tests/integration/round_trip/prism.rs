@@ -8,7 +8,7 @@ use super::*;
 use crate::child_server::ChildServer;
 
 /// Prism reads GitHub's document in ten seconds of processor time.
-const LONGEST_START: Duration = Duration::from_secs(100);
+const MAX_START: Duration = Duration::from_secs(100);
 
 /// Those whose schemas lead in circles: Prism does not finish reading Stripe's, nor answering by Figma's. And that
 /// of httpbin, which answers itself in a suite of its own; Prism answers with the redirects it describes.
@@ -24,7 +24,7 @@ async fn prism_accepts_what_the_service_sends() {
         let file = directory.path().join(name.trim_end_matches(".gz"));
         std::fs::write(&file, &text).unwrap();
         let arguments = ["mock", "--host", "127.0.0.1", "--port", "PORT", file.to_str().unwrap()];
-        let prism = ChildServer::start(&program, &arguments, LONGEST_START).await;
+        let prism = ChildServer::start(&program, &arguments, MAX_START).await;
         let (app, _) = offer(&text, &prism.url, &json!({})).await;
         let mut tally = Tally::of(name, operations);
         for (seed, schema) in (0..).zip(schemas(&app).await.iter().step_by(operations.div_ceil(TRIED))) {

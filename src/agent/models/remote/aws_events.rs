@@ -4,7 +4,7 @@
 
 use bytes::{Buf, BytesMut};
 
-use super::event_decoder::{Event, LARGEST_EVENT, Unreadable};
+use super::event_decoder::{Event, MAX_EVENT, Unreadable};
 
 /// The whole length, the headers' length, and the checksum of both.
 const PRELUDE: usize = 12;
@@ -20,11 +20,11 @@ const NAMES: [&[u8]; 3] = [b":event-type", b":exception-type", b":error-code"];
 
 /// The reader's place in the stream.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(super) struct AwsEventDecoder {
     buffer: BytesMut,
 }
 
-impl Frames {
+impl AwsEventDecoder {
     pub(super) fn feed(&mut self, piece: &[u8]) {
         self.buffer.extend_from_slice(piece);
     }
@@ -32,12 +32,12 @@ impl Frames {
     /// The next frame; `None` until more has come. One that tells of a failure has its [`Event::failed`] set.
     ///
     /// # Errors
-    /// A frame larger than [`LARGEST_EVENT`], or that does not add up.
+    /// A frame larger than [`MAX_EVENT`], or that does not add up.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         let (Some(length), Some(headers)) = (number(&self.buffer, 0), number(&self.buffer, 4)) else {
             return Ok(None);
         };
-        if length > LARGEST_EVENT {
+        if length > MAX_EVENT {
             return Err(Unreadable::LargeEvent);
         }
         let payload = length.checked_sub(PRELUDE + CHECKSUM).and_then(|rest| rest.checked_sub(headers));
@@ -129,7 +129,7 @@ pub(super) mod tests {
     }
 
     fn read(stream: &[u8], size: usize) -> Result<Vec<Event>, Unreadable> {
-        let (mut frames, mut found) = (Frames::default(), Vec::new());
+        let (mut frames, mut found) = (AwsEventDecoder::default(), Vec::new());
         for piece in stream.chunks(size) {
             frames.feed(piece);
             while let Some(event) = frames.next()? {

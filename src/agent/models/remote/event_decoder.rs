@@ -1,14 +1,14 @@
 //! A provider's answer as a row of events, whichever way it is framed; nothing is kept beyond its bound.
 
-use super::aws_events::Frames;
+use super::aws_events::AwsEventDecoder;
 use super::events::Events;
 use crate::agent::models::ModelError;
 
 /// Most bytes of one event. An honest one holds some words, or where servers do not send fragments a whole call.
-pub(super) const LARGEST_EVENT: usize = 1 << 20;
+pub(super) const MAX_EVENT: usize = 1 << 20;
 
 /// Most bytes of an answer: 128 000 tokens, each in an event of its own, come to some 45 MB.
-pub(super) const LARGEST_ANSWER: usize = 64 << 20;
+pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// One event of an answer.
 #[derive(Debug, Default, PartialEq)]
@@ -34,21 +34,21 @@ pub(super) enum Framing {
     /// `text/event-stream`
     Events,
     /// `application/vnd.amazon.eventstream`
-    Frames,
+    AwsEventDecoder,
 }
 
 impl Framing {
     pub(super) fn media_type(self) -> &'static str {
         match self {
             Self::Events => "text/event-stream",
-            Self::Frames => "application/vnd.amazon.eventstream",
+            Self::AwsEventDecoder => "application/vnd.amazon.eventstream",
         }
     }
 }
 
 /// The reader of one answer.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct EventDecoder {
     reader: Reader,
     bytes: usize,
 }
@@ -56,28 +56,28 @@ pub(super) struct Wire {
 #[derive(Debug)]
 enum Reader {
     Events(Events),
-    Frames(Frames),
+    AwsEventDecoder(AwsEventDecoder),
 }
 
-impl Wire {
+impl EventDecoder {
     pub(super) fn new(framing: Framing) -> Self {
         let reader = match framing {
             Framing::Events => Reader::Events(Events::default()),
-            Framing::Frames => Reader::Frames(Frames::default()),
+            Framing::AwsEventDecoder => Reader::AwsEventDecoder(AwsEventDecoder::default()),
         };
         Self { reader, bytes: 0 }
     }
 
     /// # Errors
-    /// The answer is larger than [`LARGEST_ANSWER`].
+    /// The answer is larger than [`MAX_ANSWER`].
     pub(super) fn feed(&mut self, piece: &[u8]) -> Result<(), Unreadable> {
         self.bytes = self.bytes.saturating_add(piece.len());
-        if self.bytes > LARGEST_ANSWER {
+        if self.bytes > MAX_ANSWER {
             return Err(Unreadable::LargeAnswer);
         }
         match &mut self.reader {
             Reader::Events(events) => events.feed(piece),
-            Reader::Frames(frames) => frames.feed(piece),
+            Reader::AwsEventDecoder(frames) => frames.feed(piece),
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Wire {
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         match &mut self.reader {
             Reader::Events(events) => events.next(),
-            Reader::Frames(frames) => frames.next(),
+            Reader::AwsEventDecoder(frames) => frames.next(),
         }
     }
 }
@@ -95,8 +95,8 @@ impl Wire {
 impl From<Unreadable> for ModelError {
     fn from(unreadable: Unreadable) -> Self {
         Self::Garbled(match unreadable {
-            Unreadable::LargeEvent => format!("one event of it has more than {LARGEST_EVENT} bytes"),
-            Unreadable::LargeAnswer => format!("it has more than {LARGEST_ANSWER} bytes"),
+            Unreadable::LargeEvent => format!("one event of it has more than {MAX_EVENT} bytes"),
+            Unreadable::LargeAnswer => format!("it has more than {MAX_ANSWER} bytes"),
             Unreadable::Malformed => "its frames do not add up".into(),
         })
     }

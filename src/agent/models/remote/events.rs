@@ -6,7 +6,7 @@
 
 use bytes::{Buf, BytesMut};
 
-use super::event_decoder::{Event, LARGEST_EVENT, Unreadable};
+use super::event_decoder::{Event, MAX_EVENT, Unreadable};
 
 /// What comes before the first event where a server writes one.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -41,7 +41,7 @@ impl Events {
     /// The next event with data; `None` until more has come.
     ///
     /// # Errors
-    /// An event larger than [`LARGEST_EVENT`].
+    /// An event larger than [`MAX_EVENT`].
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         while let Some(end) = self.end_of_line() {
             let line = self.buffer.get(self.line..end).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Draft {
     }
 
     fn bound(&self, more: usize) -> Result<(), Unreadable> {
-        if self.data.len().saturating_add(more) > LARGEST_EVENT { Err(Unreadable::LargeEvent) } else { Ok(()) }
+        if self.data.len().saturating_add(more) > MAX_EVENT { Err(Unreadable::LargeEvent) } else { Ok(()) }
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_event_without_an_end_is_not_kept_for_ever() {
-        let most = LARGEST_EVENT / 1_000 + 2;
+        let most = MAX_EVENT / 1_000 + 2;
         let line = "x".repeat(1_000);
         let endless_line = (0..most).map(|piece| if piece == 0 { format!("data: {line}") } else { line.clone() });
         assert_eq!(read(endless_line), Err(Unreadable::LargeEvent));

@@ -14,10 +14,10 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::OutboundStream;
 
 /// Most bytes of an error's body that are looked at.
-const MOST_ERROR_BYTES: usize = 16 << 10;
+const MAX_ERROR_BYTES: usize = 16 << 10;
 
 /// How long an error's body is waited for: what the status says is known already.
-const ERROR_BODY_WITHIN: Duration = Duration::from_secs(1);
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What providers call their errors, for those that their readers can do something about
 /// (<https://platform.openai.com/docs/guides/error-codes>, <https://docs.anthropic.com/en/api/errors>,
@@ -101,15 +101,15 @@ async fn body(answer: OutboundStream) -> Vec<u8> {
     let mut pieces = std::pin::pin!(answer.pieces());
     let reading = async {
         while let Some(Ok(piece)) = pieces.next().await {
-            let room = MOST_ERROR_BYTES - body.len();
+            let room = MAX_ERROR_BYTES - body.len();
             body.extend_from_slice(&piece[..piece.len().min(room)]);
-            if body.len() == MOST_ERROR_BYTES {
+            if body.len() == MAX_ERROR_BYTES {
                 break;
             }
         }
     };
     // What came until then may say enough.
-    _ = tokio::time::timeout(ERROR_BODY_WITHIN, reading).await;
+    _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
     body
 }
 

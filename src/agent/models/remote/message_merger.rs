@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 /// Messages of the form `{"role": …, "content": […]}`.
 #[derive(Debug, Default)]
-pub(in crate::agent::models) struct Sides(Vec<(&'static str, Vec<Value>)>);
+pub(in crate::agent::models) struct MessageMerger(Vec<(&'static str, Vec<Value>)>);
 
-impl Sides {
+impl MessageMerger {
     pub(in crate::agent::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
         self.say("user", parts);
     }

@@ -6,16 +6,16 @@ use crate::agent::models::{ModelChunk, ModelError, StopReason};
 use crate::budget::ModelUsage;
 
 /// A longer answer is not believed: `max_tokens` bounds an honest one far below.
-const LONGEST_ANSWER_BYTES: usize = 4 << 20;
+const MAX_ANSWER_BYTES: usize = 4 << 20;
 
 /// Calls and thoughts of one turn, for the same reason.
-const MOST_PARTS: usize = 256;
+const MAX_PARTS: usize = 256;
 
 /// What a provider's file tells, in the order of its events; the pieces for the loop come out at once where they can.
 #[derive(Debug)]
-pub(in crate::agent::models) struct Turn {
+pub(in crate::agent::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
-    calls: Vec<Joining>,
+    calls: Vec<PartialToolCall>,
     thoughts: Vec<(u64, Thought)>,
     bytes: usize,
     stop: Option<StopReason>,
@@ -29,12 +29,12 @@ pub(in crate::agent::models) struct Turn {
 
 /// A call, and the place in the answer that its fragments name.
 #[derive(Debug)]
-struct Joining {
+struct PartialToolCall {
     place: u64,
     call: RequestedCall,
 }
 
-impl Turn {
+impl TurnAssembler {
     pub(super) fn new(prompt_tokens: u64, max_tokens: u32) -> Self {
         Self {
             pieces: Vec::new(),
@@ -111,12 +111,12 @@ impl Turn {
             _ if tool.is_empty() => {
                 return Err(ModelError::Garbled("a piece of a tool call that never began".into()));
             }
-            _ if count >= MOST_PARTS => {
-                return Err(ModelError::Garbled(format!("it has more than {MOST_PARTS} tool calls")));
+            _ if count >= MAX_PARTS => {
+                return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} tool calls")));
             }
             _ => {
                 let call = RequestedCall::new(id, tool, arguments.to_owned());
-                self.calls.push(Joining { place, call });
+                self.calls.push(PartialToolCall { place, call });
             }
         }
         // An empty one is no sign of life.
@@ -188,8 +188,8 @@ impl Turn {
         let known = self.thoughts.iter().position(|(known, _)| *known == place);
         let index = match known {
             Some(index) => index,
-            None if self.thoughts.len() >= MOST_PARTS => {
-                return Err(ModelError::Garbled(format!("it has more than {MOST_PARTS} thoughts")));
+            None if self.thoughts.len() >= MAX_PARTS => {
+                return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} thoughts")));
             }
             None => {
                 self.thoughts.push((place, Thought::default()));
@@ -201,8 +201,8 @@ impl Turn {
 
     fn count(&mut self, bytes: usize) -> Result<(), ModelError> {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > LONGEST_ANSWER_BYTES {
-            return Err(ModelError::Garbled(format!("it is longer than {LONGEST_ANSWER_BYTES} bytes")));
+        if self.bytes > MAX_ANSWER_BYTES {
+            return Err(ModelError::Garbled(format!("it is longer than {MAX_ANSWER_BYTES} bytes")));
         }
         Ok(())
     }

@@ -11,11 +11,11 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Value, json};
 
-use super::{Face, Request, cursor, error_data, operation, result_of, typed};
+use super::{McpHandler, Request, cursor, error_data, operation, result_of, typed};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
 use crate::api::mcp::running_request::Outcome;
 
-impl Face {
+impl McpHandler {
     pub(super) fn prompts(
         &self,
         request: Option<&PaginatedRequestParams>,

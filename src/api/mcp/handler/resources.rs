@@ -11,12 +11,12 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::{Map, json};
 
-use super::{Face, Request, cursor, error_data, operation, result_of, typed};
+use super::{McpHandler, Request, cursor, error_data, operation, result_of, typed};
 use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
 use crate::api::mcp::running_request::Outcome;
 use crate::core::error::{CallError, ErrorCode};
 
-impl Face {
+impl McpHandler {
     pub(super) fn resources(
         &self,
         request: Option<&PaginatedRequestParams>,

@@ -11,16 +11,16 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use serde_json::Value;
 
-use super::{Face, Request, cursor};
-use crate::api::mcp::McpFace;
+use super::{McpHandler, Request, cursor};
+use crate::api::mcp::McpServer;
 use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
 use crate::api::mcp::client::Client;
-use crate::api::mcp::client_context::Visitor;
+use crate::api::mcp::client_context::McpClientContext;
 use crate::api::mcp::running_request::{Outcome, is_sessionless};
 use crate::api::mcp::{result, search};
 use crate::core::call::{Arguments, CallContext};
 
-impl Face {
+impl McpHandler {
     pub(super) fn tools(
         &self,
         request: Option<&PaginatedRequestParams>,
@@ -74,8 +74,8 @@ impl Face {
 
 /// What runs a tool call for a visitor, and says how it went as the client's revision has it.
 pub(in crate::api::mcp) fn work_of_tool(
-    face: &McpFace,
-    visitor: &Arc<Visitor>,
+    face: &McpServer,
+    visitor: &Arc<McpClientContext>,
     call: CallContext,
     arguments: Arguments,
     client: Arc<Client>,

@@ -25,7 +25,7 @@ fn used() -> Event {
 }
 
 fn told(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
-    let mut narrator = Narrator::new("weather", include_usage);
+    let mut narrator = ChunkEncoder::new("weather", include_usage);
     let mut chunks = vec![narrator.opening()];
     chunks.extend(events.into_iter().flat_map(|event| narrator.chunks(event)).collect::<Vec<_>>());
     chunks.extend(narrator.closing());
@@ -132,6 +132,6 @@ proptest! {
     fn no_piece_is_long_and_nothing_is_lost(text in "\\PC{0,180}") {
         let pieces: Vec<_> = pieces(&text).collect();
         prop_assert_eq!(pieces.concat(), text.as_str());
-        prop_assert!(pieces.iter().all(|piece| (1..=LONGEST_PIECE).contains(&piece.chars().count())));
+        prop_assert!(pieces.iter().all(|piece| (1..=MAX_PIECE).contains(&piece.chars().count())));
     }
 }

@@ -23,7 +23,7 @@ use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
 const CLIENTS: usize = 8;
 
 /// A call that takes longer hangs, and the measurement with it.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
+const MAX_CALL: Duration = Duration::from_secs(60);
 
 /// Serves and calls for `length`. The gateway serves nothing afterwards.
 ///
@@ -65,7 +65,7 @@ async fn call_for(
             headers: headers.clone(),
             body: Some(body.clone()),
             trust: Trust::Operator,
-            ..OutboundRequest::get(url.clone(), Deadline::after(LONGEST_CALL))
+            ..OutboundRequest::get(url.clone(), Deadline::after(MAX_CALL))
         };
         let response = outbound.send(request).await.map_err(|fault| fault.to_string())?;
         let reply: Value = serde_json::from_slice(&response.body).map_err(|fault| fault.to_string())?;

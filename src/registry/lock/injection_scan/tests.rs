@@ -109,5 +109,5 @@ fn every_word_a_model_may_read_is_looked_at() {
 #[test]
 fn only_so_many_findings_are_told() {
     let many: Value = vec![json!("<system>"); 1_000].into();
-    assert_eq!(scan_for_injection("", &[("parameters", &many)], &Map::new()).len(), MOST_TOLD);
+    assert_eq!(scan_for_injection("", &[("parameters", &many)], &Map::new()).len(), MAX_TOLD);
 }

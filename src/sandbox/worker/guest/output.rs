@@ -1,4 +1,4 @@
-use crate::sandbox::files::{FileFault, Files, NodeId, ROOT};
+use crate::sandbox::files::{FileError, Files, NodeId, ROOT};
 use crate::sandbox::protocol::GuestFile;
 
 /// Where the guest leaves files for the caller.
@@ -10,15 +10,15 @@ const OUTPUT_FOLDER: &str = "output";
 ///
 /// # Errors
 /// When the contents, or the paths, are more than `most` bytes.
-pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileFault> {
+pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, FileError> {
     let Ok(top) = files.find(ROOT, OUTPUT_FOLDER) else { return Ok(Vec::new()) };
     let (mut content_left, mut paths_left) = (most, most);
     let (mut found, mut folders) = (Vec::new(), vec![(String::new(), top)]);
     while let Some((prefix, folder)) = folders.pop() {
         for (name, status) in files.list(folder)? {
             let path_length = (prefix.len() + name.len()) as u64;
-            paths_left = paths_left.checked_sub(path_length).ok_or(FileFault::NoSpace)?;
-            content_left = content_left.checked_sub(status.length).ok_or(FileFault::NoSpace)?;
+            paths_left = paths_left.checked_sub(path_length).ok_or(FileError::NoSpace)?;
+            content_left = content_left.checked_sub(status.length).ok_or(FileError::NoSpace)?;
             let path = format!("{prefix}{name}");
             if status.is_folder {
                 folders.push((format!("{path}/"), status.id));
@@ -31,8 +31,8 @@ pub(super) fn output_files(files: &Files, most: u64) -> Result<Vec<GuestFile>, F
     Ok(found)
 }
 
-fn whole(files: &Files, id: NodeId, length: u64) -> Result<Vec<u8>, FileFault> {
-    let mut content = vec![0; usize::try_from(length).map_err(|_| FileFault::TooLarge)?];
+fn whole(files: &Files, id: NodeId, length: u64) -> Result<Vec<u8>, FileError> {
+    let mut content = vec![0; usize::try_from(length).map_err(|_| FileError::TooLarge)?];
     files.read(id, 0, &mut content)?;
     Ok(content)
 }
@@ -65,10 +65,10 @@ mod tests {
         let small = output_files(&tree(2, 3), 1 << 20).unwrap();
         assert_eq!(small.len(), 3);
         for most in [0, 2_000] {
-            assert_eq!(output_files(&tree(2, 3), most).unwrap_err(), FileFault::NoSpace, "{most}");
+            assert_eq!(output_files(&tree(2, 3), most).unwrap_err(), FileError::NoSpace, "{most}");
         }
         // Folders without a file cost paths too, and 281 MB of paths are not built to be refused.
-        assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileFault::NoSpace);
-        assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileFault::NoSpace);
+        assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileError::NoSpace);
+        assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileError::NoSpace);
     }
 }

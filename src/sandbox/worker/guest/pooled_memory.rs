@@ -11,7 +11,7 @@ use super::{State, memory_of};
 /// (`MAX_REGIONS` of wasmtime 48).
 const POOL_RUNS: usize = 32;
 /// What may lie between two runs that are made one: 64 KiB cost as much to copy as four pages to fault in.
-const MOST_BETWEEN: usize = 64 << 10;
+const MAX_BETWEEN: usize = 64 << 10;
 
 /// A memory as it is in a new instance, to make used ones so again.
 ///
@@ -58,7 +58,7 @@ fn joined(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     // One less: the pool stops at the last, and gives back what lies behind it.
     let Some(too_many) = runs.len().checked_sub(POOL_RUNS) else { return runs };
     let (_, largest, _) = gaps.select_nth_unstable(too_many);
-    let largest = MOST_BETWEEN.min(*largest);
+    let largest = MAX_BETWEEN.min(*largest);
     runs.dedup_by(|right, left| {
         let joins = between((left, right)) <= largest;
         if joins {

@@ -50,7 +50,7 @@ fn program() -> Program {
     let start = Start { folders: vec![("/".into(), ROOT)], ..Start::default() };
     Program {
         wasi: Wasi::new(files, start, Limits { stream_bytes: 64, max_open_files: 4, random_bytes: 64 }).unwrap(),
-        door: Door::new("1+1".to_owned(), 64, 3),
+        door: HostCall::new("1+1".to_owned(), 64, 3),
         wall_time: Duration::from_millis(200),
         memory_bytes: MEMORY_BYTES,
         output_bytes: 4096,

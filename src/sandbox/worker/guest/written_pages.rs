@@ -21,7 +21,7 @@ const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 
 /// Runs of neighbouring pages that one scan tells apart. A small program of CPython writes to some fifty.
-const MOST_RUNS: usize = 256;
+const MAX_RUNS: usize = 256;
 
 /// Looks through this process's memory.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct WrittenPages {
 /// What was found, as places in the memory that was asked about.
 #[derive(Debug)]
 pub(super) struct Runs {
-    found: [Run; MOST_RUNS],
+    found: [Run; MAX_RUNS],
     length: usize,
     base: u64,
 }
@@ -76,14 +76,14 @@ impl WrittenPages {
     /// present, swapped out or being moved. `None` when they are too many, or the kernel cannot tell.
     pub(super) fn of(&self, memory: &[u8]) -> Option<Runs> {
         let base = memory.as_ptr().addr() as u64;
-        let mut runs = Runs { found: [Run::default(); MOST_RUNS], length: 0, base };
+        let mut runs = Runs { found: [Run::default(); MAX_RUNS], length: 0, base };
         let end = base.checked_add(memory.len() as u64)?;
         let mut scan = Scan {
             size: size_of::<Scan>() as u64,
             start: base,
             end,
             vec: runs.found.as_mut_ptr().expose_provenance() as u64,
-            vec_len: MOST_RUNS as u64,
+            vec_len: MAX_RUNS as u64,
             max_pages: self.most_pages,
             category_inverted: FILE | ZERO,
             category_mask: FILE | ZERO,
@@ -155,12 +155,12 @@ mod tests {
     #[test]
     fn too_much_is_not_told_in_part() {
         let most_pages = MEMORY_KEPT_BYTES / page_size();
-        for mut memory in mappings(MOST_RUNS * 3 + 1) {
-            for run in 0..MOST_RUNS {
+        for mut memory in mappings(MAX_RUNS * 3 + 1) {
+            for run in 0..MAX_RUNS {
                 write(&mut memory, run * 3..run * 3 + 1);
             }
-            assert_eq!(found(&memory).unwrap().len(), MOST_RUNS);
-            write(&mut memory, MOST_RUNS * 3..MOST_RUNS * 3 + 1);
+            assert_eq!(found(&memory).unwrap().len(), MAX_RUNS);
+            write(&mut memory, MAX_RUNS * 3..MAX_RUNS * 3 + 1);
             assert_eq!(found(&memory), None);
         }
         for mut memory in mappings(most_pages + 8) {

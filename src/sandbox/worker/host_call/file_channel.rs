@@ -1,8 +1,8 @@
 //! The door of a command, which has no `host.call` to import: its program stands in a file, and the frames
 //! that it leaves in another are read when it is over. They are the same frames, with the same limits.
 
-use super::{Door, Spent};
-use crate::sandbox::files::{FileFault, Files, ROOT};
+use super::{HostCall, Spent};
+use crate::sandbox::files::{FileError, Files, ROOT};
 
 /// `python/file_door.py` knows these names.
 const FOLDER: &str = "/.door";
@@ -13,7 +13,7 @@ const FRAMES: &str = ".door/frames";
 ///
 /// # Errors
 /// When something stands there already.
-pub(in crate::sandbox) fn place(files: &mut Files, door: &Door) -> Result<(), FileFault> {
+pub(in crate::sandbox) fn place(files: &mut Files, door: &HostCall) -> Result<(), FileError> {
     files.place_folder(FOLDER, false)?;
     files.place_file(JOB, door.job(&serde_json::Value::Null).into()).map(drop)
 }
@@ -22,7 +22,7 @@ pub(in crate::sandbox) fn place(files: &mut Files, door: &Door) -> Result<(), Fi
 ///
 /// # Errors
 /// When a limit is spent.
-pub(in crate::sandbox) fn hear(files: &Files, door: &mut Door) -> Result<(), Spent> {
+pub(in crate::sandbox) fn hear(files: &Files, door: &mut HostCall) -> Result<(), Spent> {
     let Ok(status) = files.find(ROOT, FRAMES).and_then(|id| files.status(id)) else { return Ok(()) };
     // Longer than frames within the limits can be; a hole makes a file of any length.
     let most = door.frame_bytes();
@@ -49,9 +49,9 @@ mod tests {
     use crate::sandbox::files::Quota;
     use crate::sandbox::protocol::End;
 
-    fn heard(frames: &[u8]) -> (Result<(), Spent>, Door) {
+    fn heard(frames: &[u8]) -> (Result<(), Spent>, HostCall) {
         let mut files = Files::new(Quota { bytes: 64 << 20, nodes: 4 });
-        let mut door = Door::new("1 + 1".to_owned(), 64, 3);
+        let mut door = HostCall::new("1 + 1".to_owned(), 64, 3);
         place(&mut files, &door).unwrap();
         let id = files.create_file(ROOT, FRAMES).unwrap();
         files.write(id, 0, frames).unwrap();
@@ -61,12 +61,12 @@ mod tests {
     #[test]
     fn the_program_stands_in_a_file_and_what_is_left_in_another_is_heard() {
         let mut files = Files::new(Quota { bytes: 0, nodes: 0 });
-        place(&mut files, &Door::new("1 + 1".to_owned(), 64, 3)).unwrap();
+        place(&mut files, &HostCall::new("1 + 1".to_owned(), 64, 3)).unwrap();
         let mut content = vec![0; 1024];
         let length = files.read(files.find(ROOT, JOB).unwrap(), 0, &mut content).unwrap();
         let job: serde_json::Value = serde_json::from_slice(&content[..length]).unwrap();
         assert_eq!(job["value"], json!({"code": "1 + 1", "result_bytes": 64}));
-        let mut silent = Door::default();
+        let mut silent = HostCall::default();
         hear(&files, &mut silent).unwrap();
         assert_eq!(silent.left.end, None);
 

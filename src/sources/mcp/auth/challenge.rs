@@ -5,7 +5,7 @@ use rmcp::transport::auth::WWWAuthenticateParams;
 use url::Url;
 
 /// Longest header that is read, in bytes; real ones have a few hundred.
-const MOST_BYTES: usize = 4_096;
+const MAX_BYTES: usize = 4_096;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Challenge {
@@ -20,7 +20,7 @@ impl Challenge {
     /// The first challenge for a bearer token; an empty one where there is none.
     pub(super) fn of(headers: &HeaderMap, server: &Url) -> Self {
         let values = headers.get_all(header::WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
-        let mut bearer = values.filter(|value| value.len() <= MOST_BYTES && is_bearer(value));
+        let mut bearer = values.filter(|value| value.len() <= MAX_BYTES && is_bearer(value));
         let Some(header) = bearer.next() else { return Self::default() };
         let said = WWWAuthenticateParams::parse(header, server);
         let scope = said.scope.as_deref().map(|scope| scope.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_challenge_for_a_bearer_token_is_found_among_others() {
-        let long = format!("Bearer scope=\"{}\"", "x".repeat(MOST_BYTES));
+        let long = format!("Bearer scope=\"{}\"", "x".repeat(MAX_BYTES));
         for (values, scope, insufficient_scope) in [
             (&["Bearer scope=\"read  write\""][..], Some("read write"), false),
             (&["bearer error=\"insufficient_scope\", scope=\"admin\""], Some("admin"), true),

@@ -15,21 +15,21 @@ use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest};
 
 /// Metadata, registrations and tokens are a few kilobytes.
-const MOST_BYTES: usize = 64 << 10;
+const MAX_BYTES: usize = 64 << 10;
 
 /// One request of a sign-in.
-const REQUEST_WITHIN: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Requests of one step of a sign-in. Discovery asks at some ten addresses; a document that names a thousand
 /// authorization servers would have us ask thousands.
-const MOST_REQUESTS: u32 = 32;
+const MAX_REQUESTS: u32 = 32;
 
 /// Why a request of a sign-in is not made.
 #[derive(Debug, Error)]
 enum Refused {
     #[error("{0} is not https, which the server itself is")]
     Downgrade(Url),
-    #[error("it leads to more than {MOST_REQUESTS} requests")]
+    #[error("it leads to more than {MAX_REQUESTS} requests")]
     TooMany,
     #[error("{0:?} is not an address")]
     NoAddress(String),
@@ -66,7 +66,7 @@ impl Guarded {
 
     /// Another step of a sign-in begins.
     pub(super) fn begin(&self) {
-        self.left.store(MOST_REQUESTS, Ordering::Relaxed);
+        self.left.store(MAX_REQUESTS, Ordering::Relaxed);
         self.remember(None);
     }
 
@@ -97,11 +97,11 @@ impl Guarded {
             method: head.method,
             headers: head.headers,
             body: (!body.is_empty()).then(|| body.into()),
-            max_response_bytes: MOST_BYTES,
+            max_response_bytes: MAX_BYTES,
             // A redirect is an answer: the library follows those of metadata on one origin, and no others.
             max_redirects: 0,
             allowed: &self.allowed,
-            ..OutboundRequest::get(url, Deadline::after(REQUEST_WITHIN))
+            ..OutboundRequest::get(url, Deadline::after(REQUEST_TIMEOUT))
         };
         let mut secrets = SentSecrets::default();
         secrets_of_form(request.body.as_deref().unwrap_or_default()).for_each(|secret| secrets.add(&secret));

@@ -16,14 +16,14 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::{SignIn, TOKEN_WITHIN, Wanted};
+use super::{SignIn, TOKEN_TIMEOUT, Wanted};
 use crate::sources::mcp::server::connect::bounded;
 
 /// How long a user has, from the address to the answer.
-const USER_WITHIN: Duration = Duration::from_secs(600);
+const USER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Discovery and registration together.
-const START_WITHIN: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Our name where we register ourselves.
 const CLIENT_NAME: &str = "sekisho";
@@ -38,7 +38,7 @@ pub(super) struct Pending {
 
 impl Pending {
     pub(super) fn new(manager: Arc<AuthorizationManager>, state: &str, now: Instant) -> Self {
-        Self { manager, state: digest(state), until: now + USER_WITHIN }
+        Self { manager, state: digest(state), until: now + USER_TIMEOUT }
     }
 }
 
@@ -76,7 +76,7 @@ pub struct OwnAddresses {
 
 /// Why a sign-in is not begun, or not ended.
 #[derive(Debug, Error)]
-pub enum SignInFault {
+pub enum SignInError {
     #[error("there is no MCP server called {0:?}")]
     NoServer(String),
     #[error("nobody signs in to the MCP server {0}: it is a program, or its credentials stand in the configuration")]
@@ -99,14 +99,14 @@ impl SignIn {
     /// is no longer awaited.
     ///
     /// # Errors
-    /// [`SignInFault`].
-    pub(in crate::sources::mcp) async fn start(&self, own: &OwnAddresses) -> Result<Started, SignInFault> {
+    /// [`SignInError`].
+    pub(in crate::sources::mcp) async fn start(&self, own: &OwnAddresses) -> Result<Started, SignInError> {
         let wanted = self.state().wanted.clone();
         self.client.begin();
         let starting = async {
             match wanted {
-                None => Err(SignInFault::NotAsked(self.server.to_string())),
-                Some(Wanted::Endless(_)) => Err(SignInFault::Endless(self.trouble().unwrap_or_default())),
+                None => Err(SignInError::NotAsked(self.server.to_string())),
+                Some(Wanted::Endless(_)) => Err(SignInError::Endless(self.trouble().unwrap_or_default())),
                 Some(Wanted::Scopes(scope)) => match self.manager() {
                     Some(manager) => self.ask_for_more(manager, &scope).await,
                     None => self.start_anew(&Challenge::default(), own).await,
@@ -114,13 +114,13 @@ impl SignIn {
                 Some(Wanted::SignIn(challenge)) => self.start_anew(&challenge, own).await,
             }
         };
-        let started = tokio::time::timeout(START_WITHIN, Box::pin(starting)).await;
+        let started = tokio::time::timeout(START_TIMEOUT, Box::pin(starting)).await;
         let (manager, written) = started.map_err(|_| self.failed("the servers take too long to answer"))??;
         let authorization_url = self.checked(&written)?;
         let state = authorization_url.query_pairs().find(|(name, _)| name == "state");
         let (_, state) = state.ok_or_else(|| self.failed("where to sign in has no state"))?;
         self.state().pending = Some(Pending::new(manager, &state, Instant::now()));
-        Ok(Started { authorization_url, expires_in: USER_WITHIN })
+        Ok(Started { authorization_url, expires_in: USER_TIMEOUT })
     }
 
     /// Whether the browser comes back from this server's sign-in.
@@ -131,14 +131,14 @@ impl SignIn {
     /// Ends the sign-in that was begun: exchanges the code for a token. Whatever comes of it, it cannot be ended again.
     ///
     /// # Errors
-    /// [`SignInFault`].
-    pub(in crate::sources::mcp) async fn finish(&self, callback: Callback) -> Result<(), SignInFault> {
-        let Pending { manager, .. } = self.take(&callback).ok_or(SignInFault::NotAwaited)?;
+    /// [`SignInError`].
+    pub(in crate::sources::mcp) async fn finish(&self, callback: Callback) -> Result<(), SignInError> {
+        let Pending { manager, .. } = self.take(&callback).ok_or(SignInError::NotAwaited)?;
         let code =
             callback.outcome.map_err(|error| self.failed(format!("it was refused there: {}", bounded(&error))))?;
         self.client.begin();
         let exchange = manager.exchange_code_for_token_with_issuer(&code, &callback.state, callback.issuer.as_deref());
-        let exchanged = tokio::time::timeout(TOKEN_WITHIN, exchange).await;
+        let exchanged = tokio::time::timeout(TOKEN_TIMEOUT, exchange).await;
         let answer = exchanged.map_err(|_| self.failed("the token server does not answer"))?;
         let answer = answer.map_err(|error| self.failed(self.described(&error)))?;
         let granted = manager.get_current_scopes().await;
@@ -154,7 +154,7 @@ impl SignIn {
 
     /// The user signs in where the server's own metadata says, as it says now: a server that has moved to another
     /// authorization server is signed in to there, with nothing of what the earlier one gave.
-    async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Asked, SignInFault> {
+    async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Asked, SignInError> {
         let client: Arc<dyn OAuthHttpClient> = Arc::clone(&self.client) as _;
         let manager = AuthorizationManager::new_with_oauth_http_client(self.url.as_str(), client).await;
         let mut manager = manager.map_err(|error| self.failed(self.described(&error)))?;
@@ -208,7 +208,7 @@ impl SignIn {
         asked.into_iter().chain(granted).filter(|scope| seen.insert(scope.clone())).collect()
     }
 
-    async fn ask_for_more(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Asked, SignInFault> {
+    async fn ask_for_more(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Asked, SignInError> {
         // The library counts addresses that were asked for; what is bounded here is what was granted.
         manager.reset_scope_upgrade_attempts().await;
         let url = manager.request_scope_upgrade(scope).await.map_err(|error| self.failed(self.described(&error)))?;
@@ -216,7 +216,7 @@ impl SignIn {
     }
 
     /// A server that names another authorization server would otherwise be given the client's secret.
-    fn check_issuer(&self, found: Option<&str>) -> Result<(), SignInFault> {
+    fn check_issuer(&self, found: Option<&str>) -> Result<(), SignInError> {
         let Some(expected) = &self.settings.issuer else { return Ok(()) };
         let plain = |issuer: &str| issuer.trim_end_matches('/').to_owned();
         if found.map(plain) == Some(plain(expected)) {
@@ -227,7 +227,7 @@ impl SignIn {
     }
 
     /// The address is somebody else's, and a browser runs what some addresses say.
-    fn checked(&self, written: &str) -> Result<Url, SignInFault> {
+    fn checked(&self, written: &str) -> Result<Url, SignInError> {
         let url = Url::parse(written).map_err(|_| self.failed("where to sign in is no address"))?;
         let names_nobody = url.username().is_empty() && url.password().is_none();
         match self.client.permits(&url) && names_nobody {
@@ -236,8 +236,8 @@ impl SignIn {
         }
     }
 
-    fn failed(&self, reason: impl Into<String>) -> SignInFault {
-        SignInFault::Failed { server: self.server.to_string(), reason: reason.into() }
+    fn failed(&self, reason: impl Into<String>) -> SignInError {
+        SignInError::Failed { server: self.server.to_string(), reason: reason.into() }
     }
 }
 

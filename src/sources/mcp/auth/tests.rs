@@ -36,10 +36,10 @@ async fn a_user_has_ten_minutes() {
         let manager = AuthorizationManager::new_with_oauth_http_client(sign_in.url.as_str(), client).await.unwrap();
         sign_in.state().pending = Some(Pending::new(Arc::new(manager), "the-state", Instant::now()));
         tokio::time::advance(Duration::from_secs(after)).await;
-        assert!(matches!(sign_in.finish(callback("another")).await, Err(SignInFault::NotAwaited)));
+        assert!(matches!(sign_in.finish(callback("another")).await, Err(SignInError::NotAwaited)));
         let ended = sign_in.finish(callback("the-state")).await.unwrap_err();
-        assert_eq!(matches!(ended, SignInFault::Failed { .. }), awaited, "{ended}");
-        assert!(matches!(sign_in.finish(callback("the-state")).await, Err(SignInFault::NotAwaited)), "once");
+        assert_eq!(matches!(ended, SignInError::Failed { .. }), awaited, "{ended}");
+        assert!(matches!(sign_in.finish(callback("the-state")).await, Err(SignInError::NotAwaited)), "once");
     }
 }
 
@@ -50,12 +50,12 @@ fn what_is_asked_for_on_the_way_in_is_forgotten_once_the_server_is_in() {
     sign_in.connects();
     assert!(sign_in.asked_meanwhile().is_none());
     assert_eq!((refuse().code(), sign_in.asked_meanwhile()), (ErrorCode::ToolError, sign_in.trouble()));
-    sign_in.is_let_in();
+    sign_in.is_authorized();
     assert_eq!(sign_in.trouble(), None);
     // What a call is refused for stays: the server lets in whoever only looks.
     refuse();
     sign_in.connects();
-    sign_in.is_let_in();
+    sign_in.is_authorized();
     assert!(sign_in.trouble().is_some());
     // Not each refusal is about a sign-in.
     for (method, status) in [(Method::POST, StatusCode::FORBIDDEN), (Method::GET, StatusCode::NOT_FOUND)] {

@@ -6,7 +6,7 @@ use oauth2::TokenResponse;
 use oauth2::basic::BasicTokenType;
 use rmcp::transport::auth::{AuthError, AuthorizationManager, OAuthTokenResponse};
 
-use super::{SignIn, TOKEN_WITHIN};
+use super::{SignIn, TOKEN_TIMEOUT};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::Token;
 
@@ -59,7 +59,7 @@ impl SignIn {
             Some(signed_in) => Arc::clone(&signed_in.manager),
         };
         self.client.begin();
-        match tokio::time::timeout(TOKEN_WITHIN, manager.refresh_token()).await {
+        match tokio::time::timeout(TOKEN_TIMEOUT, manager.refresh_token()).await {
             Ok(Ok(answer)) => {
                 let token = token_of(&answer).ok_or_else(|| self.not_renewed("it is not a bearer token"))?;
                 let granted = manager.get_current_scopes().await;

@@ -14,7 +14,7 @@ use super::{Owner, OwnerKey, Server};
 use crate::config::McpShare;
 use crate::core::call::CallContext;
 use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::sources::mcp::server::connect::Reach;
+use crate::sources::mcp::server::connect::Endpoint;
 use crate::sources::mcp::server::session::Session;
 
 impl Server {
@@ -51,7 +51,7 @@ impl Server {
         if !self.templates.is_empty() {
             return false;
         }
-        let is_stateless = main.is_modern() && matches!(self.connector.reach, Reach::Http(_));
+        let is_stateless = main.is_modern() && matches!(self.connector.reach, Endpoint::Http(_));
         self.settings().share == McpShare::All
             || (is_stateless && !(owner.has_handshake() && self.connector.era.may_know_older()))
     }
@@ -95,9 +95,9 @@ impl Server {
 
     /// Ends the session when nobody uses it, when its client's ends, or the server is no more.
     async fn keep_own(self: Arc<Self>, key: OwnerKey, owner: Owner, session: Weak<Session>) {
-        let Some((ended, doubted, close)) = session
+        let Some((ended, suspect, close)) = session
             .upgrade()
-            .map(|session| (session.ended.clone(), Arc::clone(&session.doubted), session.close.clone()))
+            .map(|session| (session.ended.clone(), Arc::clone(&session.suspect), session.close.clone()))
         else {
             return;
         };
@@ -111,7 +111,7 @@ impl Server {
                     self.callers.forget(&key, &session);
                     return close.cancel();
                 }
-                () = doubted.notified() => {
+                () = suspect.notified() => {
                     let Some(doubtful) = session.upgrade() else { break };
                     if let Err(reason) = sign_of_life(&doubtful).await {
                         tracing::warn!(server = self.name(), reason, "a caller's session with an MCP server is ended");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::connect::Reach;
+use super::connect::Endpoint;
 use super::listing::{Listing, name_of};
 use crate::config::McpServerSettings;
 use crate::core::error::Detail;
@@ -16,10 +16,10 @@ use crate::tool::{Executor, ToolDefinition, Unavailable};
 use crate::tool::{Metadata, Parameters};
 
 /// Bytes of a description that a model is shown.
-const LONGEST_DESCRIPTION: usize = 16 << 10;
+const MAX_DESCRIPTION: usize = 16 << 10;
 
 /// Bytes of what a server says about how to use it.
-const LONGEST_INSTRUCTIONS: usize = 8 << 10;
+const MAX_INSTRUCTIONS: usize = 8 << 10;
 
 /// Why some of a server's tools are not on offer.
 pub(crate) const TOO_MANY: &str =
@@ -30,7 +30,7 @@ const PARAMETER_HEADER: &str = "x-mcp-header";
 const ENCODED: &str = "=?base64?";
 
 /// What else a server may say of a tool, passed on to MCP clients.
-const TOLD: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
+const ANNOTATIONS: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
 
 /// One state of what a server offers.
 #[derive(Debug, Default)]
@@ -53,11 +53,11 @@ pub(crate) struct Catalogue {
 }
 
 /// The terms that a server's things are offered on.
-pub(crate) struct Terms<'a> {
+pub(crate) struct ListingPolicy<'a> {
     pub(crate) server: &'a str,
     pub(crate) settings: &'a McpServerSettings,
     pub(crate) names: &'a Names,
-    pub(crate) reach: &'a Reach,
+    pub(crate) reach: &'a Endpoint,
     /// Calls a minute where the settings say nothing (E46).
     pub(crate) rate_limit: u32,
 }
@@ -67,7 +67,7 @@ impl Catalogue {
     /// arguments as they are (SEP-2243).
     pub(crate) fn of(
         listing: &Listing,
-        terms: &Terms<'_>,
+        terms: &ListingPolicy<'_>,
         mut executor: impl FnMut(&str, bool) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
@@ -103,7 +103,7 @@ impl Catalogue {
                 catalogue.prompts.push(prompt);
             }
         }
-        catalogue.instructions = listing.instructions.as_deref().map(|text| cut(text, LONGEST_INSTRUCTIONS));
+        catalogue.instructions = listing.instructions.as_deref().map(|text| cut(text, MAX_INSTRUCTIONS));
         catalogue.words = terms.words(listing);
         catalogue.flags = catalogue.words.iter().flat_map(Pin::flags).collect();
         for (list, items) in [("resources", &listing.resources), ("resourceTemplates", &listing.templates)] {
@@ -113,7 +113,7 @@ impl Catalogue {
     }
 }
 
-impl Terms<'_> {
+impl ListingPolicy<'_> {
     fn definition(
         &self,
         own: &str,
@@ -131,10 +131,10 @@ impl Terms<'_> {
         let hint = |name: &str| tool.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
         let trusted = |name: &str| settings.trusted && hint(name) == Some(true);
         let description = tool.get("description").and_then(Value::as_str).unwrap_or_default();
-        let told = TOLD.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(*key)?.clone())));
+        let annotations = ANNOTATIONS.iter().filter_map(|key| Some(((*key).to_owned(), tool.get(*key)?.clone())));
         let metadata = Metadata {
             name: name.to_string(),
-            description: cut(description, LONGEST_DESCRIPTION),
+            description: cut(description, MAX_DESCRIPTION),
             category: settings.category.clone(),
             author: self.server.to_owned(),
             source: source(self.server),
@@ -146,7 +146,7 @@ impl Terms<'_> {
             dangerous: hint("destructiveHint") == Some(true),
             idempotent: trusted("readOnlyHint") || trusted("idempotentHint"),
             roles: settings.roles.clone(),
-            told: told.collect(),
+            mcp_annotations: annotations.collect(),
             ..Metadata::default()
         };
         Ok(ToolDefinition {
@@ -239,11 +239,11 @@ mod tests {
         let Value::Array(tools) = tools else { panic!("tools are a list") };
         let tools = tools.iter().map(|tool| tool.to_string().into()).collect();
         let listing = Listing { tools, ..Listing::default() };
-        let terms = Terms {
+        let terms = ListingPolicy {
             server: "s",
             settings,
             names: &Names::new(prefix),
-            reach: &Reach::Program("s".to_owned()),
+            reach: &Endpoint::Program("s".to_owned()),
             rate_limit: 7,
         };
         Catalogue::of(&listing, &terms, |_, _| Arc::new(Nothing))

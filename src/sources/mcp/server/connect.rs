@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Owner;
 use super::catalogue::wants;
-use super::handler::{Handler, News};
-use super::handshake::Era;
+use super::handler::{Handler, ServerEvents};
+use super::handshake::Handshake;
 use super::listing::Listing;
 use super::session::{InFlight, Session};
 use crate::config::{McpServerSettings, McpTransport};
@@ -28,29 +28,29 @@ use crate::core::error::CallError;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::upstream_of;
 use crate::sources::mcp::auth::SignIn;
-use crate::sources::mcp::transport::authorized_http::{HttpAccess, Tokens};
+use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::sources::mcp::transport::child_process;
-use crate::sources::mcp::transport::discover_probe::Probe;
-use crate::sources::mcp::transport::fast_path::Direct;
+use crate::sources::mcp::transport::discover_probe::DiscoverProbe;
+use crate::sources::mcp::transport::fast_path::FastPath;
 use crate::sources::mcp::transport::http::HttpClient;
 use crate::sources::mcp::transport::http_sse::EventStream;
-use crate::sources::mcp::transport::stdio::{Ending, Pipes};
+use crate::sources::mcp::transport::stdio::{Ending, StdioTransport};
 
 /// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
-const MOST_REQUESTS: usize = 1_024;
+const MAX_REQUESTS: usize = 1_024;
 
 /// Times a broken event stream is opened again before it is given up.
 pub(crate) const STREAM_RETRIES: usize = 5;
 
 /// How a server is reached.
 #[derive(Debug)]
-pub(crate) enum Reach {
+pub(crate) enum Endpoint {
     Program(String),
-    Http(Arc<HttpAccess>),
+    Http(Arc<AuthorizedHttp>),
 }
 
 /// For readers of `tools.lock`: a path of one machine, and what may stand in a URL's path, are left out.
-impl fmt::Display for Reach {
+impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Program(program) => {
@@ -67,13 +67,13 @@ impl fmt::Display for Reach {
 pub(crate) struct Connector {
     pub(crate) name: Arc<str>,
     pub(crate) settings: McpServerSettings,
-    pub(crate) reach: Reach,
-    pub(crate) news: Arc<News>,
+    pub(crate) reach: Endpoint,
+    pub(crate) news: Arc<ServerEvents>,
     /// Over all servers: starting fifty programs at once helps none of them.
     pub(crate) connecting: Arc<Semaphore>,
     /// Of this server, for its callers: those of one server hold up no other.
     pub(crate) beginning: Semaphore,
-    pub(crate) era: Era,
+    pub(crate) era: Handshake,
     pub(crate) speaks_sse: OnceLock<()>,
 }
 
@@ -104,8 +104,8 @@ impl Connector {
     pub(crate) fn secrets(&self, more: &HeaderMap) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         match &self.reach {
-            Reach::Program(_) => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
-            Reach::Http(access) => access.add_secrets(&mut secrets),
+            Endpoint::Program(_) => self.settings.env.values().for_each(|value| secrets.add(value.expose())),
+            Endpoint::Http(access) => access.add_secrets(&mut secrets),
         }
         secrets.add_headers(more);
         secrets
@@ -114,11 +114,11 @@ impl Connector {
     /// Where a user may sign in to it.
     pub(crate) fn sign_in(&self) -> Option<&Arc<SignIn>> {
         match &self.reach {
-            Reach::Http(access) => match &access.tokens {
+            Endpoint::Http(access) => match &access.tokens {
                 Tokens::User(sign_in) => Some(sign_in),
                 Tokens::None | Tokens::Client(_) => None,
             },
-            Reach::Program(_) => None,
+            Endpoint::Program(_) => None,
         }
     }
 
@@ -173,14 +173,14 @@ impl Connector {
 
     async fn try_as(&self, mode: ClientLifecycleMode, owner: &Owner) -> Result<Session, Attempt> {
         match &self.reach {
-            Reach::Program(program) => {
+            Endpoint::Program(program) => {
                 let ending = Ending::default();
                 let started = child_process::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
-                let probe = Probe::new(self.era.patience());
-                let pipes = Pipes::new(started, self.settings.max_message_bytes, probe, ending.clone());
+                let probe = DiscoverProbe::new(self.era.patience());
+                let pipes = StdioTransport::new(started, self.settings.max_message_bytes, probe, ending.clone());
                 self.shake_hands(pipes, mode, owner, ending, None).await
             }
-            Reach::Http(access) => {
+            Endpoint::Http(access) => {
                 let access = match owner.headers.is_empty() {
                     true => Arc::clone(access),
                     false => Arc::new(with_headers(access, &owner.headers)),
@@ -192,7 +192,7 @@ impl Connector {
 
     async fn connect_http(
         &self,
-        access: Arc<HttpAccess>,
+        access: Arc<AuthorizedHttp>,
         mode: ClientLifecycleMode,
         owner: &Owner,
     ) -> Result<Session, Attempt> {
@@ -215,7 +215,7 @@ impl Connector {
         }
     }
 
-    async fn connect_sse(&self, access: Arc<HttpAccess>, owner: &Owner) -> Result<Session, Attempt> {
+    async fn connect_sse(&self, access: Arc<AuthorizedHttp>, owner: &Owner) -> Result<Session, Attempt> {
         let ending = Ending::default();
         let stream = EventStream::open(access, ending.clone()).await;
         let stream = stream.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
@@ -243,7 +243,7 @@ impl Connector {
         let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
         let peer = running.peer().clone();
         let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
-        let direct = client.map(|client| Direct::new(client, handler, Arc::clone(&info)));
+        let direct = client.map(|client| FastPath::new(client, handler, Arc::clone(&info)));
         let ended = CancellationToken::new();
         tokio::spawn({
             let ended = ended.clone();
@@ -252,9 +252,9 @@ impl Connector {
                 ended.cancel();
             }
         });
-        let (sent, doubted) = (owner.headers.clone(), Arc::default());
+        let (sent, suspect) = (owner.headers.clone(), Arc::default());
         let owner = owner.key.clone();
-        Ok(Session { peer, info, in_flight, direct, ended, ending, sent, owner, doubted, close, _close: guard })
+        Ok(Session { peer, info, in_flight, direct, ended, ending, sent, owner, suspect, close, _close: guard })
     }
 }
 
@@ -317,12 +317,12 @@ impl fmt::Debug for Attempt {
     }
 }
 
-fn with_headers(access: &HttpAccess, more: &HeaderMap) -> HttpAccess {
+fn with_headers(access: &AuthorizedHttp, more: &HeaderMap) -> AuthorizedHttp {
     let mut headers = access.headers.clone();
     for (name, value) in more {
         headers.insert(name, value.clone());
     }
-    HttpAccess {
+    AuthorizedHttp {
         outbound: access.outbound.clone(),
         allowed: Arc::clone(&access.allowed),
         url: access.url.clone(),
@@ -340,7 +340,7 @@ pub(crate) fn streamable(client: HttpClient) -> StreamableHttpClientTransport<Ht
     retries.max_times = Some(STREAM_RETRIES);
     retries.max_delay = Some(Duration::from_secs(30));
     let mut config = StreamableHttpClientTransportConfig::with_uri(access.url.as_str())
-        .max_concurrent_requests(MOST_REQUESTS)
+        .max_concurrent_requests(MAX_REQUESTS)
         .max_sse_event_size(access.max_message_bytes);
     config.retry_config = Arc::new(retries);
     StreamableHttpClientTransport::with_client(client, config)

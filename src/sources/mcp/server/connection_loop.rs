@@ -11,16 +11,16 @@ use serde_json::Map;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{FIRST_WAIT, Owner, REMOVED, Server, State, Surroundings};
+use super::{FIRST_WAIT, Owner, REMOVED, Server, ServerContext, State};
 use crate::core::error::Detail;
 use crate::sources::mcp::Change;
-use crate::sources::mcp::server::catalogue::{Catalogue, Terms, source};
+use crate::sources::mcp::server::catalogue::{Catalogue, ListingPolicy, source};
 use crate::sources::mcp::server::executor::ServerTool;
 use crate::sources::mcp::server::operations;
 use crate::sources::mcp::server::session::Session;
 
 /// The longest wait between attempts to reach a server that fails.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// A connection that held so long was a good one: when it is lost, another is made at once.
 const GOOD_AFTER: Duration = Duration::from_secs(30);
@@ -32,10 +32,10 @@ const LIST_EVERY: Duration = Duration::from_millis(250);
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// How long a server may take to show that it still lives, once a call had no answer.
-const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(5);
+const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may take to close, its program to end.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(6);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(6);
 
 impl Server {
     /// Keeps the server connected until it is told to stop.
@@ -94,14 +94,14 @@ impl Server {
                         tracing::warn!(server = self.name(), reason, "an MCP server's lists could not be read again");
                     }
                 }
-                () = session.doubted.notified() => {
+                () = session.suspect.notified() => {
                     if let Err(reason) = sign_of_life(&session).await {
                         return reason;
                     }
                 }
                 () = &mut listening, if listens => listens = false,
                 // Calls fail for want of it; others may not.
-                () = self.sign_in_changes() => self.tell_trouble(),
+                () = self.sign_in_changes() => self.report_trouble(),
             }
         }
     }
@@ -142,7 +142,7 @@ impl Server {
 
     /// Makes what the server listed available under the configuration's terms.
     pub(super) fn offer_what_is_listed(self: &Arc<Self>) {
-        let terms = Terms {
+        let terms = ListingPolicy {
             server: self.name(),
             settings: self.settings(),
             names: self.names(),
@@ -172,14 +172,14 @@ impl Server {
         let version = session.info.protocol_version.as_str();
         tracing::info!(server = self.name(), version, "an MCP server is connected");
         if let Some(sign_in) = self.connector.sign_in() {
-            sign_in.is_let_in();
+            sign_in.is_authorized();
         }
-        self.tell_trouble();
+        self.report_trouble();
         self.tell(|told, _| told.metrics.mcp_server(self.name(), true));
         self.settled.send_replace(true);
     }
 
-    fn tell_trouble(&self) {
+    fn report_trouble(&self) {
         self.tell(|told, source| match self.trouble() {
             Some(trouble) => told.readiness.degrade(source, &*trouble),
             None => told.readiness.restore(source),
@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// Tells the rest of the service how it is, unless another server has the name by now.
-    fn tell(&self, how: impl FnOnce(&Surroundings, &str)) {
+    fn tell(&self, how: impl FnOnce(&ServerContext, &str)) {
         if !self.succeeded.load(Ordering::Relaxed) {
             how(&self.surroundings, &source(self.name()));
         }
@@ -231,7 +231,7 @@ impl Server {
         }
         // Calls still under way may keep one a little longer.
         let ended = join_all(ending.iter().map(CancellationToken::cancelled));
-        let _ = tokio::time::timeout(GOODBYE_WITHIN, ended).await;
+        let _ = tokio::time::timeout(GOODBYE_TIMEOUT, ended).await;
     }
 }
 
@@ -239,12 +239,12 @@ impl Server {
 pub(super) async fn sign_of_life(session: &Session) -> Result<(), String> {
     // The newer revision has no ping.
     let method = if session.is_modern() { "tools/list" } else { "ping" };
-    let answer = tokio::time::timeout(SIGN_OF_LIFE_WITHIN, session.ask(method, Map::new())).await;
+    let answer = tokio::time::timeout(SIGN_OF_LIFE_TIMEOUT, session.ask(method, Map::new())).await;
     answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
 }
 
 /// Doubled from failure to failure, with jitter, so that servers that fell together are not tried together.
 pub(super) fn wait_after(failures: u32) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(10)));
-    doubled.min(LONGEST_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))
+    doubled.min(MAX_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))
 }

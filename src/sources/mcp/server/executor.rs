@@ -39,7 +39,7 @@ impl ServerTool {
     async fn run(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let session = self.server.session(attempt.call).await?;
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
-        let patience = session.watch_patience();
+        let patience = session.watch_liveness();
         let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
         patience.answered();
         let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {

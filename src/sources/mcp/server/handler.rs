@@ -18,7 +18,7 @@ use crate::sources::mcp::names::Names;
 use crate::sources::mcp::{Change, ResourceOwner};
 
 /// Questions of one server that may wait for their answers at once.
-const MOST_QUESTIONS: usize = 32;
+const MAX_QUESTIONS: usize = 32;
 
 /// `_meta` of a question of an older revision: the key it wants to be asked under where the client speaks the newer
 /// one. The older protocol has no such keys.
@@ -28,7 +28,7 @@ const KEY_META: &str = "sekisho/key";
 #[derive(Debug, Clone)]
 pub(crate) struct Handler {
     pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) news: Arc<News>,
+    pub(crate) news: Arc<ServerEvents>,
     /// Whose the connection is.
     owner: Option<OwnerKey>,
     client: Option<Arc<dyn ClientSession>>,
@@ -38,21 +38,21 @@ pub(crate) struct Handler {
 
 /// What a server has announced and the one who tends it should look at.
 #[derive(Debug)]
-pub(crate) struct News {
+pub(crate) struct ServerEvents {
     pub(crate) lists_changed: Notify,
     pub(crate) names: Names,
     pub(crate) changes: broadcast::Sender<Change>,
 }
 
 impl Handler {
-    pub(crate) fn new(in_flight: Arc<InFlight>, news: Arc<News>, owner: &Owner) -> Self {
+    pub(crate) fn new(in_flight: Arc<InFlight>, news: Arc<ServerEvents>, owner: &Owner) -> Self {
         Self {
             in_flight,
             news,
             owner: owner.key.clone(),
             client: owner.client.clone(),
             is_one_caller: owner.is_one_caller(),
-            questions: Arc::new(Semaphore::new(MOST_QUESTIONS)),
+            questions: Arc::new(Semaphore::new(MAX_QUESTIONS)),
         }
     }
 
@@ -147,7 +147,7 @@ fn refused(code: ErrorCode, why: &str) -> ErrorData {
     ErrorData::new(code, why.to_owned(), None)
 }
 
-impl News {
+impl ServerEvents {
     /// Changed lists are noted, not read: a server that floods us with such news is listed no more often than
     /// any other. `owner` is whose connection tells it.
     pub(crate) fn hear(&self, notification: &ServerNotification, owner: Option<&OwnerKey>) {

@@ -10,18 +10,18 @@ use super::Owner;
 
 /// How long a program may pass over the newer handshake before the older one is tried. One that has failed gets
 /// twice the time, up to eight times: it may only start slowly.
-const DISCOVER_WITHIN: Duration = Duration::from_secs(2);
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Which handshake a server understands. Asking costs time where a legacy server is silent, so it is asked once.
 #[derive(Debug, Default)]
-pub(crate) struct Era {
+pub(crate) struct Handshake {
     known: AtomicU8,
     failures: AtomicU8,
     /// It knows the newer handshake only.
     refuses_older: AtomicBool,
 }
 
-impl Era {
+impl Handshake {
     const LEGACY: u8 = 1;
     const MODERN: u8 = 2;
 
@@ -76,6 +76,6 @@ impl Era {
     /// How long an answer to the newer handshake is waited for; `None` where it is known to come.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let doubled = 1 << self.failures.load(Ordering::Relaxed).min(3);
-        (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_WITHIN * doubled)
+        (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_TIMEOUT * doubled)
     }
 }

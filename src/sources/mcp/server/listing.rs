@@ -8,13 +8,13 @@ use super::session::Session;
 use crate::core::json;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 
 /// Memory that all lists of one server may take, in bytes.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_BYTES: usize = 32 << 20;
 
 /// Resources, templates and prompts of one server, of each.
-const MOST_ITEMS: usize = 10_000;
+const MAX_ITEMS: usize = 10_000;
 
 /// The lists of one server, as it wrote them.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,7 +40,7 @@ impl Listing {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, String> {
         let capabilities = &session.info.capabilities;
-        let mut room = MOST_BYTES;
+        let mut room = MAX_BYTES;
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
@@ -48,13 +48,13 @@ impl Listing {
             (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
         }
         if capabilities.resources.is_some() {
-            let pages = Pages { method: "resources/list", member: "resources", most: MOST_ITEMS };
+            let pages = Pages { method: "resources/list", member: "resources", most: MAX_ITEMS };
             listing.resources = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
-            let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MOST_ITEMS };
+            let pages = Pages { method: "resources/templates/list", member: "resourceTemplates", most: MAX_ITEMS };
             listing.templates = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
         }
         if capabilities.prompts.is_some() {
-            let pages = Pages { method: "prompts/list", member: "prompts", most: MOST_ITEMS };
+            let pages = Pages { method: "prompts/list", member: "prompts", most: MAX_ITEMS };
             listing.prompts = pages.read(session, &mut room, Some).await.unwrap_or_default().0;
         }
         Ok(listing)
@@ -83,7 +83,7 @@ impl Pages {
     ) -> Result<(Vec<T>, bool), String> {
         let mut items = Vec::new();
         let mut cursor: Option<Value> = None;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect::<Map<_, _>>();
             let mut page = session.ask(self.method, params).await.map_err(|error| self.failed(&error))?;
             let Some(Value::Array(found)) = page.get_mut(self.member).map(Value::take) else {

@@ -17,11 +17,11 @@ use super::OwnerKey;
 use crate::core::call::{Arguments, CallContext, Sending};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::{ClientPeer, Question, Questions};
-use crate::sources::mcp::transport::fast_path::Direct;
+use crate::sources::mcp::transport::fast_path::FastPath;
 use crate::sources::mcp::transport::stdio::Ending;
 
 /// Rounds of questions that one call may need (the protocol names no number).
-const MOST_ROUNDS: usize = 10;
+const MAX_ROUNDS: usize = 10;
 
 /// What a server is told of a call that is taken back.
 pub(crate) const TAKEN_BACK: &str = "nobody waits for it any more";
@@ -35,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) info: Arc<ServerPeerInfo>,
     pub(crate) in_flight: Arc<InFlight>,
     /// The short way of tool calls, where the server is reached over streamable HTTP.
-    pub(crate) direct: Option<Arc<Direct>>,
+    pub(crate) direct: Option<Arc<FastPath>>,
     /// Cancelled once the connection is gone for good, its program with it.
     pub(crate) ended: CancellationToken,
     pub(crate) ending: Ending,
@@ -44,25 +44,25 @@ pub(crate) struct Session {
     /// Whose it is; `None` for the gateway's own.
     pub(crate) owner: Option<OwnerKey>,
     /// A call had no answer in time.
-    pub(crate) doubted: Arc<Notify>,
+    pub(crate) suspect: Arc<Notify>,
     /// Ends it, whoever still uses it.
     pub(crate) close: CancellationToken,
     pub(crate) _close: DropGuard,
 }
 
-/// See [`Session::watch_patience`].
-pub(crate) struct Patience<'a>(Option<&'a Notify>);
+/// See [`Session::watch_liveness`].
+pub(crate) struct LivenessGuard<'a>(Option<&'a Notify>);
 
-impl Patience<'_> {
+impl LivenessGuard<'_> {
     pub(crate) fn answered(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Patience<'_> {
+impl Drop for LivenessGuard<'_> {
     fn drop(&mut self) {
-        if let Some(doubted) = self.0 {
-            doubted.notify_one();
+        if let Some(suspect) = self.0 {
+            suspect.notify_one();
         }
     }
 }
@@ -150,9 +150,9 @@ impl Drop for Sent<'_> {
 }
 
 impl Session {
-    /// A guard for the wait for an answer; dropped without one, the server is doubted.
-    pub(crate) fn watch_patience(&self) -> Patience<'_> {
-        Patience(Some(&self.doubted))
+    /// A guard for the wait for an answer; dropped without one, the server is suspect.
+    pub(crate) fn watch_liveness(&self) -> LivenessGuard<'_> {
+        LivenessGuard(Some(&self.suspect))
     }
 
     /// Whether the server speaks a revision without sessions (2026-07-28).
@@ -204,10 +204,10 @@ impl Session {
         call: &CallContext,
         method: &str,
         mut params: Map<String, Value>,
-        direct: Option<&Arc<Direct>>,
+        direct: Option<&Arc<FastPath>>,
     ) -> Result<Value, Failure> {
         let peer = call.peer.as_ref();
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let answered = match direct {
                 Some(direct) => direct.call(&params, self.meta(call), peer, call.sending.flag()).await?,
                 None => None,
@@ -227,7 +227,7 @@ impl Session {
             params.insert("inputResponses".to_owned(), answers);
             params.extend(state.map(|state| ("requestState".to_owned(), state)));
         }
-        let problem = format!("the MCP server asked for more than {MOST_ROUNDS} rounds of input");
+        let problem = format!("the MCP server asked for more than {MAX_ROUNDS} rounds of input");
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
     }
 

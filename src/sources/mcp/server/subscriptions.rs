@@ -8,7 +8,7 @@ use rmcp::model::SubscriptionFilter;
 use serde_json::{Map, Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::handler::News;
+use super::handler::ServerEvents;
 use super::output;
 use super::session::Session;
 use super::{OwnerKey, Server};
@@ -163,7 +163,7 @@ impl Server {
 }
 
 /// Passes on what is told of one resource, for as long as the connection holds.
-async fn listen(session: Arc<Session>, news: Arc<News>, uri: String) {
+async fn listen(session: Arc<Session>, news: Arc<ServerEvents>, uri: String) {
     let filter = serde_json::from_value::<SubscriptionFilter>(json!({"resourceSubscriptions": [uri]}));
     let Ok(filter) = filter else { return };
     let (peer, owner) = (session.peer.clone(), session.owner.clone());

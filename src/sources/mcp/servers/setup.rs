@@ -11,13 +11,13 @@ use url::Url;
 use super::McpServers;
 use crate::config::{Config, McpConfig, McpOAuth, McpPrefix, McpServerSettings};
 use crate::infra::outbound::{DomainList, InvalidDomain, InvalidNetwork, Outbound, Trust};
-use crate::sources::credentials::{Template, TemplateFault, TokenSource, bearer, sensitive};
+use crate::sources::credentials::{Template, TemplateError, TokenSource, bearer, sensitive};
 use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
-use crate::sources::mcp::server::connect::{Connector, Reach};
-use crate::sources::mcp::server::handler::News;
-use crate::sources::mcp::transport::authorized_http::{HttpAccess, Tokens};
+use crate::sources::mcp::server::connect::{Connector, Endpoint};
+use crate::sources::mcp::server::handler::ServerEvents;
+use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::tool::ToolDefinition;
 
 /// Why a server cannot even be tried.
@@ -30,7 +30,7 @@ pub(super) enum Unusable {
     #[error("`{0}` cannot be sent as a header")]
     Header(String),
     #[error("`headers_template`: {0}")]
-    Template(#[from] TemplateFault),
+    Template(#[from] TemplateError),
     #[error("outbound.mcp_allowed_domains: {0}")]
     Domain(#[from] InvalidDomain),
     #[error(transparent)]
@@ -63,7 +63,7 @@ impl McpServers {
     pub(super) fn function(&self, function: &Function, config: &Config) -> Result<ToolDefinition, Unusable> {
         let allowed = Arc::new(DomainList::parse(&config.outbound.mcp_allowed_domains)?);
         let settings = McpServerSettings { headers: function.headers.clone(), ..McpServerSettings::default() };
-        let access = HttpAccess {
+        let access = AuthorizedHttp {
             outbound: self.outbound.clone(),
             url: listed(&function.registration.url, &allowed)?,
             allowed,
@@ -96,7 +96,7 @@ impl McpServers {
         if let Some(McpOAuth { token_url, client_id, client_secret, scopes }) = &settings.oauth {
             return Tokens::Client(Arc::new(TokenSource::new(token_url.clone(), client_id, client_secret, scopes)));
         }
-        if says_who_we_are(settings) {
+        if identifies_the_gateway(settings) {
             return Tokens::None;
         }
         let running = self.running.load();
@@ -117,10 +117,10 @@ impl McpServers {
     ) -> Result<(Connector, Vec<Template>), Unusable> {
         let allowed = Arc::new(DomainList::parse(&config.outbound.mcp_allowed_domains)?);
         let reach = match (&settings.command, &settings.url) {
-            (Some(program), _) => Reach::Program(program.clone()),
+            (Some(program), _) => Endpoint::Program(program.clone()),
             (None, Some(url)) => {
                 let outbound = self.outbound_for(name, &settings, config)?;
-                Reach::Http(Arc::new(HttpAccess {
+                Endpoint::Http(Arc::new(AuthorizedHttp {
                     url: listed(url, &allowed)?,
                     headers: headers(&settings)?,
                     tokens: self.tokens(name, url, &settings, &outbound, &allowed),
@@ -139,7 +139,8 @@ impl McpServers {
             Some(McpPrefix::Never) => None,
             _ => Some(settings.alias.as_deref().unwrap_or(name)),
         };
-        let news = News { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
+        let news =
+            ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let connector = Connector {
             name: name.into(),
             reach,
@@ -155,7 +156,7 @@ impl McpServers {
 }
 
 /// A user is asked only where the configuration has no credentials.
-fn says_who_we_are(settings: &McpServerSettings) -> bool {
+fn identifies_the_gateway(settings: &McpServerSettings) -> bool {
     let mut headers = settings.headers.keys().chain(settings.headers_template.keys());
     settings.token.is_some() || headers.any(|name| name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()))
 }

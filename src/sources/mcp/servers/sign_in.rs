@@ -1,31 +1,31 @@
 //! A user's sign-in to one of the servers.
 
 use super::McpServers;
-use crate::sources::mcp::{Callback, OwnAddresses, SignInFault, Started};
+use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 
 impl McpServers {
     /// Begins a user's sign-in to a server that asks for one.
     ///
     /// # Errors
-    /// [`SignInFault`].
-    pub async fn start_sign_in(&self, name: &str, own: &OwnAddresses) -> Result<Started, SignInFault> {
+    /// [`SignInError`].
+    pub async fn start_sign_in(&self, name: &str, own: &OwnAddresses) -> Result<Started, SignInError> {
         let server = self.running.load().get(name).cloned();
-        let server = server.ok_or_else(|| SignInFault::NoServer(name.to_owned()))?;
-        let sign_in = server.connector.sign_in().ok_or_else(|| SignInFault::NotPossible(name.to_owned()))?;
+        let server = server.ok_or_else(|| SignInError::NoServer(name.to_owned()))?;
+        let sign_in = server.connector.sign_in().ok_or_else(|| SignInError::NotPossible(name.to_owned()))?;
         sign_in.start(own).await
     }
 
     /// Ends the sign-in that the user's browser comes back from. Gives the server's name.
     ///
     /// # Errors
-    /// [`SignInFault`].
-    pub async fn finish_sign_in(&self, callback: Callback) -> Result<String, SignInFault> {
+    /// [`SignInError`].
+    pub async fn finish_sign_in(&self, callback: Callback) -> Result<String, SignInError> {
         let running = self.running.load_full();
         let awaiting = running.values().find_map(|server| {
             let sign_in = server.connector.sign_in().filter(|sign_in| sign_in.awaits(&callback))?;
             Some((server.name(), sign_in))
         });
-        let (name, sign_in) = awaiting.ok_or(SignInFault::NotAwaited)?;
+        let (name, sign_in) = awaiting.ok_or(SignInError::NotAwaited)?;
         sign_in.finish(callback).await?;
         Ok(name.to_owned())
     }

@@ -19,14 +19,14 @@ use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::mcp::auth::SignIn;
 
 /// Whoever waits for an answer gives up earlier, and the request ends with him.
-const LONGEST_REQUEST: Duration = Duration::from_secs(3_600);
+const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 
 /// A session is said goodbye to, but not waited for.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(3);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What requests to one server have in common.
 #[derive(Debug)]
-pub(crate) struct HttpAccess {
+pub(crate) struct AuthorizedHttp {
     pub(crate) outbound: Outbound,
     /// `outbound.mcp_allowed_domains`.
     pub(crate) allowed: Arc<DomainList>,
@@ -52,7 +52,7 @@ pub(crate) enum Tokens {
     User(Arc<SignIn>),
 }
 
-impl HttpAccess {
+impl AuthorizedHttp {
     /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
     ///
     /// # Errors
@@ -67,10 +67,10 @@ impl HttpAccess {
         self.open_noting(method, url, headers, body, None).await
     }
 
-    /// As [`HttpAccess::open`], and sets `sent` when the request is written.
+    /// As [`AuthorizedHttp::open`], and sets `sent` when the request is written.
     ///
     /// # Errors
-    /// As [`HttpAccess::open`].
+    /// As [`AuthorizedHttp::open`].
     pub(crate) async fn open_noting(
         &self,
         method: Method,
@@ -143,7 +143,7 @@ impl HttpAccess {
     /// Without a token to be had the request goes without one (A69).
     async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
         let fetched =
-            tokens.token(&self.outbound, &self.allowed, Deadline::after(crate::sources::mcp::TOKEN_WITHIN)).await;
+            tokens.token(&self.outbound, &self.allowed, Deadline::after(crate::sources::mcp::TOKEN_TIMEOUT)).await;
         fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
     }
 
@@ -165,7 +165,7 @@ impl HttpAccess {
                 self.last_token.store(Some(Arc::new(token.header.clone())));
             }
         }
-        let within = if method == Method::DELETE { GOODBYE_WITHIN } else { LONGEST_REQUEST };
+        let within = if method == Method::DELETE { GOODBYE_TIMEOUT } else { MAX_REQUEST };
         let request = OutboundRequest {
             method,
             headers,

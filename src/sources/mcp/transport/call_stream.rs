@@ -23,10 +23,10 @@ use crate::sources::mcp::server::session::Failure;
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// A server may not keep a client waiting for longer.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// A stream whose answer has come is read to its end for so long, so that its connection can be used again.
-const DRAINED_WITHIN: Duration = Duration::from_millis(50);
+const DRAINED_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(crate) struct CallStream {
     client: HttpClient,
@@ -100,7 +100,7 @@ impl CallStream {
     pub(crate) fn drain(mut self) {
         let Some(mut rest) = self.events.take() else { return };
         if !matches!(rest.next().now_or_never(), Some(None)) {
-            tokio::spawn(tokio::time::timeout(DRAINED_WITHIN, async move { while rest.next().await.is_some() {} }));
+            tokio::spawn(tokio::time::timeout(DRAINED_TIMEOUT, async move { while rest.next().await.is_some() {} }));
         }
     }
 
@@ -109,7 +109,7 @@ impl CallStream {
         let last_event = self.last_event.as_deref().filter(|_| self.tries < STREAM_RETRIES).ok_or_else(lost)?;
         let wait = self.wait.unwrap_or(FIRST_WAIT * (1 << self.tries));
         self.tries += 1;
-        tokio::time::sleep(wait.min(LONGEST_WAIT)).await;
+        tokio::time::sleep(wait.min(MAX_WAIT)).await;
         self.events = self.client.resume(&self.revision, last_event).await.ok();
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::core::redaction::SentSecrets;
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
 
 /// Bytes of one line of a program's stderr that go into the log.
-const LONGEST_LOG_LINE: usize = 2 << 10;
+const MAX_LOG_LINE: usize = 2 << 10;
 
 /// Lines of a program's stderr that go into the log each second.
 const LOG_LINES_A_SECOND: u32 = 20;
@@ -151,7 +151,7 @@ async fn read_line(log: &mut BufReader<impl AsyncRead + Unpin>, line: &mut Vec<u
         }
         let end = piece.iter().position(|byte| *byte == b'\n');
         let read = end.map_or(piece.len(), |end| end + 1);
-        let room = LONGEST_LOG_LINE.saturating_sub(line.len());
+        let room = MAX_LOG_LINE.saturating_sub(line.len());
         line.extend_from_slice(&piece[..read.min(room)]);
         log.consume(read);
         if end.is_some() {

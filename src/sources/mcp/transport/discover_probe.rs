@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The question, on its way through one connection.
 #[derive(Debug)]
-pub(crate) struct Probe {
+pub(crate) struct DiscoverProbe {
     /// How long a program may take to answer; `None` where it is known to do so.
     patience: Option<Duration>,
     asked: Option<Asked>,
@@ -25,7 +25,7 @@ struct Asked {
     until: Option<Instant>,
 }
 
-impl Probe {
+impl DiscoverProbe {
     pub(crate) fn new(patience: Option<Duration>) -> Self {
         Self { patience, asked: None }
     }
@@ -92,7 +92,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn silence_is_a_refusal_and_a_late_answer_is_passed_over_once() {
-        let mut probe = Probe::new(Some(PATIENCE));
+        let mut probe = DiscoverProbe::new(Some(PATIENCE));
         let began = Instant::now();
         probe.sends(&discover(0));
         probe.silence().await;
@@ -109,12 +109,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_in_time_ends_the_wait() {
-        let mut probe = Probe::new(Some(PATIENCE));
+        let mut probe = DiscoverProbe::new(Some(PATIENCE));
         probe.sends(&discover(0));
         assert!(probe.passes(&server(json!({"jsonrpc": "2.0", "id": 0, "result": {}}))));
         assert!(tokio::time::timeout(PATIENCE * 9, probe.silence()).await.is_err());
         // A program that is known to answer is waited for.
-        let mut probe = Probe::new(None);
+        let mut probe = DiscoverProbe::new(None);
         probe.sends(&discover(0));
         assert!(tokio::time::timeout(PATIENCE * 9, probe.silence()).await.is_err());
     }

@@ -34,13 +34,13 @@ use crate::sources::mcp::server::session::Failure;
 const FIRST_ID: i64 = 1 << 32;
 
 /// A server is told that a call is taken back, or what a client answers, but that is not waited for longer.
-const TOLD_WITHIN: Duration = Duration::from_secs(5);
+const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// The calls of one connection.
-pub(crate) struct Direct {
+pub(crate) struct FastPath {
     client: HttpClient,
     handler: Handler,
     info: Arc<ServerPeerInfo>,
@@ -49,9 +49,9 @@ pub(crate) struct Direct {
     next_id: AtomicI64,
 }
 
-impl fmt::Debug for Direct {
+impl fmt::Debug for FastPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Direct").finish_non_exhaustive()
+        formatter.debug_struct("FastPath").finish_non_exhaustive()
     }
 }
 
@@ -71,7 +71,7 @@ struct Params<'a> {
     meta: &'a Map<String, Value>,
 }
 
-impl Direct {
+impl FastPath {
     /// `handler` is the one that hears the connection.
     pub(crate) fn new(client: HttpClient, handler: Handler, info: Arc<ServerPeerInfo>) -> Arc<Self> {
         let of_us = match info.protocol_version.has_initialize() {
@@ -219,7 +219,7 @@ impl Direct {
         let access = &self.client.access;
         let headers = self.client.heading(&self.info.protocol_version);
         let told = access.open(Method::POST, &access.url, headers, Some(body.into()));
-        match tokio::time::timeout(TOLD_WITHIN, told).await {
+        match tokio::time::timeout(TOLD_TIMEOUT, told).await {
             Ok(Ok(answer)) if answer.status.is_success() => {}
             Ok(Ok(answer)) => tracing::debug!(status = %answer.status, "an MCP server does not want to be told"),
             Ok(Err(error)) => tracing::debug!(%error, "an MCP server was not told"),
@@ -231,7 +231,7 @@ impl Direct {
 /// A call on its way. Dropped before it is answered, it is taken back: the server is told. One of the newer revision
 /// knows by the end of the connection.
 struct Sent<'a> {
-    direct: &'a Arc<Direct>,
+    direct: &'a Arc<FastPath>,
     id: i64,
     answered: bool,
 }

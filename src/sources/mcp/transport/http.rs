@@ -17,7 +17,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use sse_stream::{Sse, SseStream};
 
-use super::authorized_http::HttpAccess;
+use super::authorized_http::AuthorizedHttp;
 use super::event_bound::bounded;
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
@@ -33,7 +33,7 @@ pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id")
 /// The client that the protocol's library drives. Clones are of one connection.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpClient {
-    pub(crate) access: Arc<HttpAccess>,
+    pub(crate) access: Arc<AuthorizedHttp>,
     heading: Arc<ArcSwapOption<HeaderMap>>,
 }
 
@@ -100,7 +100,7 @@ impl StreamableHttpClient for HttpClient {
 }
 
 impl HttpClient {
-    pub(crate) fn new(access: Arc<HttpAccess>) -> Self {
+    pub(crate) fn new(access: Arc<AuthorizedHttp>) -> Self {
         Self { access, heading: Arc::default() }
     }
 

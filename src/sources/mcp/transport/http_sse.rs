@@ -13,7 +13,7 @@ use rmcp::transport::Transport;
 use sse_stream::{Sse, SseStream};
 use url::Url;
 
-use super::authorized_http::HttpAccess;
+use super::authorized_http::AuthorizedHttp;
 use super::event_bound::bounded;
 use super::http::sent_flag;
 use super::stdio::Ending;
@@ -22,7 +22,7 @@ use crate::sources::mcp::server::large_numbers;
 
 /// An open stream, and where messages go.
 pub(crate) struct EventStream {
-    access: Arc<HttpAccess>,
+    access: Arc<AuthorizedHttp>,
     events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
     endpoint: Url,
     ending: Ending,
@@ -37,7 +37,7 @@ impl fmt::Debug for EventStream {
 impl EventStream {
     /// # Errors
     /// `upstream_error`: no stream, or one that does not begin with an address of the same origin.
-    pub(crate) async fn open(access: Arc<HttpAccess>, ending: Ending) -> Result<Self, CallError> {
+    pub(crate) async fn open(access: Arc<AuthorizedHttp>, ending: Ending) -> Result<Self, CallError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         let answer = access.open(Method::GET, &access.url, headers, None).await?;

@@ -13,23 +13,23 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio_util::sync::CancellationToken;
 
 use super::child_process::Child;
-use super::discover_probe::Probe;
+use super::discover_probe::DiscoverProbe;
 use super::http::sent_flag;
 use crate::core::call::SentFlag;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::mcp::server::large_numbers;
 
 /// A program that does not read its input for so long is not going to.
-const WRITE_WITHIN: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a program may take to end by itself once its input has ended, and then once it was asked to.
-const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same for one that is of no use any more: calls wait to hear that there is no answer.
 const HURRY: Duration = Duration::from_millis(200);
 
 /// Lines that are no messages, such as greetings; a program that sends more of them sends garbage.
-const MOST_STRAY_LINES: u32 = 1_000;
+const MAX_STRAY_LINES: u32 = 1_000;
 
 /// Why a connection ended, told by whoever ended it first.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,7 @@ impl Ending {
 }
 
 /// The conversation with one program.
-pub(crate) struct Pipes {
+pub(crate) struct StdioTransport {
     child: Child,
     input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
     output: BufReader<ChildStdout>,
@@ -56,24 +56,24 @@ pub(crate) struct Pipes {
     most: usize,
     stray: u32,
     stuck: CancellationToken,
-    probe: Probe,
+    probe: DiscoverProbe,
     /// How long it may take to end by itself.
     patience: Duration,
     ending: Ending,
 }
 
-impl fmt::Debug for Pipes {
+impl fmt::Debug for StdioTransport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Pipes").field("child", &self.child).finish_non_exhaustive()
+        formatter.debug_struct("StdioTransport").field("child", &self.child).finish_non_exhaustive()
     }
 }
 
-impl Pipes {
+impl StdioTransport {
     /// `most`: bytes of one message.
     pub(crate) fn new(
         (child, input, output): (Child, ChildStdin, ChildStdout),
         most: usize,
-        probe: Probe,
+        probe: DiscoverProbe,
         ending: Ending,
     ) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Pipes {
             most,
             stray: 0,
             stuck: CancellationToken::new(),
-            patience: GOODBYE_WITHIN,
+            patience: GOODBYE_TIMEOUT,
             ending,
         }
     }
@@ -120,7 +120,7 @@ impl Pipes {
             self.output.consume(read);
             if end.is_some() {
                 self.take_line();
-                if self.stray > MOST_STRAY_LINES {
+                if self.stray > MAX_STRAY_LINES {
                     return self.end("it keeps sending what is no JSON-RPC message");
                 }
             }
@@ -158,7 +158,7 @@ async fn write(input: &mut ChildStdin, line: &[u8], sent: Option<SentFlag>) -> s
     input.write_all(&line[written..]).await
 }
 
-impl Transport<RoleClient> for Pipes {
+impl Transport<RoleClient> for StdioTransport {
     type Error = CallError;
 
     fn send(
@@ -177,7 +177,7 @@ impl Transport<RoleClient> for Pipes {
                     None => Err("it is being ended".to_owned()),
                 }
             };
-            let problem = match tokio::time::timeout(WRITE_WITHIN, writing).await {
+            let problem = match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(problem)) => format!("its input cannot be written: {problem}"),
                 Err(_) => "it does not read its input".to_owned(),

@@ -30,7 +30,7 @@ impl fmt::Debug for Adapter {
 
 /// What in an adapter's declaration cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum AdapterFault {
+pub enum AdapterError {
     #[error("`headers.{0}` is not a header; use letters, digits and `-` in its name, and no line break in its value")]
     Header(String),
     #[error("`response` is not a JMESPath expression of at most {MAX_EXPRESSION_BYTES} bytes: {0}")]
@@ -39,12 +39,12 @@ pub enum AdapterFault {
 
 impl Adapter {
     /// # Errors
-    /// [`AdapterFault`], without showing a header's value.
-    pub fn compile(config: AdapterConfig) -> Result<Self, AdapterFault> {
+    /// [`AdapterError`], without showing a header's value.
+    pub fn compile(config: AdapterConfig) -> Result<Self, AdapterError> {
         let mut headers = HeaderMap::new();
         for (name, value) in &config.headers {
             let header = HeaderName::try_from(name).ok().zip(HeaderValue::from_str(value.expose()).ok());
-            let (header, mut value) = header.ok_or_else(|| AdapterFault::Header(name.clone()))?;
+            let (header, mut value) = header.ok_or_else(|| AdapterError::Header(name.clone()))?;
             value.set_sensitive(true);
             headers.insert(header, value);
         }
@@ -99,11 +99,11 @@ impl Adapter {
         let Some(expression) = self.response.as_ref().filter(|_| self.applies_to(operation_id)) else {
             return Ok(response);
         };
-        let misfit = |error: &dyn fmt::Display| {
+        let failed = |error: &dyn fmt::Display| {
             CallError::tool("the response does not have the form that the vendor adapter expects").caused_by(error)
         };
-        let selected = expression.search(response).map_err(|error| misfit(&error))?;
-        serde_json::to_value(&*selected).map_err(|error| misfit(&error))
+        let selected = expression.search(response).map_err(|error| failed(&error))?;
+        serde_json::to_value(&*selected).map_err(|error| failed(&error))
     }
 
     fn applies_to(&self, operation_id: &str) -> bool {
@@ -111,11 +111,11 @@ impl Adapter {
     }
 }
 
-fn compile_response(expression: &str) -> Result<Expression<'static>, AdapterFault> {
+fn compile_response(expression: &str) -> Result<Expression<'static>, AdapterError> {
     if expression.len() > MAX_EXPRESSION_BYTES {
-        return Err(AdapterFault::Response("it is longer".into()));
+        return Err(AdapterError::Response("it is longer".into()));
     }
-    jmespath::compile(expression).map_err(|error| AdapterFault::Response(error.to_string()))
+    jmespath::compile(expression).map_err(|error| AdapterError::Response(error.to_string()))
 }
 
 /// All at once, so that two names may change places. A name that is already taken keeps its value.
@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn adapter(declared: Value) -> Result<Adapter, AdapterFault> {
+    fn adapter(declared: Value) -> Result<Adapter, AdapterError> {
         Adapter::compile(serde_json::from_value(declared).unwrap())
     }
 
@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_named_without_its_secret() {
         let fault = adapter(json!({"headers": {"x-key": "hunter2\n"}})).unwrap_err();
-        assert_eq!(fault, AdapterFault::Header("x-key".into()));
+        assert_eq!(fault, AdapterError::Header("x-key".into()));
         assert!(!fault.to_string().contains("hunter2"));
-        assert!(matches!(adapter(json!({"response": "a[["})), Err(AdapterFault::Response(_))));
-        assert!(matches!(adapter(json!({"response": "!".repeat(100_000)})), Err(AdapterFault::Response(_))));
+        assert!(matches!(adapter(json!({"response": "a[["})), Err(AdapterError::Response(_))));
+        assert!(matches!(adapter(json!({"response": "!".repeat(100_000)})), Err(AdapterError::Response(_))));
         assert!(!format!("{:?}", adapter(json!({"headers": {"k": "hunter2"}})).unwrap()).contains("hunter2"));
     }
 }

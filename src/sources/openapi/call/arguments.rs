@@ -33,10 +33,10 @@ pub(crate) struct ArgumentList {
 }
 
 /// Longest name of an argument that model APIs accept; they accept letters, digits, `_`, `-` and `.`.
-const LONGEST_NAME: usize = 64;
+const MAX_NAME: usize = 64;
 
 /// Most characters of one argument's description.
-const LONGEST_DESCRIPTION: usize = 600;
+const MAX_DESCRIPTION: usize = 600;
 
 impl ArgumentList {
     /// Parameters for which `sent` says no are left out.
@@ -193,7 +193,7 @@ impl Builder {
         while !self.taken.insert(free.clone()) {
             let prefix = if number == 1 { format!("{location}_") } else { format!("{location}{number}_") };
             free = format!("{prefix}{plain}");
-            free.truncate(LONGEST_NAME);
+            free.truncate(MAX_NAME);
             number += 1;
         }
         free
@@ -212,7 +212,7 @@ impl Builder {
 /// The name in the alphabet that model APIs accept: `filter[name]` becomes `filter_name`.
 fn allowed(name: &str) -> String {
     let is_allowed = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
-    if name.len() <= LONGEST_NAME && !name.is_empty() && name.chars().all(is_allowed) {
+    if name.len() <= MAX_NAME && !name.is_empty() && name.chars().all(is_allowed) {
         return name.to_owned();
     }
     let mut allowed = String::new();
@@ -221,7 +221,7 @@ fn allowed(name: &str) -> String {
             allowed.push(character);
         }
     }
-    allowed.truncate(LONGEST_NAME);
+    allowed.truncate(MAX_NAME);
     match allowed.trim_matches('_') {
         "" => "argument".to_owned(),
         trimmed => trimmed.to_owned(),
@@ -236,8 +236,7 @@ fn described(asked: &Asked<'_>, name: &str) -> Value {
         _ => Map::new(),
     };
     let own = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    let mut description =
-        bounded(if asked.description.is_empty() { own } else { asked.description }, LONGEST_DESCRIPTION);
+    let mut description = bounded(if asked.description.is_empty() { own } else { asked.description }, MAX_DESCRIPTION);
     if name != asked.name {
         let place = if asked.location == "body" { "the body" } else { asked.location };
         description = format!("{description} (`{}` in {place})", asked.name).trim_start().to_owned();

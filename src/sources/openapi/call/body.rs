@@ -102,7 +102,7 @@ impl BodyPlan {
             }
         };
         let content_type =
-            HeaderValue::try_from(media_type).map_err(|_| misfit("the content type is no media type"))?;
+            HeaderValue::try_from(media_type).map_err(|_| invalid_argument("the content type is no media type"))?;
         Ok((content_type, bytes.into()))
     }
 
@@ -174,21 +174,21 @@ impl<'a> File<'a> {
         let field = |name: &str| value.get(name).and_then(Value::as_str);
         let bytes = match (field("content_base64"), field("text")) {
             (Some(encoded), None) => STANDARD.decode(encoded).map_err(|error| {
-                misfit(format!("`{argument}.content_base64` is not base64 (RFC 4648, with padding): {error}"))
+                invalid_argument(format!("`{argument}.content_base64` is not base64 (RFC 4648, with padding): {error}"))
             })?,
             (None, Some(text)) => text.as_bytes().to_vec(),
-            _ => return Err(misfit(format!("`{argument}` needs either `content_base64` or `text`"))),
+            _ => return Err(invalid_argument(format!("`{argument}` needs either `content_base64` or `text`"))),
         };
         Ok(Self { filename: field("filename"), content_type: field("content_type"), bytes })
     }
 }
 
-fn misfit(message: impl Into<String>) -> CallError {
+fn invalid_argument(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, CallError> {
-    value.as_object().ok_or_else(|| misfit("the body has to be an object: it is sent as a form"))
+    value.as_object().ok_or_else(|| invalid_argument("the body has to be an object: it is sent as a form"))
 }
 
 fn format_of(media_type: &str) -> Format {

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::config::{AuthSettings, AuthType, CollectionSettings, Secret};
 use crate::core::error::{CallError, ErrorCode};
-use crate::sources::credentials::{Template, TemplateFault, basic, bearer, sensitive};
+use crate::sources::credentials::{Template, TemplateError, basic, bearer, sensitive};
 pub(in crate::sources::openapi) use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::openapi::read::operation::{Api, Location, Operation, SecurityRequirement, SecurityScheme};
 
@@ -25,7 +25,7 @@ pub(crate) struct Credentials<'a> {
 
 /// Credentials that cannot be sent.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum CredentialFault {
+pub enum CredentialError {
     #[error("`{0}` is not a header; use letters, digits and `-` in its name, and no line break in its value")]
     Header(String),
     #[error("`auth_config.headers_template.{0}` has a `${{` without `}}`")]
@@ -51,8 +51,8 @@ pub(crate) struct Authorization {
 
 impl<'a> Credentials<'a> {
     /// # Errors
-    /// [`CredentialFault`]: what `auth_type` asks for and is not there.
-    pub(crate) fn bind(api: &'a Api, settings: &'a CollectionSettings) -> Result<Self, CredentialFault> {
+    /// [`CredentialError`]: what `auth_type` asks for and is not there.
+    pub(crate) fn bind(api: &'a Api, settings: &'a CollectionSettings) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
             AuthType::ApiKey if auth.api_key.is_none() => Some("api_key"),
@@ -62,7 +62,7 @@ impl<'a> Credentials<'a> {
             _ => None,
         };
         if let Some(missing) = missing {
-            return Err(CredentialFault::Missing(missing));
+            return Err(CredentialError::Missing(missing));
         }
         let tokens = api.security_schemes.iter().filter_map(|(name, scheme)| match scheme {
             SecurityScheme::ClientCredentials { token_url, scopes } => {
@@ -77,8 +77,8 @@ impl<'a> Credentials<'a> {
     /// What goes with the operation's requests, and what it asks for and does not get.
     ///
     /// # Errors
-    /// [`CredentialFault`] for a credential that cannot stand in a header.
-    pub(crate) fn of(&self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialFault> {
+    /// [`CredentialError`] for a credential that cannot stand in a header.
+    pub(crate) fn of(&self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialError> {
         let mut authorization = Authorization::default();
         let asked = operation.security.as_ref().unwrap_or(&self.api.security);
         // Of the alternatives the first that can be met; "nothing" only when no other can.
@@ -100,7 +100,7 @@ impl<'a> Credentials<'a> {
         }
         for (name, value) in &self.settings.extra_headers {
             let (name, value) = sensitive(name, value.expose())
-                .ok_or_else(|| CredentialFault::Header(format!("auth_config.extra_headers.{name}")))?;
+                .ok_or_else(|| CredentialError::Header(format!("auth_config.extra_headers.{name}")))?;
             authorization.headers.insert(name, value);
         }
         for (name, text) in &self.settings.headers_template {
@@ -124,7 +124,7 @@ impl<'a> Credentials<'a> {
         self.tokens.iter().find(|(name, _)| *name == scheme).map(|(_, source)| source)
     }
 
-    fn add_scheme(&self, name: &str, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+    fn add_scheme(&self, name: &str, authorization: &mut Authorization) -> Result<(), CredentialError> {
         match self.api.security_schemes.get(name) {
             Some(SecurityScheme::ApiKey { name, location }) => {
                 let name = self.settings.api_key_name.as_deref().unwrap_or(name);
@@ -140,7 +140,7 @@ impl<'a> Credentials<'a> {
     }
 
     /// `auth_type`, where the document does not say how the credential is sent.
-    fn add_configured(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+    fn add_configured(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
         match self.auth_type {
             AuthType::None => Ok(()),
             AuthType::ApiKey => {
@@ -156,7 +156,7 @@ impl<'a> Credentials<'a> {
                 authorization.tokens = self.tokens.first().map(|(_, source)| Arc::clone(source));
                 match authorization.tokens {
                     Some(_) => Ok(()),
-                    None => Err(CredentialFault::Missing("token")),
+                    None => Err(CredentialError::Missing("token")),
                 }
             }
             AuthType::Bearer => self.add_bearer(authorization),
@@ -169,32 +169,32 @@ impl<'a> Credentials<'a> {
         name: &str,
         location: Location,
         authorization: &mut Authorization,
-    ) -> Result<(), CredentialFault> {
+    ) -> Result<(), CredentialError> {
         let key = self.settings.api_key.as_ref().map(Secret::expose).unwrap_or_default();
         match location {
-            Location::Cookie if !is_cookie(name, key) => return Err(CredentialFault::Unsendable("api_key")),
+            Location::Cookie if !is_cookie(name, key) => return Err(CredentialError::Unsendable("api_key")),
             Location::Cookie => authorization.cookies.push((name.to_owned(), key.to_owned())),
             Location::Query | Location::QueryString => {
                 authorization.query.push((name.to_owned(), key.to_owned()));
                 authorization.secrets = Some(authorization.query.iter().map(|(_, value)| value.clone()).collect());
             }
             Location::Header | Location::Path => {
-                let (name, value) = sensitive(name, key).ok_or(CredentialFault::Unsendable("api_key"))?;
+                let (name, value) = sensitive(name, key).ok_or(CredentialError::Unsendable("api_key"))?;
                 authorization.headers.insert(name, value);
             }
         }
         Ok(())
     }
 
-    fn add_bearer(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+    fn add_bearer(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
         let token = self.settings.token.as_ref().map(Secret::expose).unwrap_or_default();
-        let value = bearer(token).ok_or(CredentialFault::Unsendable("token"))?;
+        let value = bearer(token).ok_or(CredentialError::Unsendable("token"))?;
         authorization.headers.insert(header::AUTHORIZATION, value);
         Ok(())
     }
 
     /// RFC 7617.
-    fn add_basic(&self, authorization: &mut Authorization) -> Result<(), CredentialFault> {
+    fn add_basic(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
         let username = self.settings.username.as_deref().unwrap_or_default();
         let password = self.settings.password.as_ref().map(Secret::expose).unwrap_or_default();
         authorization.headers.insert(header::AUTHORIZATION, basic(username, password));
@@ -279,11 +279,11 @@ fn is_cookie(name: &str, value: &str) -> bool {
     !name.contains([';', '=']) && !value.contains(';') && stands_in_header(name) && stands_in_header(value)
 }
 
-impl From<TemplateFault> for CredentialFault {
-    fn from(fault: TemplateFault) -> Self {
+impl From<TemplateError> for CredentialError {
+    fn from(fault: TemplateError) -> Self {
         match fault {
-            TemplateFault::Header(name) => Self::Header(format!("auth_config.headers_template.{name}")),
-            TemplateFault::Unclosed(name) => Self::Template(name),
+            TemplateError::Header(name) => Self::Header(format!("auth_config.headers_template.{name}")),
+            TemplateError::Unclosed(name) => Self::Template(name),
         }
     }
 }

@@ -177,7 +177,7 @@ impl RequestPlan {
     fn url(&self, path: &str, query: &[String]) -> Result<Url, CallError> {
         if let Some(missing) = path.split('{').nth(1) {
             let name = missing.split('}').next().unwrap_or_default();
-            return Err(misfit(format!("the path needs a value for `{name}`")));
+            return Err(invalid_argument(format!("the path needs a value for `{name}`")));
         }
         let mut base = self.base.clone();
         base.set_query(None);
@@ -188,7 +188,7 @@ impl RequestPlan {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{pair}");
         }
-        Url::parse(&text).map_err(|error| misfit(format!("the arguments make no address: {error}")))
+        Url::parse(&text).map_err(|error| invalid_argument(format!("the arguments make no address: {error}")))
     }
 }
 
@@ -234,7 +234,7 @@ impl Draft {
         };
         // An empty segment, `.` and `..` lead to another path than the operation's (RFC 3986 §5.2.4).
         if text.is_empty() || text.split('/').any(|segment| matches!(segment, "." | "..")) {
-            return Err(misfit(format!(
+            return Err(invalid_argument(format!(
                 "`{argument}` stands in the path, where it can be neither empty nor `.` or `..`"
             )));
         }
@@ -247,8 +247,9 @@ impl Draft {
             ParameterEncoding::Styled { explode, .. } => parameter_encoding::header(value, *explode),
             ParameterEncoding::Content(media_type) => content(value, media_type),
         };
-        let name = HeaderName::try_from(&parameter.name)
-            .map_err(|_| misfit(format!("{:?} is no name of a header; the document is wrong", parameter.name)))?;
+        let name = HeaderName::try_from(&parameter.name).map_err(|_| {
+            invalid_argument(format!("{:?} is no name of a header; the document is wrong", parameter.name))
+        })?;
         self.headers.append(name, header_value(&format!("`{argument}`"), &text)?);
         Ok(())
     }
@@ -257,7 +258,7 @@ impl Draft {
         for (name, text) in pairs(parameter, value) {
             // A `;` would begin another cookie (RFC 6265 §4.2.1).
             if name.contains(';') || text.contains(';') {
-                return Err(misfit(format!("`{argument}` is sent as a cookie, which cannot hold `;`")));
+                return Err(invalid_argument(format!("`{argument}` is sent as a cookie, which cannot hold `;`")));
             }
             self.cookies.push(format!("{name}={text}"));
         }
@@ -315,11 +316,11 @@ fn escaping(allow_reserved: bool) -> Escaping {
 
 fn header_value(subject: &str, text: &str) -> Result<HeaderValue, CallError> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
-        misfit(format!("{subject} is sent as a header, which cannot hold line breaks or control characters"))
+        invalid_argument(format!("{subject} is sent as a header, which cannot hold line breaks or control characters"))
     })
 }
 
-fn misfit(message: impl Into<String>) -> CallError {
+fn invalid_argument(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
 

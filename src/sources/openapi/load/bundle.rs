@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::document::{self, Budget};
-use super::fetch::{FetchFault, SpecText};
+use super::fetch::{FetchError, SpecText};
 use super::location::Location;
 use crate::sources::openapi::read::report::Note;
 use crate::sources::openapi::tool::without_false_hints;
@@ -100,7 +100,7 @@ impl Bundle {
 
     /// Takes documents in, and notes what they refer to in turn.
     #[must_use]
-    pub(crate) fn with(mut self, texts: Vec<(Location, Result<SpecText, FetchFault>)>) -> Self {
+    pub(crate) fn with(mut self, texts: Vec<(Location, Result<SpecText, FetchError>)>) -> Self {
         self.steps += 1;
         for (location, text) in texts {
             let document = text

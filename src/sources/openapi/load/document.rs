@@ -27,7 +27,7 @@ const MAX_OPEN: usize = 10_000;
 
 /// Why a document cannot be used at all. What is wrong with a part of it is a line of its report instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum DocumentFault {
+pub enum DocumentError {
     #[error(
         "the document has more than {MAX_DOCUMENT_BYTES} bytes, the most that are read: split it, or cut out what is \
          not needed"
@@ -55,8 +55,8 @@ pub(crate) enum Version {
 /// Reads JSON or YAML.
 ///
 /// # Errors
-/// [`DocumentFault`]: too long, no text, or a syntax fault with its line.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentFault> {
+/// [`DocumentError`]: too long, no text, or a syntax fault with its line.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
     parse_within(bytes, &Budget::default())
 }
 
@@ -64,14 +64,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentFault> {
 ///
 /// # Errors
 /// As [`parse`].
-pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentFault> {
+pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, DocumentError> {
     if bytes.len() > MAX_DOCUMENT_BYTES {
-        return Err(DocumentFault::TooLong);
+        return Err(DocumentError::TooLong);
     }
-    let text = str::from_utf8(bytes).map_err(|_| DocumentFault::NotText)?;
+    let text = str::from_utf8(bytes).map_err(|_| DocumentError::NotText)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if is_too_deep(text) {
-        return Err(DocumentFault::Unreadable(format!("it opens more than {MAX_OPEN} brackets inside one another")));
+        return Err(DocumentError::Unreadable(format!("it opens more than {MAX_OPEN} brackets inside one another")));
     }
     // YAML's flow style may begin like JSON; what JSON says is then the better explanation.
     if text.trim_start().starts_with(['{', '[']) {
@@ -79,7 +79,7 @@ pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, Docum
     } else {
         parse_yaml(text, budget)
     }
-    .map_err(DocumentFault::Unreadable)
+    .map_err(DocumentError::Unreadable)
 }
 
 /// Whether there are far more opening brackets than closing ones: at each, a YAML parser looks at all that are
@@ -102,21 +102,21 @@ fn is_too_deep(text: &str) -> bool {
 /// Which version a document says it follows; `3.1` may be written as a number.
 ///
 /// # Errors
-/// [`DocumentFault::NotOpenApi`], or [`DocumentFault::Version`] with what it says.
-pub(crate) fn version(document: &Value) -> Result<Version, DocumentFault> {
+/// [`DocumentError::NotOpenApi`], or [`DocumentError::Version`] with what it says.
+pub(crate) fn version(document: &Value) -> Result<Version, DocumentError> {
     let written = |key| match document.get(key)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    let said = written("openapi").or_else(|| written("swagger")).ok_or(DocumentFault::NotOpenApi)?;
+    let said = written("openapi").or_else(|| written("swagger")).ok_or(DocumentError::NotOpenApi)?;
     let mut parts = said.trim().split('.');
     match (parts.next(), parts.next()) {
         (Some("2"), Some("0") | None) => Ok(Version::Swagger2),
         (Some("3"), Some("0") | None) => Ok(Version::V3_0),
         (Some("3"), Some("1")) => Ok(Version::V3_1),
         (Some("3"), Some("2")) => Ok(Version::V3_2),
-        _ => Err(DocumentFault::Version(said.chars().take(40).collect())),
+        _ => Err(DocumentError::Version(said.chars().take(40).collect())),
     }
 }
 
@@ -326,19 +326,19 @@ mod tests {
             (deep_json.as_str(), "recursion limit"),
             (bomb.as_str(), "limit"),
         ] {
-            let Err(DocumentFault::Unreadable(reason)) = parse(text.as_bytes()) else { panic!("read: {text:.40}") };
+            let Err(DocumentError::Unreadable(reason)) = parse(text.as_bytes()) else { panic!("read: {text:.40}") };
             assert!(reason.contains(expected), "{reason}");
         }
-        assert_eq!(parse(&[b'{', 0xff]), Err(DocumentFault::NotText));
+        assert_eq!(parse(&[b'{', 0xff]), Err(DocumentError::NotText));
         let long = vec![b' '; 60_000_000];
-        assert_eq!(parse(&long), Err(DocumentFault::TooLong));
+        assert_eq!(parse(&long), Err(DocumentError::TooLong));
     }
 
     /// A large anchor that is repeated less often than the parser's own limit still costs its size each time.
     #[test]
     fn aliases_of_something_large_are_refused_by_what_they_write_out_to() {
         let yaml = format!("x: &x {}\ny: [{}]", "a".repeat(1 << 20), "*x,".repeat(80));
-        let Err(DocumentFault::Unreadable(reason)) = parse(yaml.as_bytes()) else { panic!("it was read") };
+        let Err(DocumentError::Unreadable(reason)) = parse(yaml.as_bytes()) else { panic!("it was read") };
         assert!(reason.contains("its aliases written out"), "{reason}");
     }
 
@@ -350,10 +350,10 @@ mod tests {
             (json!({"openapi": "3.0.3"}), Ok(Version::V3_0)),
             (json!({"openapi": 3.1}), Ok(Version::V3_1)),
             (json!({"openapi": "3.2.0"}), Ok(Version::V3_2)),
-            (json!({"openapi": "4.0.0"}), Err(DocumentFault::Version("4.0.0".into()))),
-            (json!({"swagger": "1.2"}), Err(DocumentFault::Version("1.2".into()))),
-            (json!({"paths": {}}), Err(DocumentFault::NotOpenApi)),
-            (json!([]), Err(DocumentFault::NotOpenApi)),
+            (json!({"openapi": "4.0.0"}), Err(DocumentError::Version("4.0.0".into()))),
+            (json!({"swagger": "1.2"}), Err(DocumentError::Version("1.2".into()))),
+            (json!({"paths": {}}), Err(DocumentError::NotOpenApi)),
+            (json!([]), Err(DocumentError::NotOpenApi)),
         ] {
             assert_eq!(version(&document), expected, "{document}");
         }

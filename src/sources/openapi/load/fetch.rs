@@ -36,7 +36,7 @@ pub(crate) struct SpecText {
 
 /// Why there is no text.
 #[derive(Debug, Error)]
-pub enum FetchFault {
+pub enum FetchError {
     #[error("{} cannot be read: {source}; check the path and its permissions", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{} does not stand below {}; documents lead to files of their own folder only", path.display(), folder.display())]
@@ -50,7 +50,7 @@ pub enum FetchFault {
 }
 
 /// Longest wait for a document, so that one slow server does not hold up a start.
-const FETCH_WITHIN: Duration = Duration::from_secs(20);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Most bytes of a document at an address that another refers to; several are fetched at once.
 const MAX_REFERRED_BYTES: usize = 8 << 20;
@@ -73,13 +73,13 @@ impl Fetcher {
     /// Gets the text; at most one byte more than is ever read as a document.
     ///
     /// # Errors
-    /// [`FetchFault`], which names the file or the address.
-    pub(crate) async fn fetch(&self, origin: SpecOrigin) -> Result<SpecText, FetchFault> {
+    /// [`FetchError`], which names the file or the address.
+    pub(crate) async fn fetch(&self, origin: SpecOrigin) -> Result<SpecText, FetchError> {
         match origin {
             SpecOrigin::Inline(text) => Ok(SpecText { bytes: text.into(), from: None }),
             SpecOrigin::File(path) => match read_file(&path).await {
                 Ok((bytes, path)) => Ok(SpecText { bytes: bytes.into(), from: Some(Location::File(path)) }),
-                Err(source) => Err(FetchFault::File { path, source }),
+                Err(source) => Err(FetchError::File { path, source }),
             },
             SpecOrigin::Url(url) => self.download(url, MAX_DOCUMENT_BYTES).await,
         }
@@ -88,19 +88,19 @@ impl Fetcher {
     /// Gets a document that another refers to. Of files only those below `folder` are read.
     ///
     /// # Errors
-    /// [`FetchFault`].
+    /// [`FetchError`].
     pub(crate) async fn fetch_referred(
         &self,
         location: &Location,
         folder: Option<&Path>,
-    ) -> Result<SpecText, FetchFault> {
+    ) -> Result<SpecText, FetchError> {
         let path = match location {
             Location::Url(url) => return self.download(url.clone(), MAX_REFERRED_BYTES).await,
             Location::File(path) => path,
         };
         // Only a file leads to files, and a file has a folder.
         let folder = folder.unwrap_or(Path::new("."));
-        let outside = || FetchFault::Outside { path: path.clone(), folder: folder.to_owned() };
+        let outside = || FetchError::Outside { path: path.clone(), folder: folder.to_owned() };
         // By its letters first, so that nothing is told of other files; then with its links followed.
         if !path.starts_with(folder) {
             return Err(outside());
@@ -108,14 +108,14 @@ impl Fetcher {
         match read_file(path).await {
             Ok((_, real)) if !real.starts_with(folder) => Err(outside()),
             Ok((bytes, _)) => Ok(SpecText { bytes: bytes.into(), from: Some(location.clone()) }),
-            Err(source) => Err(FetchFault::File { path: path.clone(), source }),
+            Err(source) => Err(FetchError::File { path: path.clone(), source }),
         }
     }
 
-    async fn download(&self, url: Url, max_response_bytes: usize) -> Result<SpecText, FetchFault> {
+    async fn download(&self, url: Url, max_response_bytes: usize) -> Result<SpecText, FetchError> {
         check_allowed(&url, &self.allowed)?;
         if self.at_hand {
-            return Err(FetchFault::NotAtHand { url });
+            return Err(FetchError::NotAtHand { url });
         }
         let (headers, known) = self.cache.find(&url).unzip();
         let request = OutboundRequest {
@@ -124,9 +124,9 @@ impl Fetcher {
             max_response_bytes,
             max_redirects: MAX_REDIRECTS,
             allowed: &self.allowed,
-            ..OutboundRequest::get(url.clone(), Deadline::after(FETCH_WITHIN))
+            ..OutboundRequest::get(url.clone(), Deadline::after(FETCH_TIMEOUT))
         };
-        let unfetched = |error: CallError| FetchFault::Url { url: url.clone(), problem: error.message().to_owned() };
+        let unfetched = |error: CallError| FetchError::Url { url: url.clone(), problem: error.message().to_owned() };
         let response = self.outbound.send(request).await.map_err(unfetched)?;
         if let (Some(known), StatusCode::NOT_MODIFIED) = (known, response.status) {
             return Ok(known);
@@ -139,12 +139,12 @@ impl Fetcher {
 }
 
 /// # Errors
-/// [`FetchFault::NotAllowed`] for a host that is not on the list.
-pub(crate) fn check_allowed(url: &Url, allowed: &DomainList) -> Result<(), FetchFault> {
+/// [`FetchError::NotAllowed`] for a host that is not on the list.
+pub(crate) fn check_allowed(url: &Url, allowed: &DomainList) -> Result<(), FetchError> {
     if allowed.allows(url) {
         return Ok(());
     }
-    Err(FetchFault::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() })
+    Err(FetchError::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() })
 }
 
 /// Some services want their key there.

@@ -18,7 +18,7 @@ const MAX_ADDED_BYTES: usize = 64 << 20;
 
 /// Why an overlay cannot be applied. The document is then as it was.
 #[derive(Debug, Error, PartialEq, Eq)]
-pub enum OverlayFault {
+pub enum OverlayError {
     #[error("this is no overlay: {0}")]
     Form(String),
     #[error("`overlay` is {0:?}; only 1.0 overlays can be applied")]
@@ -57,21 +57,21 @@ struct Action {
 /// the specification, but most likely not meant.
 ///
 /// # Errors
-/// [`OverlayFault`], naming the action.
-pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, OverlayFault> {
-    let overlay = Overlay::deserialize(overlay).map_err(|error| OverlayFault::Form(error.to_string()))?;
+/// [`OverlayError`], naming the action.
+pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>, OverlayError> {
+    let overlay = Overlay::deserialize(overlay).map_err(|error| OverlayError::Form(error.to_string()))?;
     if overlay.overlay != "1.0" && !overlay.overlay.starts_with("1.0.") {
-        return Err(OverlayFault::Version(overlay.overlay));
+        return Err(OverlayError::Version(overlay.overlay));
     }
     if overlay.actions.len() > MAX_ACTIONS {
-        return Err(OverlayFault::TooManyActions);
+        return Err(OverlayError::TooManyActions);
     }
     let mut changed = document.clone();
     let mut selecting_nothing = Vec::new();
     let mut room = MAX_ADDED_BYTES;
     for (index, action) in overlay.actions.into_iter().enumerate() {
         let target = JsonPath::parse(&action.target)
-            .map_err(|error| OverlayFault::Target { action: index, problem: error.to_string() })?;
+            .map_err(|error| OverlayError::Target { action: index, problem: error.to_string() })?;
         let places = places(&target, &changed);
         if places.is_empty() {
             selecting_nothing.push(action.target);
@@ -82,10 +82,10 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
             _ if action.remove => remove(&mut changed, places, index)?,
             Some(update) => {
                 let added = json::footprint(&update).saturating_mul(places.len());
-                room = room.checked_sub(added).ok_or(OverlayFault::TooLarge { action: index })?;
+                room = room.checked_sub(added).ok_or(OverlayError::TooLarge { action: index })?;
                 places.iter().try_for_each(|place| change(&mut changed, place, &update, index))?;
             }
-            None => return Err(OverlayFault::NothingToDo { action: index }),
+            None => return Err(OverlayError::NothingToDo { action: index }),
         }
     }
     *document = changed;
@@ -107,10 +107,10 @@ fn by_position(one: &str, other: &str) -> Ordering {
     one.split('/').map(key).cmp(other.split('/').map(key))
 }
 
-fn remove(document: &mut Value, places: Vec<String>, action: usize) -> Result<(), OverlayFault> {
+fn remove(document: &mut Value, places: Vec<String>, action: usize) -> Result<(), OverlayError> {
     for place in places {
         let Some((parent, token)) = place.rsplit_once('/') else {
-            return Err(OverlayFault::WholeDocument { action });
+            return Err(OverlayError::WholeDocument { action });
         };
         match document.pointer_mut(parent) {
             Some(Value::Object(members)) => _ = members.shift_remove(&token.replace("~1", "/").replace("~0", "~")),
@@ -125,12 +125,12 @@ fn remove(document: &mut Value, places: Vec<String>, action: usize) -> Result<()
     Ok(())
 }
 
-fn change(document: &mut Value, place: &str, update: &Value, action: usize) -> Result<(), OverlayFault> {
+fn change(document: &mut Value, place: &str, update: &Value, action: usize) -> Result<(), OverlayError> {
     match document.pointer_mut(place) {
         Some(target @ Value::Object(_)) if update.is_object() => merge(target, update),
-        Some(Value::Object(_)) => return Err(OverlayFault::NoObject { action, place: place.to_owned() }),
+        Some(Value::Object(_)) => return Err(OverlayError::NoObject { action, place: place.to_owned() }),
         Some(Value::Array(items)) => items.push(update.clone()),
-        _ => return Err(OverlayFault::NoContainer { action, place: place.to_owned() }),
+        _ => return Err(OverlayError::NoContainer { action, place: place.to_owned() }),
     }
     Ok(())
 }
@@ -167,7 +167,7 @@ mod tests {
         })
     }
 
-    fn applied(actions: &Value) -> Result<(Value, Vec<String>), OverlayFault> {
+    fn applied(actions: &Value) -> Result<(Value, Vec<String>), OverlayError> {
         let mut document = document();
         let unused = apply(&mut document, &json!({"overlay": "1.0.0", "info": {}, "actions": actions}))?;
         Ok((document, unused))
@@ -239,7 +239,7 @@ mod tests {
         let action = json!({"target": "$..x", "update": {"text": text, "y": {"x": {}}, "z": {"x": {}}}});
         let overlay = json!({"overlay": "1.0.0", "actions": vec![action; 40]});
         let fault = apply(&mut document, &overlay).unwrap_err();
-        assert!(matches!(fault, OverlayFault::TooLarge { .. }), "{fault}");
+        assert!(matches!(fault, OverlayError::TooLarge { .. }), "{fault}");
         assert_eq!(document, json!({"a": {"x": {}}}));
     }
 
@@ -248,8 +248,8 @@ mod tests {
         let mut document = document();
         assert_eq!(
             apply(&mut document, &json!({"overlay": "2.0.0", "actions": []})),
-            Err(OverlayFault::Version("2.0.0".into()))
+            Err(OverlayError::Version("2.0.0".into()))
         );
-        assert!(matches!(apply(&mut document, &json!({"overlay": "1.0.0"})), Err(OverlayFault::Form(_))));
+        assert!(matches!(apply(&mut document, &json!({"overlay": "1.0.0"})), Err(OverlayError::Form(_))));
     }
 }

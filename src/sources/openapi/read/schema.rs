@@ -105,7 +105,7 @@ impl<'d> Lowering<'d> {
             }
         }
         drop_one_way(&mut lowered, members, site);
-        tell_discriminator(&mut lowered, members);
+        describe_discriminator(&mut lowered, members);
         if self.version < Version::V3_1
             && [members.get("nullable"), members.get("x-nullable")].contains(&Some(&json!(true)))
         {
@@ -292,7 +292,7 @@ fn drop_one_way(lowered: &mut Map<String, Value>, members: &Map<String, Value>, 
 
 /// A discriminator chooses among the alternatives, so several that fit are no fault; and a reader should know
 /// which property chooses.
-fn tell_discriminator(lowered: &mut Map<String, Value>, members: &Map<String, Value>) {
+fn describe_discriminator(lowered: &mut Map<String, Value>, members: &Map<String, Value>) {
     let Some(property) = members.get("discriminator").and_then(|d| d.get("propertyName").unwrap_or(d).as_str()) else {
         return;
     };

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn settings(auth_config: &Value) -> Result<CollectionSettings, RegistrationFault> {
+fn settings(auth_config: &Value) -> Result<CollectionSettings, RegistrationError> {
     let secrets = [("PETS".to_owned(), Secret::new("hunter2"))].into();
     let body = json!({"name": "pets", "spec_url": "https://pets.example/api.json", "auth_config": auth_config});
     serde_json::from_value::<Registration>(body).unwrap().settings(&secrets)
@@ -32,18 +32,18 @@ fn a_credential_written_out_is_refused_and_not_repeated() {
         (json!({"extra_headers": {"X-Key": "hunter2"}}), "extra_headers.X-Key"),
     ] {
         let fault = settings(&auth).unwrap_err();
-        assert_eq!(fault, RegistrationFault::Literal(setting.to_owned()), "{auth}");
+        assert_eq!(fault, RegistrationError::Literal(setting.to_owned()), "{auth}");
         assert!(!fault.to_string().contains("hunter2"), "{fault}");
     }
 }
 
 #[test]
 fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
-    let name = |name: &str| RegistrationFault::UnknownSecret { setting: "token".into(), name: name.into() };
+    let name = |name: &str| RegistrationError::UnknownSecret { setting: "token".into(), name: name.into() };
     assert_eq!(settings(&json!({"token": "${HOME}"})).unwrap_err(), name("HOME"));
     assert_eq!(settings(&json!({"token": "${}"})).unwrap_err(), name(""));
     let constant = settings(&json!({"headers_template": {"X-Key": "hunter2"}})).unwrap_err();
-    assert_eq!(constant, RegistrationFault::ConstantTemplate("X-Key".into()));
+    assert_eq!(constant, RegistrationError::ConstantTemplate("X-Key".into()));
     for (change, expected) in [
         (json!({"name": "two words"}), "is not a name"),
         (json!({"rate_limit": 0}), "rate_limit"),

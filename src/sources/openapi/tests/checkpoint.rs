@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::error::ErrorCode;
 use crate::gateway::Gateway;
-use crate::tool::{Offer, Source};
+use crate::tool::{Source, SourceTools};
 
 struct Pets(Api);
 
@@ -13,8 +13,8 @@ impl Source for Pets {
         "openapi:pets"
     }
 
-    fn tools(&self) -> Offer {
-        Offer { tools: tools(&self.0, &settings(json!({"rate_limit": 10_000}))), unavailable: Vec::new() }
+    fn tools(&self) -> SourceTools {
+        SourceTools { tools: tools(&self.0, &settings(json!({"rate_limit": 10_000}))), unavailable: Vec::new() }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::error::ErrorCode;
-use crate::sources::openapi::CredentialFault;
+use crate::sources::openapi::CredentialError;
 use crate::sources::openapi::call::credentials;
 use crate::sources::openapi::read::operation::SecurityScheme;
 
@@ -83,7 +83,7 @@ fn what_is_asked_for_and_not_configured_is_told() {
     let (_, report) = definitions("pets", &api, &CollectionSettings::default(), &access()).unwrap();
     assert_eq!(report.approximated[0].reason, "asks for main, for which no credentials are configured");
     let fault = definitions("pets", &api, &settings(json!({"auth_type": "basic"})), &access()).unwrap_err();
-    assert_eq!(fault, CredentialFault::Missing("username"));
+    assert_eq!(fault, CredentialError::Missing("username"));
 }
 
 /// A key that is dropped silently would send the call as somebody else, or as nobody.
@@ -96,7 +96,7 @@ fn a_cookie_that_cannot_be_sent_is_a_fault_and_not_left_out() {
         api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
         let settings = settings(json!({"auth_config": {"api_key": value}}));
         let fault = definitions("pets", &api, &settings, &access()).unwrap_err();
-        assert_eq!(fault, CredentialFault::Unsendable("api_key"), "{name}={value}");
+        assert_eq!(fault, CredentialError::Unsendable("api_key"), "{name}={value}");
     }
 }
 

@@ -281,7 +281,7 @@ fn descriptions_hold_summary_and_description_and_are_bounded() {
     }
     let mut long = operation(None, Method::GET, "/pets");
     long.description = "é".repeat(5_000);
-    assert_eq!(super::description(&long).chars().count(), LONGEST_DESCRIPTION + 1);
+    assert_eq!(super::description(&long).chars().count(), MAX_DESCRIPTION + 1);
 }
 
 proptest! {

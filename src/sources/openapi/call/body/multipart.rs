@@ -6,7 +6,7 @@ use http::HeaderValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{File, essence, misfit};
+use super::{File, essence, invalid_argument};
 use crate::core::error::CallError;
 use crate::sources::openapi::call::parameter_encoding;
 use crate::sources::openapi::read::operation::PropertyEncoding;
@@ -63,7 +63,7 @@ impl<'a> Part<'a> {
         }
         if let Some(content_type) = self.content_type {
             if HeaderValue::from_str(content_type).is_err() {
-                return Err(misfit(format!("the `content_type` of `{name}` is no media type")));
+                return Err(invalid_argument(format!("the `content_type` of `{name}` is no media type")));
             }
             head.push_str(&format!("\r\nContent-Type: {content_type}"));
         }

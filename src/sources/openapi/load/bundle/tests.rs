@@ -18,7 +18,7 @@ fn bundled(documents: &[(&str, Value)]) -> (Value, Vec<Note>) {
         let fetch = |location: Location| {
             let found = others.iter().find(|(name, _)| file(name) == location);
             let text = found.map(|(_, document)| SpecText { bytes: document.to_string().into(), from: None });
-            let text = text.ok_or_else(|| FetchFault::NotAllowed { host: "elsewhere".into() });
+            let text = text.ok_or_else(|| FetchError::NotAllowed { host: "elsewhere".into() });
             (location, text)
         };
         bundle = bundle.with(missing.into_iter().map(fetch).collect());
