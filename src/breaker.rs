@@ -6,8 +6,8 @@
 //! the call, a 4xx and also a 429, proves the upstream alive.
 //! Nothing here sleeps.
 
+mod circuit;
 mod error_rate;
-mod gate;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
-use self::gate::{Circuit, Outcome, Ticket};
+use self::circuit::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Upstream;
@@ -42,7 +42,7 @@ const OTHER: &str = "other";
 /// until there is room.
 #[derive(Debug)]
 pub struct Breakers {
-    gates: DashMap<Upstream, Arc<Circuit>>,
+    circuits: DashMap<Upstream, Arc<Circuit>>,
     other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
@@ -66,7 +66,7 @@ pub struct BreakerPermit(Option<Admitted>);
 #[derive(Debug)]
 struct Admitted {
     upstream: Upstream,
-    gate: Arc<Circuit>,
+    circuit: Arc<Circuit>,
     pass: Ticket,
 }
 
@@ -84,7 +84,7 @@ impl BreakerRules {
 impl Breakers {
     pub fn new(rules: BreakerRules, metrics: Arc<Metrics>) -> Self {
         Self {
-            gates: DashMap::new(),
+            circuits: DashMap::new(),
             other: OnceLock::new(),
             rules: ArcSwap::from_pointee(rules),
             metrics,
@@ -96,8 +96,8 @@ impl Breakers {
     /// as long as it said.
     pub fn reconfigure(&self, rules: BreakerRules) {
         self.exclusively(|| {
-            for gate in &self.gates {
-                gate.adopt(rules.of(gate.key()));
+            for circuit in &self.circuits {
+                circuit.adopt(rules.of(circuit.key()));
             }
             if let Some(other) = self.other.get() {
                 other.adopt(&rules.all);
@@ -112,23 +112,23 @@ impl Breakers {
     /// `circuit_open` with the time after which it is worth calling again.
     pub fn admit(&self, upstream: Option<Upstream>) -> Result<BreakerPermit, CallError> {
         let Some(upstream) = upstream else { return Ok(BreakerPermit(None)) };
-        let gate = self.gate_of(&upstream);
-        match gate.admit() {
-            Ok(pass) => Ok(BreakerPermit(Some(Admitted { upstream, gate, pass }))),
+        let circuit = self.circuit_of(&upstream);
+        match circuit.admit() {
+            Ok(pass) => Ok(BreakerPermit(Some(Admitted { upstream, circuit, pass }))),
             Err(wait) => Err(circuit_open(&upstream, wait)),
         }
     }
 
     /// Without changing anything: for explain, dry runs and receipts.
     pub fn state(&self, upstream: &Upstream) -> BreakerState {
-        self.gates.get(upstream).map_or(BreakerState::Closed, |gate| gate.state())
+        self.circuits.get(upstream).map_or(BreakerState::Closed, |circuit| circuit.state())
     }
 
     /// Forgets breakers that nobody asks any more; run every minute.
     pub fn evict_idle(&self) {
         self.exclusively(|| {
-            self.gates.retain(|upstream, gate| {
-                let idle = spare_since(gate).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
+            self.circuits.retain(|upstream, circuit| {
+                let idle = spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
                 if idle {
                     self.metrics.forget_breaker(&upstream.0);
                 }
@@ -137,32 +137,32 @@ impl Breakers {
         });
     }
 
-    fn gate_of(&self, upstream: &Upstream) -> Arc<Circuit> {
-        let known = || self.gates.get(upstream).map(|gate| Arc::clone(&gate));
+    fn circuit_of(&self, upstream: &Upstream) -> Arc<Circuit> {
+        let known = || self.circuits.get(upstream).map(|circuit| Arc::clone(&circuit));
         known().unwrap_or_else(|| {
             self.exclusively(|| {
                 known().unwrap_or_else(|| {
-                    if self.gates.len() >= MAX_LIVE && !self.make_room() {
-                        return Arc::clone(self.other.get_or_init(|| self.new_gate(OTHER, &self.rules.load().all)));
+                    if self.circuits.len() >= MAX_LIVE && !self.evict_longest_idle() {
+                        return Arc::clone(self.other.get_or_init(|| self.new_circuit(OTHER, &self.rules.load().all)));
                     }
-                    let gate = self.new_gate(&upstream.0, self.rules.load().of(upstream));
-                    self.gates.insert(upstream.clone(), Arc::clone(&gate));
-                    gate
+                    let circuit = self.new_circuit(&upstream.0, self.rules.load().of(upstream));
+                    self.circuits.insert(upstream.clone(), Arc::clone(&circuit));
+                    circuit
                 })
             })
         })
     }
 
-    fn new_gate(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
+    fn new_circuit(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
         Arc::new(Circuit::new(label, rules, self.metrics.for_breaker(label)))
     }
 
     /// Drops the breaker that has been idle longest, if any can be spared.
-    fn make_room(&self) -> bool {
-        let spare = self.gates.iter().filter_map(|gate| Some((spare_since(&gate)?, gate.key().clone())));
+    fn evict_longest_idle(&self) -> bool {
+        let spare = self.circuits.iter().filter_map(|circuit| Some((spare_since(&circuit)?, circuit.key().clone())));
         let Some((_, upstream)) = spare.min_by_key(|(since, _)| *since) else { return false };
         // It may have been called again by now.
-        let dropped = self.gates.remove_if(&upstream, |_, gate| spare_since(gate).is_some()).is_some();
+        let dropped = self.circuits.remove_if(&upstream, |_, circuit| spare_since(circuit).is_some()).is_some();
         if dropped {
             self.metrics.forget_breaker(&upstream.0);
         }
@@ -190,8 +190,8 @@ impl BreakerPermit {
     /// # Errors
     /// `circuit_open`, if so.
     pub fn still_permitted(&self) -> Result<(), CallError> {
-        let Some(Admitted { upstream, gate, pass }) = &self.0 else { return Ok(()) };
-        gate.still_permits(pass).map_err(|wait| circuit_open(upstream, wait))
+        let Some(Admitted { upstream, circuit, pass }) = &self.0 else { return Ok(()) };
+        circuit.still_permits(pass).map_err(|wait| circuit_open(upstream, wait))
     }
 
     /// Records how the call ended, once, by the error's blame.
@@ -199,14 +199,14 @@ impl BreakerPermit {
         if let Some(admitted) = self.0
             && let Some(outcome) = outcome(error)
         {
-            admitted.gate.record(&admitted.pass, outcome);
+            admitted.circuit.record(&admitted.pass, outcome);
         }
     }
 }
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.gate.withdraw(&self.pass);
+        self.circuit.withdraw(&self.pass);
     }
 }
 
@@ -226,8 +226,8 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
 
 /// Since when a breaker could be dropped without letting more through: nobody is using it, and it
 /// refuses nobody.
-fn spare_since(gate: &Arc<Circuit>) -> Option<tokio::time::Instant> {
-    (Arc::strong_count(gate) == 1).then(|| gate.idle_since()).flatten()
+fn spare_since(circuit: &Arc<Circuit>) -> Option<tokio::time::Instant> {
+    (Arc::strong_count(circuit) == 1).then(|| circuit.idle_since()).flatten()
 }
 
 fn circuit_open(upstream: &Upstream, wait: Duration) -> CallError {

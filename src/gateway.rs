@@ -43,7 +43,7 @@ use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
-pub use self::inventory::{Inventory, survey};
+pub use self::inventory::{Inventory, take_inventory};
 pub use self::known_names::{known_names, registered_servers_at};
 pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
@@ -243,7 +243,7 @@ impl Gateway {
             Ok(()) => self.readiness.restore("policy"),
             Err(faults) => self.readiness.degrade("policy", lines(&faults)),
         }
-        match self.take_over(config).await {
+        match self.apply(config).await {
             Ok(()) => {
                 self.pipeline.settlement.metrics.configuration_reloaded(true);
                 self.readiness.restore("configuration");
@@ -289,7 +289,7 @@ impl Gateway {
         self.pipeline.settlement.audit.close().await;
     }
 
-    async fn take_over(&self, mut config: Config) -> Result<(), StartError> {
+    async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
         warn_restart_required(&running, &config);
         // Who may come in without a key goes by the address really listened on, not by the next one.

@@ -124,7 +124,7 @@ impl Sandbox {
     /// Looks until the interpreter is set up, and says in readiness while it is not.
     pub async fn look_for_interpreter(&self, closing: CancellationToken) {
         loop {
-            if let Found::Prepared(_) = *self.look().await {
+            if let Found::Prepared(_) = *self.locate().await {
                 return;
             }
             if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
@@ -140,14 +140,14 @@ impl Sandbox {
         }
     }
 
-    async fn look(&self) -> Arc<Found> {
+    async fn locate(&self) -> Arc<Found> {
         let _nobody_else = self.looking.lock().await;
         if let Some(found) = self.found.load_full().filter(|found| matches!(**found, Found::Prepared(_))) {
             return found;
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
         // Looks at files, and asks the engine what its compiled ones are called.
-        let looked = tokio::task::spawn_blocking(move || worker_setup::look(&config, &interpreter)).await;
+        let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter)).await;
         let found = match looked.unwrap_or_else(|panic| Err(format!("looking for the interpreter failed: {panic}"))) {
             Ok(setup) => {
                 self.readiness.restore(COMPONENT);
@@ -178,7 +178,7 @@ impl Sandbox {
     async fn pool(&self) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
-            None => self.look().await,
+            None => self.locate().await,
         };
         match &*found {
             Found::Prepared(pool) => Ok(pool.clone()),
@@ -216,7 +216,7 @@ impl Sandbox {
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
         let outcome = worker.run(job, ticket, sent).await;
-        ending.note(&outcome);
+        ending.record(&outcome);
         outcome
     }
 }
@@ -235,7 +235,7 @@ struct Ending<'a> {
 }
 
 impl Ending<'_> {
-    fn note(&mut self, outcome: &Result<Outcome, CallError>) {
+    fn record(&mut self, outcome: &Result<Outcome, CallError>) {
         let Ok(outcome) = outcome else {
             self.end = RunEnd::WorkerDied;
             return;

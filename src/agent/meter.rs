@@ -126,7 +126,7 @@ impl Model for MeteredModel<'_> {
             let mut pieces = self.model.stream(request);
             while let Some(piece) = pieces.next().await {
                 trace(&span, &piece);
-                bill.note(&piece);
+                bill.record(&piece);
                 yield piece;
             }
         }
@@ -135,7 +135,7 @@ impl Model for MeteredModel<'_> {
 }
 
 impl TurnCharge<'_> {
-    fn note(&mut self, piece: &Result<ModelChunk, ModelError>) {
+    fn record(&mut self, piece: &Result<ModelChunk, ModelError>) {
         match piece {
             Ok(ModelChunk::End { usage, .. }) => self.settle(*usage),
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),

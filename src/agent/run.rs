@@ -95,7 +95,7 @@ fn turns<'a>(
             {
                 let mut pieces = pin!(retry::ask(&model, request, patience));
                 while let Some(piece) = pieces.next().await {
-                    if let Some(event) = progress.hear(piece)? {
+                    if let Some(event) = progress.handle(piece)? {
                         yield event;
                     }
                 }
@@ -110,7 +110,7 @@ fn turns<'a>(
                 let answers = stream::iter(own).map(|asked| answer(&*agent.toolbox, asked).instrument(span.clone()));
                 let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
                 while let Some((call, answer)) = answers.next().await {
-                    yield progress.note(&call, answer, profile);
+                    yield progress.record(&call, answer, profile);
                 }
             }
             for RequestedCall { id, tool: tool_name, arguments, .. } in clients {

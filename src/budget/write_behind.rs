@@ -110,7 +110,7 @@ mod tests {
     use crate::config::BudgetConfig;
     use crate::core::call::BudgetScopes;
     use crate::core::error::ErrorCode;
-    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+    use crate::infra::store::{fill_the_disk, free_disk};
 
     /// A process: its budgets, written behind to a store it may share with others.
     async fn process(store: &Store, readiness: &Arc<Readiness>) -> (Arc<Budgets>, WriteBehind) {
@@ -187,7 +187,7 @@ mod tests {
         }
         spend(&budgets, 10);
         assert_eq!(spent_today(&budgets), cents(30));
-        make_room_on_disk(&store).await;
+        free_disk(&store).await;
         write_behind.flush_on(MONDAY).await;
         assert!(readiness.degraded().is_empty());
         assert_eq!(store.usage_of(MONDAY).await.unwrap().len(), 502);

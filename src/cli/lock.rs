@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Common, Exit, McpOptions, ServeOptions, describe, load_config, present as terminal};
 use crate::config::Config;
-use crate::gateway::{Inventory, survey};
+use crate::gateway::{Inventory, take_inventory};
 use crate::registry::lock::{Change, Difference, Lock, Pin, differences};
 
 #[derive(Debug, Args)]
@@ -44,8 +44,8 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
         Ok(lock) => lock,
         Err(problem) => return misconfigured(&format!("{}: {problem}", file.display())),
     };
-    let Some(survey) = look(&config) else { return Exit::Misconfigured };
-    let desk = LockReview { common, file, survey };
+    let Some(inventory) = take_inventory_of(&config) else { return Exit::Misconfigured };
+    let desk = LockReview { common, file, inventory };
     match (command.command, lock) {
         (None, None) => desk.pin_all(),
         (None, Some(lock)) => desk.compare(&lock),
@@ -55,8 +55,8 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
     }
 }
 
-fn look(config: &Config) -> Option<Inventory> {
-    let surveyed = super::serve::runtime()?.block_on(survey(config));
+fn take_inventory_of(config: &Config) -> Option<Inventory> {
+    let surveyed = super::serve::runtime()?.block_on(take_inventory(config));
     surveyed.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
 }
 
@@ -69,17 +69,17 @@ fn misconfigured(problem: &str) -> Exit {
 struct LockReview<'a> {
     common: &'a Common,
     file: PathBuf,
-    survey: Inventory,
+    inventory: Inventory,
 }
 
 impl LockReview<'_> {
     fn pin_all(&self) -> Exit {
-        let lock: Lock = self.survey.pins.clone().into_iter().collect();
+        let lock: Lock = self.inventory.pins.clone().into_iter().collect();
         if !self.write(&lock) {
             return Exit::Failed;
         }
         let flags =
-            self.survey.pins.iter().map(|(name, pin)| (name, pin.flags())).filter(|(_, flags)| !flags.is_empty());
+            self.inventory.pins.iter().map(|(name, pin)| (name, pin.flags())).filter(|(_, flags)| !flags.is_empty());
         let flags: Vec<_> = flags.collect();
         if self.common.json {
             let flags: serde_json::Map<_, _> =
@@ -134,7 +134,7 @@ impl LockReview<'_> {
             if let Change::Renamed { from } = &difference.change {
                 lock.approve(from, None);
             }
-            lock.approve(&difference.tool, self.survey.pins.get(&difference.tool).cloned());
+            lock.approve(&difference.tool, self.inventory.pins.get(&difference.tool).cloned());
         }
         if !found.is_empty() && !self.write(&lock) {
             return Exit::Failed;
@@ -147,12 +147,12 @@ impl LockReview<'_> {
     }
 
     fn differences(&self, lock: &Lock) -> Vec<Difference> {
-        differences(lock, &self.survey.pins, |source| self.survey.out_of_reach.contains_key(source))
+        differences(lock, &self.inventory.pins, |source| self.inventory.out_of_reach.contains_key(source))
     }
 
     fn show(&self, found: &[Difference]) {
         let flags =
-            |difference: &Difference| self.survey.pins.get(&difference.tool).map(Pin::flags).unwrap_or_default();
+            |difference: &Difference| self.inventory.pins.get(&difference.tool).map(Pin::flags).unwrap_or_default();
         if self.common.json {
             let told: Vec<_> =
                 found.iter().map(|difference| present::as_json(difference, &flags(difference))).collect();
@@ -161,7 +161,7 @@ impl LockReview<'_> {
             terminal::line(&format!("all is as it is pinned in {}", self.file.display()));
         } else {
             for difference in found {
-                let pin = self.survey.pins.get(&difference.tool);
+                let pin = self.inventory.pins.get(&difference.tool);
                 terminal::line(&present::as_text(difference, pin, &flags(difference)));
             }
         }
@@ -177,9 +177,9 @@ impl LockReview<'_> {
 
     /// What a script has to know: not everything was looked at.
     fn report_unreachable(&self, consequence: &str) -> Exit {
-        for (source, reason) in &self.survey.out_of_reach {
+        for (source, reason) in &self.inventory.out_of_reach {
             terminal::problem(&format!("{source} is out of reach, and {consequence}: {reason}"));
         }
-        if self.survey.out_of_reach.is_empty() { Exit::Done } else { Exit::Failed }
+        if self.inventory.out_of_reach.is_empty() { Exit::Done } else { Exit::Failed }
     }
 }

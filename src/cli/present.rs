@@ -29,7 +29,7 @@ pub(super) fn json_line(value: &(impl Serialize + ?Sized)) {
 }
 
 /// What is told beside the answer, on standard error.
-pub(super) fn note(text: &str) {
+pub(super) fn info(text: &str) {
     let _gone = writeln!(io::stderr(), "{text}");
 }
 

@@ -31,7 +31,7 @@ pub struct Inventory {
 ///
 /// # Errors
 /// Names or schemas that cannot be registered, or a store that cannot be read.
-pub async fn survey(config: &Config) -> Result<Inventory, StartError> {
+pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let readiness = Arc::new(Readiness::default());
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;

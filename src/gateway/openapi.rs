@@ -126,11 +126,11 @@ impl Gateway {
     /// Fetches the documents that are awaited, side by side, and offers the tools of each as it comes.
     pub async fn fetch_pending_documents(&self) {
         let awaited = self.collections.load_full();
-        join_all(awaited.awaited.keys().map(|name| self.bring(name))).await;
+        join_all(awaited.awaited.keys().map(|name| self.fetch_pending(name))).await;
     }
 
     /// Nobody asks for a document that is on its way; who comes second finds it there.
-    async fn bring(&self, name: &str) {
+    async fn fetch_pending(&self, name: &str) {
         let turn = self.bringing.turn_of(name);
         let _turn = turn.lock().await;
         let (collections, config) = (self.collections.load_full(), self.config.load_full());

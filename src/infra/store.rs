@@ -216,7 +216,7 @@ pub(crate) async fn fill_the_disk(store: &Store) {
 }
 
 #[cfg(test)]
-pub(crate) async fn make_room_on_disk(store: &Store) {
+pub(crate) async fn free_disk(store: &Store) {
     bound_the_file(store, "1000000").await;
 }
 

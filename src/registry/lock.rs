@@ -18,7 +18,7 @@ use std::fmt;
 pub use self::difference::{Change, Difference, Edit, differences};
 pub use self::file::{DamagedLock, UnreadableLock};
 pub(super) use self::injection_scan::scan_for_injection;
-pub use self::injection_scan::{escape_hidden, suspicions};
+pub use self::injection_scan::{escape_hidden, injection_findings};
 pub use self::pin::Pin;
 pub use self::quarantine::Quarantined;
 

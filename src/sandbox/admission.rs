@@ -100,7 +100,7 @@ impl Admission {
             if state.queued == 0 && state.fits(&self.shared.room, memory_bytes) {
                 return Ok(self.shared.ticket(&mut state, memory_bytes));
             }
-            if state.queued >= self.shared.room.max_queued && !state.make_room_for(caller) {
+            if state.queued >= self.shared.room.max_queued && !state.free_capacity_for(caller) {
                 return Err(overloaded("as many runs wait for the sandbox as may"));
             }
             let (admit, admitted) = oneshot::channel();
@@ -207,7 +207,7 @@ impl State {
     }
 
     /// Sends away the newest run of whoever waits with the most, if that is more than `caller` would.
-    fn make_room_for(&mut self, caller: &Arc<str>) -> bool {
+    fn free_capacity_for(&mut self, caller: &Arc<str>) -> bool {
         let own = self.queues.get(caller).map_or(0, VecDeque::len);
         let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
         match longest {

@@ -162,7 +162,7 @@ impl Shared {
                     failures += 1;
                     tracing::warn!(reason, failures, "a sandbox worker did not start");
                     if failures >= if was_killed { KILLED_STARTS } else { FAILED_STARTS } {
-                        self.note_failure(reason);
+                        self.record_failure(reason);
                     }
                 }
             }
@@ -195,7 +195,7 @@ impl Shared {
         self.change(|standing| standing.ready.retain(|other| !Arc::ptr_eq(other, worker)));
     }
 
-    fn note_failure(&self, reason: String) {
+    fn record_failure(&self, reason: String) {
         // Workers that run are worth more than one that does not start.
         if self.standing.borrow().ready.is_empty() {
             self.start.readiness.degrade(COMPONENT, format!("no worker starts: {reason}"));

@@ -129,7 +129,7 @@ impl Interpreters {
         self.compile(manifest, engine, progress)?;
         let removed = self.compiled.remove_unused(UNUSED_FOR).map_err(doing("tidy", &self.path))?;
         if removed > 0 {
-            progress.say(&format!("removed {removed} compiled files that nothing has used for weeks"));
+            progress.report(&format!("removed {removed} compiled files that nothing has used for weeks"));
         }
         Ok(self.find(manifest)?)
     }
@@ -267,7 +267,7 @@ impl Interpreters {
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
-                    progress.say("another process prepares an interpreter: waiting for it");
+                    progress.report("another process prepares an interpreter: waiting for it");
                     file.lock()?;
                 }
                 Err(TryLockError::Error(fault)) => return Err(fault),

@@ -71,13 +71,13 @@ pub fn main() -> Result<(), WorkerError> {
             None => return Ok(()),
         };
         let mut worker = Worker::load(*load).await.map_err(WorkerError::Load)?;
-        let mut missing_protections = hardening::raise();
+        let mut missing_protections = hardening::apply();
         missing_protections.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
         missing_protections.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
         if !can_scan_pages() {
             missing_protections.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
         }
-        worker.say(&FromWorker::Ready { missing_protections })?;
+        worker.send(&FromWorker::Ready { missing_protections })?;
         worker.serve(messages, outgoing).await
     })
 }
@@ -127,11 +127,11 @@ impl Worker {
                 }
                 () = std::future::ready(()), if self.remains.is_some() => self.remains = None,
                 message = messages.next() => match message.map_err(WorkerError::Gateway)? {
-                    Some(message) => self.hear(message).await?,
+                    Some(message) => self.handle(message).await?,
                     None => return Ok(()),
                 },
                 Some((id, ended)) = self.fibers.next() => {
-                    self.tell(id, ended.outcome)?;
+                    self.report(id, ended.outcome)?;
                     self.remains = Some(ended.remains);
                 }
                 () = std::future::ready(()), if self.fibers.is_empty() && self.lacks_ready() => {
@@ -142,12 +142,12 @@ impl Worker {
         }
     }
 
-    async fn hear(&mut self, message: ToWorker) -> Result<(), WorkerError> {
+    async fn handle(&mut self, message: ToWorker) -> Result<(), WorkerError> {
         match message {
             ToWorker::Run(job) => self.begin(*job).await,
             // One that is over already has been answered.
             ToWorker::Cancel(id) if self.fibers.cancel(id) => {
-                self.say(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
+                self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
             }
             ToWorker::Cancel(_) => Ok(()),
             ToWorker::Load(_) => Err(WorkerError::NothingToLoad),
@@ -165,7 +165,7 @@ impl Worker {
                 self.fibers.add(id, run);
                 Ok(())
             }
-            Err(reason) => self.say(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
+            Err(reason) => self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Trap(reason))))),
         }
     }
 
@@ -182,7 +182,7 @@ impl Worker {
     }
 
     /// An outcome too long for a frame is that run's failure alone: all others of the process go on.
-    fn tell(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerError> {
+    fn report(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerError> {
         let usage = outcome.usage.clone();
         let done = FromWorker::Done(id, Box::new(outcome));
         match encode(&done) {
@@ -192,12 +192,12 @@ impl Worker {
             }
             Err(_) => {
                 let end = End::Output("frame_bytes".to_owned());
-                self.say(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
+                self.send(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
             }
         }
     }
 
-    fn say(&mut self, message: &FromWorker) -> Result<(), WorkerError> {
+    fn send(&mut self, message: &FromWorker) -> Result<(), WorkerError> {
         let frame = encode(message).map_err(WorkerError::Gateway)?;
         self.outbox.extend_from_slice(&frame);
         Ok(())

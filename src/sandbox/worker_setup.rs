@@ -27,7 +27,7 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 ///
 /// # Errors
 /// Says what is missing and what to do, for `/readyz`.
-pub(super) fn look(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
+pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
     let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;

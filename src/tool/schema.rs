@@ -177,7 +177,7 @@ impl InputSchema {
         if fits && !(self.coerce && bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
             return Ok(ValidArguments::new(arguments, Vec::new()));
         }
-        let mended = if self.coerce { coerce::mend(document, &self.tool, &arguments, fits) } else { None };
+        let mended = if self.coerce { coerce::coerce(document, &self.tool, &arguments, fits) } else { None };
         match mended {
             Some((mended, coercions)) if validator.is_valid(&mended) => Ok(ValidArguments::new(mended, coercions)),
             _ if fits => Ok(ValidArguments::new(arguments, Vec::new())),

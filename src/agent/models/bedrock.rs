@@ -159,7 +159,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
                 turn.call(content_block_index, Some(tool_use_id), Some(name), "")?;
             }
         }
-        "contentBlockDelta" => hear(parsed(event)?, turn)?,
+        "contentBlockDelta" => handle(parsed(event)?, turn)?,
         "messageStop" => turn.stop(match parsed::<Stop>(event)?.stop_reason.as_deref() {
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
             Some("guardrail_intervened" | "content_filtered") => StopReason::Refusal,
@@ -175,7 +175,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
     Ok(())
 }
 
-fn hear(
+fn handle(
     BlockDelta { content_block_index: place, delta }: BlockDelta,
     turn: &mut TurnAssembler,
 ) -> Result<(), ModelError> {

@@ -162,7 +162,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
     }
     for Choice { delta, finish_reason } in chunk.choices.unwrap_or_default().into_iter().take(1) {
         if let Some(delta) = delta {
-            hear(delta, turn)?;
+            handle(delta, turn)?;
         }
         match finish_reason.as_deref() {
             None | Some("") => {}
@@ -179,7 +179,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
     Ok(())
 }
 
-fn hear(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
+fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if let Some(thinking) = delta.reasoning_content {
         turn.thinking(0, thinking)?;
     }

@@ -30,7 +30,7 @@ use crate::core::error::CallError;
 use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::event_decoder::Event;
-pub(super) use self::failure::told as failure_told;
+pub(super) use self::failure::of_provider_error as failure_told;
 pub(super) use self::message_merger::MessageMerger;
 pub(super) use self::turn_assembler::TurnAssembler;
 

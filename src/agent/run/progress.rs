@@ -110,7 +110,7 @@ impl Progress {
     ///
     /// # Errors
     /// The model's failure.
-    pub(super) fn hear(&mut self, piece: Result<ModelChunk, ModelError>) -> Result<Option<Event>, Ending> {
+    pub(super) fn handle(&mut self, piece: Result<ModelChunk, ModelError>) -> Result<Option<Event>, Ending> {
         match piece.map_err(Ending::Failed)? {
             ModelChunk::Text(text) => {
                 self.turn.text.push_str(&text);
@@ -162,7 +162,7 @@ impl Progress {
     }
 
     /// Keeps the answer for the model, and says what is told of it.
-    pub(super) fn note(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
+    pub(super) fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
         self.count_failure(call, answer.success);
         let ToolAnswer { success, text, error_info, images } = answer;

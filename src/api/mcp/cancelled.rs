@@ -26,7 +26,7 @@ pub(super) struct Cancelled {
 
 impl Cancelled {
     /// Takes note of a message that is a cancellation.
-    pub(super) fn note(&self, message: &ClientJsonRpcMessage) {
+    pub(super) fn record(&self, message: &ClientJsonRpcMessage) {
         let JsonRpcMessage::Notification(notification) = message else { return };
         let ClientNotification::CancelledNotification(cancelled) = &notification.notification else { return };
         let Some(id) = cancelled.params.request_id.clone() else { return };
@@ -85,9 +85,9 @@ mod tests {
         let cancelled = Cancelled::default();
         let mut waiting = pin!(cancelled.until(&RequestId::Number(5)));
         assert!(waiting.as_mut().now_or_never().is_none());
-        cancelled.note(&cancellation(&RequestId::Number(6)));
+        cancelled.record(&cancellation(&RequestId::Number(6)));
         assert!(waiting.as_mut().now_or_never().is_none(), "another's");
-        cancelled.note(&cancellation(&RequestId::Number(5)));
+        cancelled.record(&cancellation(&RequestId::Number(5)));
         assert!(waiting.now_or_never().is_some());
         assert!(cancelled.take(&RequestId::Number(5)), "it is still remembered");
     }
@@ -96,17 +96,17 @@ mod tests {
     async fn cancellations_are_remembered_for_their_own_request_for_a_while_and_up_to_a_number() {
         let cancelled = Cancelled::default();
         let (number, text) = (RequestId::Number(5), RequestId::String("5".into()));
-        cancelled.note(&cancellation(&number));
+        cancelled.record(&cancellation(&number));
         assert!(!cancelled.take(&text), "another kind of id");
         assert!(cancelled.take(&number));
         assert!(!cancelled.take(&number), "once");
 
-        cancelled.note(&cancellation(&number));
+        cancelled.record(&cancellation(&number));
         tokio::time::advance(KEPT).await;
         assert!(!cancelled.take(&number), "too long ago");
 
         for id in 0..=MOST {
-            cancelled.note(&cancellation(&RequestId::Number(id as i64)));
+            cancelled.record(&cancellation(&RequestId::Number(id as i64)));
         }
         assert!(!cancelled.take(&RequestId::Number(0)), "the oldest made room");
         assert!(cancelled.take(&RequestId::Number(1)));

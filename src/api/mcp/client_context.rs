@@ -57,7 +57,7 @@ impl McpClientContext {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
     }
 
-    pub(super) fn take_over(&self) -> Option<Running> {
+    pub(super) fn attach(&self) -> Option<Running> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

@@ -126,7 +126,7 @@ impl Log {
         let open = match self.open.get_mut(stream_id) {
             Some(open) => open,
             None => {
-                self.make_room_for_a_stream();
+                self.evict_for_a_stream();
                 self.streams += 1;
                 self.open.entry(stream_id.to_owned()).or_insert(Open { number: self.streams, next: 0 })
             }
@@ -167,7 +167,7 @@ impl Log {
     }
 
     /// A request that was cancelled leaves a stream open that never ends.
-    fn make_room_for_a_stream(&mut self) {
+    fn evict_for_a_stream(&mut self) {
         if self.open.len() < MAX_STREAMS {
             return;
         }

@@ -110,7 +110,7 @@ impl McpHandler {
                 Resumed::Running(running) => running,
                 Resumed::StillAsking(result) => return Ok(Outcome::InputRequired(result)),
             },
-            None => visitor.take_over().unwrap_or_else(|| {
+            None => visitor.attach().unwrap_or_else(|| {
                 let (client, hearing) = self.client(context, given);
                 let client = Arc::new(client);
                 Running { work: start(visitor.call(name, Arc::clone(&client)), client), hearing }

@@ -82,7 +82,7 @@ impl ParkedCalls {
         asked: Vec<ClientQuestion>,
     ) -> Result<InputRequiredResult, Running> {
         let id = rand::random();
-        let (questions, askers) = together(asked);
+        let (questions, askers) = merge_questions(asked);
         let result = match self.ask(id, &questions, binding) {
             Ok(result) => result,
             Err(error) => {
@@ -156,7 +156,7 @@ impl ParkedCalls {
 }
 
 /// All the questions, each under a key of its own: older servers give theirs none, and ask several side by side.
-fn together(asked: Vec<ClientQuestion>) -> (Questions, Vec<PendingAnswer>) {
+fn merge_questions(asked: Vec<ClientQuestion>) -> (Questions, Vec<PendingAnswer>) {
     let mut all = Questions::new();
     let mut askers = Vec::with_capacity(asked.len());
     for ClientQuestion { questions, answer } in asked {
@@ -212,7 +212,7 @@ mod tests {
         let (first, _) = asked("question", QuestionMethod::Elicitation);
         let (second, _) = asked("question", QuestionMethod::Sampling);
         let (third, _) = asked("roots", QuestionMethod::Roots);
-        let (questions, askers) = together(vec![first, second, third]);
+        let (questions, askers) = merge_questions(vec![first, second, third]);
         let methods: Vec<_> = questions.iter().map(|(key, question)| (key.as_str(), question.method)).collect();
         assert_eq!(
             methods,

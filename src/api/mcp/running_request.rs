@@ -88,7 +88,7 @@ impl Running {
                 () = context.ct.cancelled() => {
                     return Err(ErrorData::new(ErrorCode(-32800), "the request was cancelled", None));
                 }
-                Some(news) = self.hearing.news.recv() => tell(context, news).await,
+                Some(news) = self.hearing.news.recv() => notify(context, news).await,
                 Some(asked) = self.hearing.asked.recv() => {
                     if answers_in_further_requests {
                         let asked = tokio::select! {
@@ -110,7 +110,7 @@ impl Running {
                 Some(()) = asking.next() => {}
                 outcome = &mut self.work => {
                     while let Some(news) = self.hearing.news.try_recv() {
-                        tell(context, news).await;
+                        notify(context, news).await;
                     }
                     return outcome;
                 }
@@ -169,7 +169,7 @@ pub(super) fn is_sessionless(context: &RequestContext<RoleServer>) -> bool {
 }
 
 /// A client that has gone need not be told: the request ends by its own cancellation.
-async fn tell(context: &RequestContext<RoleServer>, news: ClientEvent) {
+async fn notify(context: &RequestContext<RoleServer>, news: ClientEvent) {
     let told = match news {
         ClientEvent::Progress(progress) => {
             let Some(token) = context.meta.get_progress_token() else { return };

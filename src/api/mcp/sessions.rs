@@ -165,7 +165,7 @@ impl Sessions {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_room(&self, sessions: &HashMap<SessionId, Session>, caller: &str) -> bool {
+    fn has_capacity(&self, sessions: &HashMap<SessionId, Session>, caller: &str) -> bool {
         let of_caller = sessions.values().filter(|session| *session.owner == *caller).count();
         sessions.len() < self.most && of_caller < self.most_of_a_caller
     }
@@ -213,14 +213,14 @@ impl CallerSessions {
 
     fn add(&self, id: SessionId, alone: SessionEntry) -> Result<(), SessionError> {
         let mut sessions = self.all.by_id();
-        if !self.all.has_room(&sessions, &self.caller) {
-            return Err(self.no_room());
+        if !self.all.has_capacity(&sessions, &self.caller) {
+            return Err(self.too_many_sessions());
         }
         sessions.insert(id, Session { owner: Arc::clone(&self.caller), alone: Arc::new(alone) });
         Ok(())
     }
 
-    fn no_room(&self) -> SessionError {
+    fn too_many_sessions(&self) -> SessionError {
         self.full.store(true, Ordering::Relaxed);
         SessionError::Full
     }
@@ -231,8 +231,8 @@ impl SessionManager for CallerSessions {
     type Transport = <LocalSessionManager as SessionManager>::Transport;
 
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionError> {
-        if !self.all.has_room(&self.all.by_id(), &self.caller) {
-            return Err(self.no_room());
+        if !self.all.has_capacity(&self.all.by_id(), &self.caller) {
+            return Err(self.too_many_sessions());
         }
         let mut manager = LocalSessionManager::default().with_event_store(Arc::new(Events::default()));
         manager.session_config = self.all.config.clone();
@@ -290,7 +290,7 @@ impl SessionManager for CallerSessions {
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
         let SessionEntry { manager, state } = self.alone(id)?;
-        state.cancelled.note(&message);
+        state.cancelled.record(&message);
         Ok(manager.accept_message(id, message).await?)
     }
 

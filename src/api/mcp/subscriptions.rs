@@ -175,7 +175,7 @@ pub(super) async fn notify_session(
         loop {
             let told = tokio::select! {
                 change = watch.next() => match change {
-                    Some(change) => tell(&peer, change, &subscriptions).await,
+                    Some(change) => notify(&peer, change, &subscriptions).await,
                     None => return,
                 },
                 Some(message) = logs.recv() => log(&peer, message).await,
@@ -189,7 +189,7 @@ pub(super) async fn notify_session(
     subscriptions.end(shared.gateway.mcp_servers()).await;
 }
 
-async fn tell(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscriptions) -> Result<(), ServiceError> {
+async fn notify(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscriptions) -> Result<(), ServiceError> {
     match change {
         Change::Tools => peer.notify_tool_list_changed().await,
         Change::Resources => peer.notify_resource_list_changed().await,

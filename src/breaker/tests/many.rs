@@ -20,9 +20,9 @@ async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
     for newcomer in ["http://a", "http://b"] {
         fail(&breakers, &upstream(newcomer), 5);
         assert_eq!(breakers.state(&upstream(newcomer)), BreakerState::Open);
-        assert_eq!(breakers.gates.len(), MAX_LIVE);
+        assert_eq!(breakers.circuits.len(), MAX_LIVE);
     }
-    let gone = |upstream: &Upstream| !breakers.gates.contains_key(upstream);
+    let gone = |upstream: &Upstream| !breakers.circuits.contains_key(upstream);
     assert!(gone(&old) && gone(&upstream("http://2")));
     assert!(!gone(used.upstream().unwrap()), "a call is under way");
 }
@@ -34,7 +34,7 @@ async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_i
         fail(&breakers, &upstream(&format!("http://{at}")), 5);
     }
     fail(&breakers, &upstream("http://a"), 5);
-    assert_eq!(breakers.gates.len(), MAX_LIVE);
+    assert_eq!(breakers.circuits.len(), MAX_LIVE);
     assert_eq!(call(&breakers, &upstream("http://b"), Ok(())), Err(ErrorCode::CircuitOpen));
     assert_eq!(call(&breakers, &upstream("http://0"), Ok(())), Err(ErrorCode::CircuitOpen));
     advance(RECOVERY).await;
@@ -52,12 +52,13 @@ async fn idle_breakers_are_forgotten_and_those_in_use_or_open_are_not() {
     call(&breakers, &upstream("mcp:recent"), Ok(())).unwrap();
     advance(IDLE_AFTER / 2).await;
     breakers.evict_idle();
-    let left = ["mcp:idle", "mcp:recent", "mcp:used", &host().0].map(|it| breakers.gates.contains_key(&upstream(it)));
+    let left =
+        ["mcp:idle", "mcp:recent", "mcp:used", &host().0].map(|it| breakers.circuits.contains_key(&upstream(it)));
     assert_eq!(left, [false, true, true, true]);
     drop(used);
     advance(Duration::from_secs(10_000)).await;
     breakers.evict_idle();
-    assert!(breakers.gates.is_empty());
+    assert!(breakers.circuits.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -34,7 +34,7 @@ impl Screen {
     /// A word of ours to a person.
     pub(super) fn hint(&self, text: &str) {
         if !self.json {
-            present::note(text);
+            present::info(text);
         }
     }
 
@@ -58,28 +58,28 @@ impl Screen {
             return present::json_line(&event);
         }
         match event {
-            Event::Content { text } => self.say(&text),
+            Event::Content { text } => self.print(&text),
             Event::ToolInput { tool_name, arguments, .. } => {
                 let arguments = present::folded(&Value::Object(arguments).to_string());
-                self.note(&format!("→ {tool_name} {arguments}"));
+                self.print_note(&format!("→ {tool_name} {arguments}"));
                 self.wait(&tool_name);
             }
             Event::ToolResult { tool_name, result, .. } => {
-                self.note(&format!("← {tool_name}: {}", present::folded(&result)));
+                self.print_note(&format!("← {tool_name}: {}", present::folded(&result)));
                 self.wait("thinking");
             }
             Event::ToolError { tool_name, error, .. } => {
-                self.note(&format!("✗ {tool_name}: {}", present::folded(&error)));
+                self.print_note(&format!("✗ {tool_name}: {}", present::folded(&error)));
                 self.wait("thinking");
             }
-            Event::Error { message, .. } | Event::Status { message, .. } => self.note(&message),
+            Event::Error { message, .. } | Event::Status { message, .. } => self.print_note(&message),
             Event::Finished { .. } => self.end_line(),
             Event::Usage(usage) => self.count(&usage),
             Event::Thinking { .. } | Event::ClientToolCall { .. } => {}
         }
     }
 
-    fn say(&mut self, text: &str) {
+    fn print(&mut self, text: &str) {
         self.stop_waiting();
         let text = if self.terminal { present::harmless(text) } else { text.into() };
         let mut out = io::stdout();
@@ -87,9 +87,9 @@ impl Screen {
         self.midline = text.chars().next_back().map_or(self.midline, |last| last != '\n');
     }
 
-    fn note(&mut self, text: &str) {
+    fn print_note(&mut self, text: &str) {
         self.end_line();
-        present::note(&present::harmless(text));
+        present::info(&present::harmless(text));
     }
 
     fn end_line(&mut self) {
@@ -109,7 +109,7 @@ impl Screen {
             format!(", ${} so far", self.spent_usd.normalize())
         };
         let (turns, calls) = (counted(usage.turns, "turn"), counted(usage.tool_calls, "tool call"));
-        self.note(&format!("{turns}, {calls}, {tokens} tokens, ${}{so_far}", usage.cost_usd.normalize()));
+        self.print_note(&format!("{turns}, {calls}, {tokens} tokens, ${}{so_far}", usage.cost_usd.normalize()));
     }
 
     fn stop_waiting(&mut self) {

@@ -91,7 +91,7 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
     let length = Duration::from_secs(command.seconds);
     let mut lines = Vec::new();
     for program in PROGRAMS {
-        present::note(&format!("measuring {}", program.name));
+        present::info(&format!("measuring {}", program.name));
         warm_up(gateway, program).await?;
         for callers in CALLERS {
             lines.push(run_for(gateway, program, callers, length).await?);
@@ -107,7 +107,7 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
     }
     for (what, arguments) in beside::COMMANDS {
         // The package's own runner compiles for minutes when it is run for the first time.
-        present::note(&format!("measuring {what}"));
+        present::info(&format!("measuring {what}"));
         match beside::measure(&command.python, arguments, length) {
             Ok(times) => lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
             Err(problem) => left_out.push(format!("{what}: {problem}")),

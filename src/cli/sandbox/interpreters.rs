@@ -48,7 +48,7 @@ pub(super) fn prepare(common: &Common, config: &SandboxConfig, command: PrepareC
         let prepared = interpreters.prepare(&manifest, &engine, &source, &Progress::on_stderr());
         Ok((prepared.map_err(|fault| fault.to_string())?, manifest))
     });
-    tell(common, outcome)
+    report(common, outcome)
 }
 
 pub(super) fn verify(common: &Common, config: &SandboxConfig) -> Exit {
@@ -58,7 +58,7 @@ pub(super) fn verify(common: &Common, config: &SandboxConfig) -> Exit {
         let what_to_do = |fault| format!("{fault}: run `sekisho sandbox prepare`");
         Ok((verified.map_err(what_to_do)?, manifest))
     });
-    tell(common, outcome)
+    report(common, outcome)
 }
 
 pub(super) fn list(common: &Common, config: &SandboxConfig) -> Exit {
@@ -128,7 +128,7 @@ fn row(listed: &Listed) -> Vec<String> {
     ]
 }
 
-fn tell(common: &Common, outcome: Result<(Prepared, Manifest), String>) -> Exit {
+fn report(common: &Common, outcome: Result<(Prepared, Manifest), String>) -> Exit {
     match outcome {
         Ok((prepared, manifest)) => {
             let profiles: Vec<_> = prepared.profiles.iter().map(|profile| profile.name.as_str()).collect();

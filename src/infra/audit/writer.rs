@@ -110,11 +110,11 @@ impl<D: Disk> Writer<D> {
     }
 
     fn write(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
-        self.mend()?;
+        self.truncate_partial()?;
         self.torn = true;
         if let Err(problem) = self.disk.append(text).and_then(|()| self.disk.sync()) {
             // At once, since the next try may never come.
-            let _ = self.mend();
+            let _ = self.truncate_partial();
             return Err(problem);
         }
         self.torn = false;
@@ -123,7 +123,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Cuts off what did not get through as a whole.
-    fn mend(&mut self) -> io::Result<()> {
+    fn truncate_partial(&mut self) -> io::Result<()> {
         if self.torn {
             self.disk.cut(self.chain.bytes)?;
             self.torn = false;

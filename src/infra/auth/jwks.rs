@@ -96,7 +96,7 @@ impl Fetches {
         self.next.is_none_or(|next| Instant::now() >= next)
     }
 
-    fn succeeded(&mut self) {
+    fn record_success(&mut self) {
         *self = Self { next: Some(Instant::now() + BETWEEN_FETCHES), failures: 0, failure: None };
     }
 
@@ -184,7 +184,7 @@ impl IssuerKeys {
             Ok(set) => {
                 tracing::info!(keys = set.keys.len(), "the token issuer's keys were fetched");
                 self.current.store(Arc::new(set));
-                fetches.succeeded();
+                fetches.record_success();
                 Ok(())
             }
             Err(KeyFetchError { kind, cause }) => {

@@ -82,7 +82,7 @@ struct RequestBody {
 }
 
 impl RequestBody {
-    fn note_sent(&self) {
+    fn mark_sent(&self) {
         if let Some(sent) = &self.sent {
             sent.set();
         }
@@ -97,12 +97,12 @@ impl hyper::body::Body for RequestBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.note_sent();
+        self.mark_sent();
         Pin::new(&mut self.bytes).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.note_sent();
+        self.mark_sent();
         self.bytes.is_end_stream()
     }
 

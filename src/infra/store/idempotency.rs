@@ -239,7 +239,7 @@ fn count(number: i64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+    use crate::infra::store::{fill_the_disk, free_disk};
 
     fn at(microsecond: i64) -> Timestamp {
         Timestamp::from_microsecond(microsecond).unwrap()
@@ -323,7 +323,7 @@ mod tests {
         let call = StartedCall { id: "a", owner: &owner, request: "r" };
         let error = store.start_idempotent_call(call, at(1)).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        make_room_on_disk(&store).await;
+        free_disk(&store).await;
         assert_eq!(outcome(&store, "a").await, None);
         assert!(store.start_idempotent_call(call, at(1)).await.unwrap());
     }

@@ -73,7 +73,7 @@ impl Store {
 mod tests {
     use super::Registrations::{Collections, McpServers};
     use super::*;
-    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+    use crate::infra::store::{fill_the_disk, free_disk};
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
         expected.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
@@ -111,7 +111,7 @@ mod tests {
         fill_the_disk(&store).await;
         let error = store.keep_registration(Collections, "pets", &"x".repeat(100_000)).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        make_room_on_disk(&store).await;
+        free_disk(&store).await;
         assert_eq!(store.registrations(Collections).await.unwrap(), pairs(&[("pets", "1")]));
     }
 }

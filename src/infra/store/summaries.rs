@@ -73,7 +73,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+    use crate::infra::store::{fill_the_disk, free_disk};
 
     #[tokio::test]
     async fn a_summary_survives_a_restart_and_is_replaced_by_the_next() {
@@ -120,7 +120,7 @@ mod tests {
         fill_the_disk(&store).await;
         let error = store.keep_thread_summary("ann", "u", &"x".repeat(100_000), 10).await.unwrap_err();
         assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
-        make_room_on_disk(&store).await;
+        free_disk(&store).await;
         assert_eq!(store.thread_summary("ann", "t").await.unwrap().as_deref(), Some("kept"));
     }
 }

@@ -147,7 +147,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::infra::store::{fill_the_disk, make_room_on_disk};
+    use crate::infra::store::{fill_the_disk, free_disk};
 
     fn usage(day: Date, key: &str, cost_cents: i64, tokens: u64) -> DailyUsage {
         DailyUsage { day, scope: DailyScope::Caller, key: key.into(), cost_usd: Decimal::new(cost_cents, 2), tokens }
@@ -207,7 +207,7 @@ mod tests {
             assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
             assert!(store.usage_of(day).await.unwrap().is_empty());
         }
-        make_room_on_disk(&store).await;
+        free_disk(&store).await;
         store.add_usage(&many).await.unwrap();
         assert_eq!(store.usage_of(day).await.unwrap().len(), 500);
     }

@@ -11,7 +11,7 @@ use super::*;
 use crate::config::Config;
 use crate::core::call::{CallId, Stage, ToolOutput};
 use crate::core::error::{Blame, ErrorCode};
-use crate::infra::store::{fill_the_disk, make_room_on_disk};
+use crate::infra::store::{fill_the_disk, free_disk};
 use crate::pipeline::receipt::{Answer, Receipt};
 use crate::pipeline::tests::{Checkpoint, HandsOver, Scripted, call, failure};
 use crate::pipeline::{Answered, Pipeline};
@@ -335,7 +335,7 @@ async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
     assert!(!refused.reply.outcome.as_ref().unwrap_err().message().contains(".db"), "no path is shown");
     assert_eq!((checkpoint.runs(), refused.reply.cost_usd.is_zero()), (0, true));
     assert_eq!(checkpoint.pipeline.budget.held().tokens, 0);
-    make_room_on_disk(&store).await;
+    free_disk(&store).await;
     let answered = checkpoint.pipeline.call(by_long(), Arguments::new()).await;
     assert_eq!(outcome_of(&answered), (Ok(json!(1)), false));
 }

@@ -38,7 +38,7 @@ pub(in crate::registry) fn scan_for_injection(
 }
 
 /// Looks at every word of something that is no tool, which is told as `name`.
-pub fn suspicions(name: &str, value: &Value) -> Vec<Detail> {
+pub fn injection_findings(name: &str, value: &Value) -> Vec<Detail> {
     scan_for_injection("", &[(name, value)], &Map::new())
 }
 

@@ -37,7 +37,7 @@ impl Progress {
     }
 
     /// A remark between two steps.
-    pub(super) fn say(&self, text: &str) {
+    pub(super) fn report(&self, text: &str) {
         // Nobody is told when the reader has gone; the work goes on.
         let _ = match &self.0 {
             Shown::Bars => writeln!(io::stderr(), "{text}"),
@@ -50,7 +50,7 @@ impl Progress {
         let bar = match &self.0 {
             Shown::Bars => Some(bar(what, total)),
             Shown::Lines(_) => {
-                self.say(&format!("{what} …"));
+                self.report(&format!("{what} …"));
                 None
             }
         };
@@ -75,7 +75,7 @@ impl Step<'_> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        self.progress.say(&format!("{}: done in {:.1} s", self.what, self.began.elapsed().as_secs_f64()));
+        self.progress.report(&format!("{}: done in {:.1} s", self.what, self.began.elapsed().as_secs_f64()));
     }
 }
 

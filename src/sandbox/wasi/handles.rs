@@ -77,7 +77,7 @@ impl Handles {
         }
     }
 
-    pub(super) fn has_room(&self) -> bool {
+    pub(super) fn has_capacity(&self) -> bool {
         self.slots.len() < self.most || self.slots.iter().any(Option::is_none)
     }
 

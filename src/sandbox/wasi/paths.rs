@@ -29,7 +29,7 @@ impl Wasi {
         out: u32,
     ) -> Answer {
         memory.bytes(out, 4)?;
-        if !self.handles.has_room() {
+        if !self.handles.has_capacity() {
             return Err(Errno::TooManyOpen);
         }
         let folder = self.handles.folder(fd)?;

@@ -230,7 +230,7 @@ impl Entered {
         };
         let State { mut wasi, mut door, memory, .. } = std::mem::take(self.used.store.data_mut());
         let heard =
-            if self.entry == Entry::Start { host_call::file_channel::hear(wasi.files(), &mut door) } else { Ok(()) };
+            if self.entry == Entry::Start { host_call::file_channel::handle(wasi.files(), &mut door) } else { Ok(()) };
         let mut end = end_of(stopped, door.left.end.take(), memory.refused);
         let (stdout, stderr) = wasi.take_output();
         // How a run was stopped says more than what it left.

@@ -52,9 +52,9 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
 
 /// Puts up all walls but [`close_inherited`] and [`drop_capabilities`], for every thread of the process. To be called once everything
 /// is loaded. Gives the names of those that are missing, with the reason.
-pub(super) fn raise() -> Vec<String> {
+pub(super) fn apply() -> Vec<String> {
     type Hardening = fn() -> Result<(), String>;
-    let walls: [(&str, Hardening); 5] = [
+    let protections: [(&str, Hardening); 5] = [
         ("no_new_privs", || set_no_new_privs(true).map_err(text)),
         ("parent_death_signal", || set_parent_process_death_signal(Some(Signal::KILL)).map_err(text)),
         ("empty_environment", empty_environment),
@@ -62,7 +62,7 @@ pub(super) fn raise() -> Vec<String> {
         // The last, since it forbids what the others do.
         ("seccomp", filter_calls),
     ];
-    let missing = walls.iter().filter_map(|(name, raise)| Some(format!("{name}: {}", raise().err()?)));
+    let missing = protections.iter().filter_map(|(name, apply)| Some(format!("{name}: {}", apply().err()?)));
     missing.collect()
 }
 

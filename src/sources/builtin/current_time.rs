@@ -86,12 +86,12 @@ struct Asked<'a> {
 
 impl Executor for CurrentTime {
     fn execute<'a>(&'a self, _attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a> {
-        Box::pin(async move { self.tell(&read_arguments(arguments)?) })
+        Box::pin(async move { self.answer(&read_arguments(arguments)?) })
     }
 }
 
 impl CurrentTime {
-    fn tell(&self, asked: &Asked<'_>) -> Result<ToolOutput, CallError> {
+    fn answer(&self, asked: &Asked<'_>) -> Result<ToolOutput, CallError> {
         let zone = self.zone(asked.timezone.unwrap_or("UTC"))?;
         let now = (self.now)().to_zoned(zone);
         let iso8601 = now.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();

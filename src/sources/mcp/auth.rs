@@ -113,7 +113,7 @@ impl SignIn {
     ///
     /// # Errors
     /// `tool_error`, with what an administrator is to do, for such an answer.
-    pub(super) fn hear(
+    pub(super) fn handle(
         &self,
         method: &Method,
         status: StatusCode,

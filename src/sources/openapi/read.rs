@@ -83,7 +83,7 @@ impl<'d> Reader<'d> {
         let servers = self.document_servers();
         let security_schemes = self.security_schemes();
         let security = self.requirements(self.document.get("security")).unwrap_or_default();
-        self.note_unread();
+        self.report_unread();
         let operations = self.operations();
         let Self { lowering, references, mut report, .. } = self;
         let (definitions, notes) = lowering.finish(&references);
@@ -102,7 +102,7 @@ impl<'d> Reader<'d> {
     }
 
     /// Says what the document has that never becomes a tool.
-    fn note_unread(&mut self) {
+    fn report_unread(&mut self) {
         if self.version == Version::V3_2 {
             self.approximated("OpenAPI 3.2 is read as 3.1, with its query methods and `querystring` parameters");
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use self::choice::{configured, is_chosen, label, named};
-use self::dangerous::{Danger, danger_of, effects_of, is_key_of, note_unknown_methods};
+use self::dangerous::{Danger, danger_of, effects_of, is_key_of, report_unknown_methods};
 use super::call::arguments::{ArgumentList, bounded};
 use super::call::body::{BodyPlan, is_json};
 use super::call::credentials::{Authorization, CredentialError, Credentials};
@@ -84,7 +84,7 @@ pub fn definitions(
             Err(reason) => maker.report.lost(&label, reason),
         }
     }
-    maker.note_unused();
+    maker.report_unused();
     let mut report = maker.report;
     report.tools = tools.len();
     report.works = wholly(made, &report.approximated);
@@ -169,7 +169,7 @@ impl Maker<'_> {
     }
 
     /// Settings for operations that the document does not have: a slip, or the document has changed.
-    fn note_unused(&mut self) {
+    fn report_unused(&mut self) {
         let known = |key: &String| self.api.operations.iter().any(|operation| is_key_of(key, operation));
         let CollectionSettings { renames, descriptions, dangerous, .. } = self.settings;
         let unused: BTreeSet<_> = renames.keys().chain(descriptions.keys()).filter(|key| !known(key)).collect();
@@ -179,7 +179,7 @@ impl Maker<'_> {
         for key in dangerous.operations.iter().filter(|key| !known(key)) {
             self.report.approximated(key, "the settings call it dangerous, and the document does not have it");
         }
-        note_unknown_methods(dangerous, &self.api.operations, &mut self.report);
+        report_unknown_methods(dangerous, &self.api.operations, &mut self.report);
     }
 
     /// The configured server, the operation's or the document's.

@@ -59,7 +59,7 @@ impl Size {
             Value::String(text) => self.bytes += text.len(),
             Value::Array(items) => items.iter().try_for_each(|item| self.add(item, depth + 1))?,
             Value::Object(members) => {
-                self.note(members);
+                self.record(members);
                 for (key, member) in members {
                     self.bytes += key.len();
                     self.add(member, depth + 1)?;
@@ -76,7 +76,7 @@ impl Size {
         Ok(())
     }
 
-    fn note(&mut self, members: &Map<String, Value>) {
+    fn record(&mut self, members: &Map<String, Value>) {
         self.asks_integers |= match members.get("type") {
             Some(Value::String(name)) => name == "integer",
             Some(Value::Array(names)) => names.iter().any(|name| name == "integer"),
@@ -120,7 +120,7 @@ struct ReferenceScan<'s> {
 impl<'s> ReferenceScan<'s> {
     fn new(root: &'s Value) -> Self {
         let mut anchors = HashMap::new();
-        note_anchors(root, &mut anchors);
+        collect_anchors(root, &mut anchors);
         Self { root, anchors, known: HashMap::new(), widest: 1 }
     }
 
@@ -188,15 +188,15 @@ impl<'s> ReferenceScan<'s> {
     }
 }
 
-fn note_anchors<'s>(value: &'s Value, anchors: &mut HashMap<&'s str, &'s Value>) {
+fn collect_anchors<'s>(value: &'s Value, anchors: &mut HashMap<&'s str, &'s Value>) {
     match value {
         Value::Object(members) => {
             for anchor in ["$anchor", "$dynamicAnchor"].iter().filter_map(|key| members.get(*key)?.as_str()) {
                 anchors.insert(anchor, value);
             }
-            members.values().for_each(|member| note_anchors(member, anchors));
+            members.values().for_each(|member| collect_anchors(member, anchors));
         }
-        Value::Array(items) => items.iter().for_each(|item| note_anchors(item, anchors)),
+        Value::Array(items) => items.iter().for_each(|item| collect_anchors(item, anchors)),
         _ => {}
     }
 }

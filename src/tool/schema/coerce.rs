@@ -34,7 +34,7 @@ pub struct Coercion {
 
 /// The arguments with every change of form that the schema asks for, or `None` where there is none.
 /// Arguments that already `fit` are never unwrapped.
-pub(super) fn mend(schema: &Value, tool: &str, arguments: &Value, fit: bool) -> Option<(Value, Vec<Coercion>)> {
+pub(super) fn coerce(schema: &Value, tool: &str, arguments: &Value, fit: bool) -> Option<(Value, Vec<Coercion>)> {
     let mut mender = Coercer { root: schema, path: String::new(), steps: 0, coercions: Vec::new() };
     let mut mended = match nested_under(tool, schema, arguments) {
         Some(inner) if !fit => {

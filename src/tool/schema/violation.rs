@@ -1,4 +1,4 @@
-//! What does not fit a schema, told so that a model can mend it: where, which rule, what to do.
+//! What does not fit a schema, violations so that a model can mend it: where, which rule, what to do.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonTypeSet, ValidationError, Validator};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::bounds::local;
 use crate::core::error::Detail;
 
-/// Misfits told of one value; whoever has more will hardly mend them one by one.
+/// Misfits violations of one value; whoever has more will hardly mend them one by one.
 pub(super) const MAX_TOLD: usize = 20;
 /// Characters of a value that a message repeats.
 const MAX_VALUE: usize = 100;
@@ -80,19 +80,23 @@ pub(super) fn explain(
     subject: &'static str,
     effort: Effort,
 ) -> Vec<SchemaViolation> {
-    let teller = ViolationFormatter { document, subject };
-    let mut told = Vec::new();
+    let formatter = ViolationFormatter { document, subject };
+    let mut violations = Vec::new();
     match effort {
-        Effort::All => validator.iter_errors(value).take(MAX_TOLD).for_each(|error| teller.tell(&error, &mut told)),
-        Effort::First => validator.validate(value).err().iter().for_each(|error| teller.tell(error, &mut told)),
+        Effort::All => {
+            validator.iter_errors(value).take(MAX_TOLD).for_each(|error| formatter.explain(&error, &mut violations))
+        }
+        Effort::First => {
+            validator.validate(value).err().iter().for_each(|error| formatter.explain(error, &mut violations))
+        }
         Effort::None => {}
     }
-    if told.is_empty() {
+    if violations.is_empty() {
         let demand = format!("{subject} must fit the schema; too much was sent to say where it does not, send less");
-        told.push(SchemaViolation { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
+        violations.push(SchemaViolation { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
     }
-    told.truncate(MAX_TOLD);
-    told
+    violations.truncate(MAX_TOLD);
+    violations
 }
 
 struct ViolationFormatter<'s> {
@@ -101,19 +105,19 @@ struct ViolationFormatter<'s> {
 }
 
 impl ViolationFormatter<'_> {
-    fn tell(&self, error: &ValidationError<'_>, told: &mut Vec<SchemaViolation>) {
+    fn explain(&self, error: &ValidationError<'_>, violations: &mut Vec<SchemaViolation>) {
         let path = error.instance_path().as_str();
         match error.kind() {
-            Kind::Required { property } => told.push(self.missing(error, property.as_str().unwrap_or_default())),
+            Kind::Required { property } => violations.push(self.missing(error, property.as_str().unwrap_or_default())),
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 let known = self.declared_beside(error);
                 let each = unexpected.iter().take(MAX_TOLD);
-                told.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
+                violations.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
             }
             kind => {
                 let (demand, remark) = self.sentence(error);
                 let rule = kind.keyword().to_owned();
-                told.push(SchemaViolation { path: shorten(path, MAX_PATH), rule, demand, remark });
+                violations.push(SchemaViolation { path: shorten(path, MAX_PATH), rule, demand, remark });
             }
         }
     }
@@ -192,7 +196,7 @@ impl ViolationFormatter<'_> {
         (demand, remark)
     }
 
-    /// Of alternatives, the one the value seems to be meant for is told.
+    /// Of alternatives, the one the value seems to be meant for is violations.
     fn no_form_fits(
         &self,
         place: &str,
@@ -217,11 +221,11 @@ impl ViolationFormatter<'_> {
         let demand = format!("{place} must fit one of {} forms", forms.len());
         let nearest =
             forms.iter().filter(|form| !form.iter().any(|inner| wrong_type(&inner))).min_by_key(|form| form.len());
-        let mut told = Vec::new();
+        let mut violations = Vec::new();
         if let Some(first) = nearest.and_then(|form| form.first()) {
-            self.tell(first, &mut told);
+            self.explain(first, &mut violations);
         }
-        let remark = told
+        let remark = violations
             .into_iter()
             .next()
             .map_or_else(String::new, |misfit| format!("; of the nearest: {}{}", misfit.demand, misfit.remark));

@@ -71,7 +71,7 @@ pub(super) async fn foreign(answer: OutboundStream, expected: &'static str) -> M
 }
 
 /// An error that came as part of an answer, by what the provider calls it.
-pub(in crate::agent::models) fn told(called: &str) -> ModelError {
+pub(in crate::agent::models) fn of_provider_error(called: &str) -> ModelError {
     reported(listed(called))
 }
 

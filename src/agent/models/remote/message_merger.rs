@@ -8,11 +8,11 @@ pub(in crate::agent::models) struct MessageMerger(Vec<(&'static str, Vec<Value>)
 
 impl MessageMerger {
     pub(in crate::agent::models) fn user(&mut self, parts: impl IntoIterator<Item = Value>) {
-        self.say("user", parts);
+        self.push("user", parts);
     }
 
     pub(in crate::agent::models) fn assistant(&mut self, parts: impl IntoIterator<Item = Value>) {
-        self.say("assistant", parts);
+        self.push("assistant", parts);
     }
 
     pub(in crate::agent::models) fn into_messages(self) -> Value {
@@ -20,7 +20,7 @@ impl MessageMerger {
         self.0.into_iter().map(message).collect()
     }
 
-    fn say(&mut self, role: &'static str, parts: impl IntoIterator<Item = Value>) {
+    fn push(&mut self, role: &'static str, parts: impl IntoIterator<Item = Value>) {
         let mut parts = parts.into_iter().peekable();
         match self.0.last_mut() {
             Some((last, said)) if *last == role => said.extend(parts),

@@ -23,7 +23,7 @@ fn behind_walls() {
     if attempt == "capabilities" {
         exit(if kept_capabilities().is_empty() { REFUSED } else { WENT_ON });
     }
-    let missing = raise();
+    let missing = apply();
     if !missing.is_empty() {
         eprintln!("missing: {missing:?}");
         exit(MISSING);

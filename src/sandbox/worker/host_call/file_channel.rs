@@ -22,7 +22,7 @@ pub(in crate::sandbox) fn place(files: &mut Files, door: &HostCall) -> Result<()
 ///
 /// # Errors
 /// When a limit is spent.
-pub(in crate::sandbox) fn hear(files: &Files, door: &mut HostCall) -> Result<(), Spent> {
+pub(in crate::sandbox) fn handle(files: &Files, door: &mut HostCall) -> Result<(), Spent> {
     let Ok(status) = files.find(ROOT, FRAMES).and_then(|id| files.status(id)) else { return Ok(()) };
     // Longer than frames within the limits can be; a hole makes a file of any length.
     let most = door.frame_bytes();
@@ -55,7 +55,7 @@ mod tests {
         place(&mut files, &door).unwrap();
         let id = files.create_file(ROOT, FRAMES).unwrap();
         files.write(id, 0, frames).unwrap();
-        (hear(&files, &mut door), door)
+        (handle(&files, &mut door), door)
     }
 
     #[test]
@@ -67,7 +67,7 @@ mod tests {
         let job: serde_json::Value = serde_json::from_slice(&content[..length]).unwrap();
         assert_eq!(job["value"], json!({"code": "1 + 1", "result_bytes": 64}));
         let mut silent = HostCall::default();
-        hear(&files, &mut silent).unwrap();
+        handle(&files, &mut silent).unwrap();
         assert_eq!(silent.left.end, None);
 
         let (heard, door) =

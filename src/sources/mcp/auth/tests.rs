@@ -46,7 +46,7 @@ async fn a_user_has_ten_minutes() {
 #[test]
 fn what_is_asked_for_on_the_way_in_is_forgotten_once_the_server_is_in() {
     let sign_in = sign_in("https://mcp.example.com/mcp");
-    let refuse = || sign_in.hear(&Method::POST, StatusCode::UNAUTHORIZED, &HeaderMap::new(), None).unwrap_err();
+    let refuse = || sign_in.handle(&Method::POST, StatusCode::UNAUTHORIZED, &HeaderMap::new(), None).unwrap_err();
     sign_in.connects();
     assert!(sign_in.asked_meanwhile().is_none());
     assert_eq!((refuse().code(), sign_in.asked_meanwhile()), (ErrorCode::ToolError, sign_in.trouble()));
@@ -59,6 +59,6 @@ fn what_is_asked_for_on_the_way_in_is_forgotten_once_the_server_is_in() {
     assert!(sign_in.trouble().is_some());
     // Not each refusal is about a sign-in.
     for (method, status) in [(Method::POST, StatusCode::FORBIDDEN), (Method::GET, StatusCode::NOT_FOUND)] {
-        assert!(sign_in.hear(&method, status, &HeaderMap::new(), None).is_ok());
+        assert!(sign_in.handle(&method, status, &HeaderMap::new(), None).is_ok());
     }
 }

@@ -10,7 +10,7 @@ use super::listing::{Listing, name_of};
 use crate::config::McpServerSettings;
 use crate::core::error::Detail;
 use crate::registry::lock::Pin;
-use crate::registry::lock::suspicions;
+use crate::registry::lock::injection_findings;
 use crate::sources::mcp::names::Names;
 use crate::tool::{Executor, ToolDefinition, Unavailable};
 use crate::tool::{Metadata, Parameters};
@@ -107,7 +107,7 @@ impl Catalogue {
         catalogue.words = terms.words(listing);
         catalogue.flags = catalogue.words.iter().flat_map(Pin::flags).collect();
         for (list, items) in [("resources", &listing.resources), ("resourceTemplates", &listing.templates)] {
-            catalogue.flags.extend(items.iter().flat_map(|item| suspicions(list, item)));
+            catalogue.flags.extend(items.iter().flat_map(|item| injection_findings(list, item)));
         }
         catalogue
     }

@@ -269,7 +269,7 @@ impl Attempt {
         if let Some(error) = call_error(error) {
             return Self::Failed(error.message().to_owned());
         }
-        if let Some(reason) = ending.told() {
+        if let Some(reason) = ending.reason() {
             return Self::Failed(reason);
         }
         Self::Failed(match error {

@@ -49,7 +49,7 @@ impl Server {
             if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
                 // Calls wait for the new connection instead of failing.
                 self.state.send_replace(State::Connecting);
-                self.tell(|told, _| told.metrics.mcp_server(self.name(), false));
+                self.notify(|told, _| told.metrics.mcp_server(self.name(), false));
                 tracing::warn!(server = self.name(), reason, "an MCP server was lost and is connected anew");
                 continue;
             }
@@ -85,7 +85,7 @@ impl Server {
         loop {
             tokio::select! {
                 () = session.ended.cancelled() => {
-                    let reason = session.ending.told().unwrap_or_else(|| "the connection ended".to_owned());
+                    let reason = session.ending.reason().unwrap_or_else(|| "the connection ended".to_owned());
                     return self.connector.secrets(&session.sent).strike(&reason).into_owned();
                 }
                 () = self.connector.news.lists_changed.notified() => {
@@ -115,7 +115,7 @@ impl Server {
         let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
         while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
             while let Ok(Some(notification)) = subscription.next().await {
-                self.connector.news.hear(&notification, None);
+                self.connector.news.handle(&notification, None);
             }
             tokio::time::sleep(LISTEN_AGAIN).await;
             self.connector.news.lists_changed.notify_one();
@@ -175,12 +175,12 @@ impl Server {
             sign_in.is_authorized();
         }
         self.report_trouble();
-        self.tell(|told, _| told.metrics.mcp_server(self.name(), true));
+        self.notify(|told, _| told.metrics.mcp_server(self.name(), true));
         self.settled.send_replace(true);
     }
 
     fn report_trouble(&self) {
-        self.tell(|told, source| match self.trouble() {
+        self.notify(|told, source| match self.trouble() {
             Some(trouble) => told.readiness.degrade(source, &*trouble),
             None => told.readiness.restore(source),
         });
@@ -202,7 +202,7 @@ impl Server {
 
     fn went_down(&self, reason: &str, wait: Duration) {
         self.state.send_replace(State::Down(reason.into(), Instant::now() + wait));
-        self.tell(|told, source| {
+        self.notify(|told, source| {
             told.readiness.degrade(source, reason);
             told.metrics.mcp_server(self.name(), false);
         });
@@ -210,7 +210,7 @@ impl Server {
     }
 
     /// Tells the rest of the service how it is, unless another server has the name by now.
-    fn tell(&self, how: impl FnOnce(&ServerContext, &str)) {
+    fn notify(&self, how: impl FnOnce(&ServerContext, &str)) {
         if !self.succeeded.load(Ordering::Relaxed) {
             how(&self.surroundings, &source(self.name()));
         }
@@ -221,7 +221,7 @@ impl Server {
         let mut ending = self.callers.forget_all();
         // Its tools hold on to it.
         self.catalogue.store(Arc::default());
-        self.tell(|told, source| {
+        self.notify(|told, source| {
             told.readiness.forget(source);
             told.metrics.forget_mcp_server(self.name());
         });

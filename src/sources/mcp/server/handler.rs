@@ -125,7 +125,7 @@ impl Handler {
                     peer.log(message);
                 }
             }
-            other => self.news.hear(&other, self.owner.as_ref()),
+            other => self.news.handle(&other, self.owner.as_ref()),
         }
     }
 
@@ -150,7 +150,7 @@ fn refused(code: ErrorCode, why: &str) -> ErrorData {
 impl ServerEvents {
     /// Changed lists are noted, not read: a server that floods us with such news is listed no more often than
     /// any other. `owner` is whose connection tells it.
-    pub(crate) fn hear(&self, notification: &ServerNotification, owner: Option<&OwnerKey>) {
+    pub(crate) fn handle(&self, notification: &ServerNotification, owner: Option<&OwnerKey>) {
         match notification {
             ServerNotification::ToolListChangedNotification(_)
             | ServerNotification::ResourceListChangedNotification(_)

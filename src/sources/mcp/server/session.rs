@@ -118,7 +118,7 @@ impl InFlight {
         self.forget(id);
     }
 
-    pub(crate) fn note(&self, id: RequestId, token: ProgressToken, peer: Option<Arc<dyn ClientPeer>>) {
+    pub(crate) fn record(&self, id: RequestId, token: ProgressToken, peer: Option<Arc<dyn ClientPeer>>) {
         self.lock().insert(id, Waiting { token, peer });
     }
 
@@ -250,7 +250,7 @@ impl Session {
             // From here on nobody can withdraw it.
             sending.begin();
             let id = handle.id.clone();
-            self.in_flight.note(id.clone(), handle.progress_token.clone(), peer.cloned());
+            self.in_flight.record(id.clone(), handle.progress_token.clone(), peer.cloned());
             Sent { handle: Some(handle), id, in_flight: &self.in_flight }
         };
         let Some(handle) = &mut sent.handle else { return Err(ServiceError::TransportClosed) };

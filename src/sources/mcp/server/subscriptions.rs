@@ -171,7 +171,7 @@ async fn listen(session: Arc<Session>, news: Arc<ServerEvents>, uri: String) {
     drop(session);
     let Ok(mut subscription) = peer.listen(filter).await else { return };
     while let Ok(Some(notification)) = subscription.next().await {
-        news.hear(&notification, owner.as_ref());
+        news.handle(&notification, owner.as_ref());
     }
 }
 

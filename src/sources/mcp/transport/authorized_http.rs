@@ -91,7 +91,7 @@ impl AuthorizedHttp {
             token = Some(other);
         }
         if let Tokens::User(sign_in) = &self.tokens {
-            sign_in.hear(&method, answer.status, &answer.headers, token.as_ref())?;
+            sign_in.handle(&method, answer.status, &answer.headers, token.as_ref())?;
         }
         Ok(answer)
     }

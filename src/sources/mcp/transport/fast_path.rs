@@ -111,7 +111,7 @@ impl FastPath {
         let body = serde_json::to_vec(&request).map_err(|_| Failure::Service(ServiceError::UnexpectedResponse))?;
         let name = request.params.own.get("name").and_then(Value::as_str).unwrap_or_default();
 
-        self.handler.in_flight.note(RequestId::Number(id), token, peer.cloned());
+        self.handler.in_flight.record(RequestId::Number(id), token, peer.cloned());
         let mut on_its_way = Sent { direct: self, id, answered: false };
         let answer = self.exchange(name, id, body, peer, sent).await;
         on_its_way.answered = true;
@@ -206,7 +206,7 @@ impl FastPath {
             ServerRequest::PingRequest(_) => Ok(ClientResult::empty(())),
             question => self.handler.answer(question, request.get_meta(), peer).await,
         };
-        self.tell(match answer {
+        self.notify(match answer {
             Ok(result) => ClientJsonRpcMessage::response(result, id),
             Err(error) => ClientJsonRpcMessage::error(error, Some(id)),
         })
@@ -214,7 +214,7 @@ impl FastPath {
     }
 
     /// Tells the server something that it does not answer.
-    async fn tell(&self, message: ClientJsonRpcMessage) {
+    async fn notify(&self, message: ClientJsonRpcMessage) {
         let Ok(body) = serde_json::to_vec(&message) else { return };
         let access = &self.client.access;
         let headers = self.client.heading(&self.info.protocol_version);
@@ -254,7 +254,7 @@ impl Drop for Sent<'_> {
                 Some(crate::sources::mcp::server::session::TAKEN_BACK.to_owned()),
             );
             let message = ClientJsonRpcMessage::notification(CancelledNotification::new(why).into());
-            runtime.spawn(async move { direct.tell(message).await });
+            runtime.spawn(async move { direct.notify(message).await });
         }
     }
 }

@@ -63,7 +63,7 @@ impl StreamableHttpClient for HttpClient {
         headers.extend(of_messages());
         name_session(&mut headers, session.as_deref())?;
         if !is_handshake(&message) {
-            self.note_heading(&headers);
+            self.record_heading(&headers);
         }
         let body = serde_json::to_vec(&message)?;
         let (body, sent) = (Some(body.into()), sent_flag(&message));
@@ -146,7 +146,7 @@ impl HttpClient {
         Ok(self.events(answer))
     }
 
-    fn note_heading(&self, headers: &HeaderMap) {
+    fn record_heading(&self, headers: &HeaderMap) {
         let lasting = [header::ACCEPT, header::CONTENT_TYPE, REVISION, SESSION].into_iter();
         let lasting = lasting.filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
         self.heading.store(Some(Arc::new(lasting.collect())));

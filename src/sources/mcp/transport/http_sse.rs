@@ -90,11 +90,11 @@ impl Transport<RoleClient> for EventStream {
             let event = match self.events.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    self.ending.tell(format!("its event stream broke: {error}"));
+                    self.ending.set_reason(format!("its event stream broke: {error}"));
                     return None;
                 }
                 None => {
-                    self.ending.tell("its event stream ended");
+                    self.ending.set_reason("its event stream ended");
                     return None;
                 }
             };

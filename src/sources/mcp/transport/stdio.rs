@@ -36,11 +36,11 @@ const MAX_STRAY_LINES: u32 = 1_000;
 pub(crate) struct Ending(Arc<Mutex<Option<String>>>);
 
 impl Ending {
-    pub(crate) fn tell(&self, reason: impl Into<String>) {
+    pub(crate) fn set_reason(&self, reason: impl Into<String>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.into());
     }
 
-    pub(crate) fn told(&self) -> Option<String> {
+    pub(crate) fn reason(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -103,7 +103,7 @@ impl StdioTransport {
             let piece = match self.output.fill_buf().await {
                 Ok([]) => {
                     if let Some(status) = self.child.exited(HURRY).await {
-                        self.ending.tell(format!("it ended: {status}"));
+                        self.ending.set_reason(format!("it ended: {status}"));
                     }
                     return self.end("it closed its output");
                 }
@@ -143,7 +143,7 @@ impl StdioTransport {
     }
 
     fn end(&mut self, reason: impl Into<String>) -> Option<ServerJsonRpcMessage> {
-        self.ending.tell(reason);
+        self.ending.set_reason(reason);
         self.patience = HURRY;
         None
     }
@@ -182,7 +182,7 @@ impl Transport<RoleClient> for StdioTransport {
                 Ok(Err(problem)) => format!("its input cannot be written: {problem}"),
                 Err(_) => "it does not read its input".to_owned(),
             };
-            ending.tell(problem.as_str());
+            ending.set_reason(problem.as_str());
             stuck.cancel();
             Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network))
         }

@@ -104,14 +104,14 @@ pub(crate) fn add_definitions(schema: &mut Value, definitions: &Map<String, Valu
 pub(crate) fn reached<'d>(schema: &Value, definitions: &'d Map<String, Value>) -> BTreeMap<&'d str, &'d Value> {
     let mut reached = BTreeMap::new();
     let mut pending: Vec<&'d Value> = Vec::new();
-    note_references(schema, definitions, &mut reached, &mut pending);
+    collect_references(schema, definitions, &mut reached, &mut pending);
     while let Some(definition) = pending.pop() {
-        note_references(definition, definitions, &mut reached, &mut pending);
+        collect_references(definition, definitions, &mut reached, &mut pending);
     }
     reached
 }
 
-fn note_references<'d>(
+fn collect_references<'d>(
     schema: &Value,
     definitions: &'d Map<String, Value>,
     reached: &mut BTreeMap<&'d str, &'d Value>,

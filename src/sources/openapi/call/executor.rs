@@ -91,7 +91,7 @@ impl OperationExecutor {
         let mut output = if request.method == Method::GET && self.access.pagination.max_pages > 1 {
             Box::pin(self.pages(attempt, request.clone())).await?
         } else {
-            response::output(&self.exchange(attempt, request, self.most_bytes(attempt)).await?)?
+            response::output(&self.exchange(attempt, request, self.max_bytes(attempt)).await?)?
         };
         if let Some(adapter) = &self.access.adapter {
             let large = large_numbers::of(&output);
@@ -117,7 +117,7 @@ impl OperationExecutor {
     /// The metadata say how many pages there are, and whether more would follow.
     async fn pages(&self, attempt: &Attempt<'_>, mut request: Request) -> Result<ToolOutput, CallError> {
         let settings = &self.access.pagination;
-        let mut room = self.most_bytes(attempt);
+        let mut room = self.max_bytes(attempt);
         let mut began = Instant::now();
         let mut response = self.exchange(attempt, &request, room).await?;
         let mut output = response::output(&response)?;
@@ -175,7 +175,7 @@ impl OperationExecutor {
     }
 
     /// Of one call's answers together, decompressed.
-    fn most_bytes(&self, attempt: &Attempt<'_>) -> usize {
+    fn max_bytes(&self, attempt: &Attempt<'_>) -> usize {
         self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
     }
 

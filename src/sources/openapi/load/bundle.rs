@@ -77,7 +77,7 @@ impl Bundle {
         let mut bundle =
             Self { root, from, found: Vec::new(), known: HashMap::new(), notes: Vec::new(), budget, steps: 0 };
         let root = std::mem::take(&mut bundle.root);
-        bundle.note_references(&root, bundle.from.clone().as_ref(), true);
+        bundle.collect_references(&root, bundle.from.clone().as_ref(), true);
         bundle.root = root;
         bundle
     }
@@ -110,11 +110,11 @@ impl Bundle {
             let state = match document {
                 Ok(mut document) => {
                     without_false_hints(&mut document);
-                    self.note_references(&document, Some(&location), false);
+                    self.collect_references(&document, Some(&location), false);
                     State::Brought(document)
                 }
                 Err(problem) => {
-                    self.note(&location.to_string(), format!("it is referred to and was not loaded: {problem}"));
+                    self.report(&location.to_string(), format!("it is referred to and was not loaded: {problem}"));
                     State::Lost
                 }
             };
@@ -128,7 +128,7 @@ impl Bundle {
     /// Gives up on what is still missing.
     pub(crate) fn give_up(&mut self, reason: &str) {
         for location in self.missing() {
-            self.note(&location.to_string(), format!("it is referred to and was not loaded: {reason}"));
+            self.report(&location.to_string(), format!("it is referred to and was not loaded: {reason}"));
         }
         for found in &mut self.found {
             if matches!(found.state, State::Missing) {
@@ -164,7 +164,7 @@ impl Bundle {
         (root, self.notes)
     }
 
-    fn note_references(&mut self, document: &Value, home: Option<&Location>, is_root: bool) {
+    fn collect_references(&mut self, document: &Value, home: Option<&Location>, is_root: bool) {
         let mut addresses = HashSet::new();
         let mut identifiers = HashSet::new();
         let place = if is_root { Place::Keywords } else { Place::Any };
@@ -175,7 +175,7 @@ impl Bundle {
             match Location::resolve(address, home) {
                 Ok(location) if Some(&location) == self.from.as_ref() => {}
                 Ok(location) => self.ask_for(location),
-                Err(problem) => self.note(address, format!("it is referred to and was not loaded: {problem}")),
+                Err(problem) => self.report(address, format!("it is referred to and was not loaded: {problem}")),
             }
         }
     }
@@ -187,7 +187,7 @@ impl Bundle {
         let mut state = State::Missing;
         if self.found.len() >= MAX_DOCUMENTS || self.steps >= MAX_STEPS {
             let reason = format!("at most {MAX_DOCUMENTS} documents, {MAX_STEPS} references apart, are loaded");
-            self.note(&location.to_string(), reason);
+            self.report(&location.to_string(), reason);
             state = State::Lost;
         }
         let stem = location.stem();
@@ -197,7 +197,7 @@ impl Bundle {
         self.found.push(Found { location, key, state });
     }
 
-    fn note(&mut self, place: &str, reason: String) {
+    fn report(&mut self, place: &str, reason: String) {
         // A document with thousands of broken references says it often enough.
         if self.notes.len() < MAX_STEPS {
             self.notes.push(Note { operation: place.chars().take(200).collect(), reason });

@@ -80,7 +80,7 @@ impl<'d> References<'d> {
     fn named(&self) -> &HashMap<&'d str, &'d Value> {
         self.named.get_or_init(|| {
             let mut named = HashMap::new();
-            note_names(self.document, &mut named);
+            collect_names(self.document, &mut named);
             named
         })
     }
@@ -91,15 +91,15 @@ pub(crate) fn reference(value: &Value) -> Option<&str> {
     value.get("$ref")?.as_str()
 }
 
-fn note_names<'d>(value: &'d Value, named: &mut HashMap<&'d str, &'d Value>) {
+fn collect_names<'d>(value: &'d Value, named: &mut HashMap<&'d str, &'d Value>) {
     match value {
         Value::Object(members) => {
             for name in ["$anchor", "$dynamicAnchor", "$id"].iter().filter_map(|key| members.get(*key)?.as_str()) {
                 named.entry(name.trim_end_matches('#')).or_insert(value);
             }
-            members.values().for_each(|member| note_names(member, named));
+            members.values().for_each(|member| collect_names(member, named));
         }
-        Value::Array(items) => items.iter().for_each(|item| note_names(item, named)),
+        Value::Array(items) => items.iter().for_each(|item| collect_names(item, named)),
         _ => {}
     }
 }

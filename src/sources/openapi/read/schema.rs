@@ -91,7 +91,7 @@ impl<'d> Lowering<'d> {
             Value::Object(members) => members,
             Value::Bool(_) => return schema.clone(),
             _ => {
-                self.note(site, "a schema that is no object was read as one that allows everything");
+                self.report_loss(site, "a schema that is no object was read as one that allows everything");
                 return Value::Bool(true);
             }
         };
@@ -123,10 +123,10 @@ impl<'d> Lowering<'d> {
                 let name = self.define(written, target, site.direction);
                 lowered.insert("$ref".into(), format!("#/$defs/{name}").into());
             }
-            Err(broken) => self.note(site, format!("{broken}: anything is allowed there")),
+            Err(broken) => self.report_loss(site, format!("{broken}: anything is allowed there")),
         }
         if members.contains_key("$dynamicRef") {
-            self.note(site, "`$dynamicRef` was read as `$ref`");
+            self.report_loss(site, "`$dynamicRef` was read as `$ref`");
         }
         true
     }
@@ -188,9 +188,9 @@ impl<'d> Lowering<'d> {
             // `required: true` beside a property's schema is an old habit that says nothing wrong.
             None if keyword == "required" => {}
             None if matches!(form, Form::Pattern | Form::Patterned) => {
-                self.note(site, format!("`{keyword}` is too large to be checked, or no regular expression that is known here; it was left out"));
+                self.report_loss(site, format!("`{keyword}` is too large to be checked, or no regular expression that is known here; it was left out"));
             }
-            None => self.note(site, format!("`{keyword}` has a value that it cannot have and was left out")),
+            None => self.report_loss(site, format!("`{keyword}` has a value that it cannot have and was left out")),
         }
     }
 
@@ -241,7 +241,7 @@ impl<'d> Lowering<'d> {
             Value::Number(_) => lowered.insert(keyword.to_owned(), value.clone()),
             Value::Bool(_) if keyword.starts_with("exclusive") => None,
             _ => {
-                self.note(site, format!("`{keyword}` is no number and was left out"));
+                self.report_loss(site, format!("`{keyword}` is no number and was left out"));
                 None
             }
         };
@@ -257,7 +257,7 @@ impl<'d> Lowering<'d> {
         compiles
     }
 
-    fn note(&mut self, site: Site<'_, 'd>, reason: impl Into<String>) {
+    fn report_loss(&mut self, site: Site<'_, 'd>, reason: impl Into<String>) {
         let note = Note { operation: site.place.to_owned(), reason: reason.into() };
         if self.notes.last() != Some(&note) {
             self.notes.push(note);

@@ -69,7 +69,7 @@ pub(in super::super) fn without_false_hints(document: &mut Value) {
 }
 
 /// Settings that mean methods which no operation has, most likely by a slip.
-pub(super) fn note_unknown_methods(settings: &DangerousOperations, operations: &[Operation], report: &mut Report) {
+pub(super) fn report_unknown_methods(settings: &DangerousOperations, operations: &[Operation], report: &mut Report) {
     const KNOWN: [&str; 9] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
     for method in &settings.methods {
         let is = |known: &str| known.eq_ignore_ascii_case(method);

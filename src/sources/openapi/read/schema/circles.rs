@@ -41,7 +41,7 @@ fn closing_references(definitions: &Map<String, Value>) -> Vec<(String, HashSet<
                     path.remove(name);
                     stack.pop();
                 }
-                Some(target) if path.contains(target) => note_closing(&mut closing, name, target),
+                Some(target) if path.contains(target) => record_cycle(&mut closing, name, target),
                 Some(target) => {
                     if seen.insert(target) {
                         path.insert(target);
@@ -54,7 +54,7 @@ fn closing_references(definitions: &Map<String, Value>) -> Vec<(String, HashSet<
     closing
 }
 
-fn note_closing(closing: &mut Vec<(String, HashSet<String>)>, name: &str, target: &str) {
+fn record_cycle(closing: &mut Vec<(String, HashSet<String>)>, name: &str, target: &str) {
     match closing.iter_mut().find(|(known, _)| known == name) {
         Some((_, targets)) => {
             targets.insert(target.to_owned());
