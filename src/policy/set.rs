@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,12 @@ impl PolicySet {
     /// # Errors
     /// Why there is no answer: a rule erred, took too long, or is no set of strings.
     pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
+        // Some of regorus' builtins panic on arguments that a caller can choose. All state of an evaluation is its own.
+        catch_unwind(AssertUnwindSafe(|| self.ask_all(input)))
+            .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
+    }
+
+    fn ask_all(&self, input: Value) -> Result<Verdict, String> {
         // The machine's own clock: this is work, which a paused tokio clock would not see.
         let started = Instant::now();
         let mut engine = self.engine.clone();

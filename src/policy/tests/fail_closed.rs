@@ -44,6 +44,29 @@ fn a_rule_that_errs_denies() {
     }
 }
 
+/// Builtins of regorus that panic on what a caller may send: a slice beyond the text, a window of nothing, a slice
+/// inside of a character.
+#[test]
+fn a_builtin_that_panics_denies() {
+    for (rules, arguments) in [
+        (
+            "deny[\"no\"] { not regex.template_match(\"urn:{.*}\", input.arguments.text, \"{\", \"}\") }",
+            json!({"text": "x"}),
+        ),
+        ("deny[\"no\"] { object.subset(input.arguments, {\"list\": []}) }", json!({"list": [1]})),
+        ("deny[\"no\"] { time.parse_duration_ns(input.arguments.text) > 1 }", json!({"text": "1é"})),
+    ] {
+        let policy = policy(rules);
+        for _ in 0..2 {
+            let decision = decide(&policy, arguments.clone());
+            assert!(is_undecided(&decision), "{rules}\n→ {decision:?}");
+        }
+        assert!(
+            decide(&policy, json!({"text": "urn:1s", "list": {}})).failure.is_none_or(|why| !why.contains("panicked"))
+        );
+    }
+}
+
 #[test]
 fn one_erring_rule_does_not_hide_behind_another_that_does_not_apply() {
     let policy = policy("deny[\"a\"] { false }\ndeny[\"b\"] { to_number(\"x\") == 1 }\ndeny[\"c\"] { false }");
