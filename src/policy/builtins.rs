@@ -30,7 +30,10 @@ const MAX_BYTES_READ: usize = 32 << 20;
 /// Values a builtin may compare or copy where it does so more than once: some 30 ms.
 const MAX_VALUES_VISITED: usize = 1 << 20;
 
-/// Bytes of a regular expression. What regorus lets through (100 KiB compiled) is hardly ever longer.
+/// Objects and arrays within one another, as many as arguments may have.
+const MAX_DEPTH: usize = 128;
+
+/// Bytes of a glob or a regular expression. What regorus lets through (100 KiB compiled) is hardly ever longer.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
 
 /// Why a builtin is not run. Becomes the error of the rule that calls it, which denies.
@@ -47,7 +50,7 @@ enum Bound {
 use Bound::{Check, Replace};
 
 /// The bounded builtins, with the number of their arguments.
-const BOUNDED: [(&str, u8, Bound); 38] = [
+const BOUNDED: [(&str, u8, Bound); 40] = [
     ("bits.lsh", 2, Replace(own::shift_left)),
     ("concat", 2, Check(checks::concat)),
     ("glob.match", 3, Check(checks::glob)),
@@ -55,8 +58,10 @@ const BOUNDED: [(&str, u8, Bound); 38] = [
     ("graph.reachable_paths", 2, Check(checks::reachable_paths)),
     ("indexof", 2, Replace(own::index_of)),
     ("indexof_n", 2, Replace(own::indexes_of)),
+    ("json.filter", 2, Check(checks::paths)),
     ("json.is_valid", 1, Replace(own::is_json)),
     ("json.marshal_with_options", 2, Check(checks::indentation)),
+    ("json.remove", 2, Check(checks::paths)),
     ("json.unmarshal", 1, Replace(own::parse_json)),
     ("net.cidr_expand", 1, Check(checks::addresses)),
     ("numbers.range", 2, Replace(own::range)),

@@ -6,10 +6,11 @@ use std::slice;
 
 use ipnet::IpNet;
 use regorus::Value;
+use serde::de::IgnoredAny;
 
 use super::measure::{bits, bytes, has_at_most, items, values};
 use super::{
-    Checked, MAX_BYTES, MAX_BYTES_READ, MAX_ELEMENTS, MAX_PATTERN_BYTES, MAX_VALUES_VISITED, allow_bytes,
+    Checked, MAX_BYTES, MAX_BYTES_READ, MAX_DEPTH, MAX_ELEMENTS, MAX_PATTERN_BYTES, MAX_VALUES_VISITED, allow_bytes,
     allow_elements, allow_work, original,
 };
 
@@ -55,10 +56,17 @@ pub(super) fn padding(arguments: &[Value]) -> Checked<()> {
     if total < MAX_BYTES { Ok(()) } else { Err(format!("the format pads to {total} bytes; the limit is {MAX_BYTES}")) }
 }
 
+/// Groups of alternatives, `{a,b}`, in a glob.
+const MAX_ALTERNATIVES: usize = 64;
+
 /// A pattern that is compiled, and what it is compared with.
 pub(super) fn glob(arguments: &[Value]) -> Checked<()> {
-    if arguments.first().is_some_and(|pattern| bytes(pattern) > MAX_BYTES) {
-        return Err(format!("the pattern has more than {MAX_BYTES} bytes"));
+    pattern(arguments)?;
+    // Alternatives within alternatives are read by a function that calls itself.
+    if let Some(Value::String(pattern)) = arguments.first()
+        && pattern.matches('{').count() > MAX_ALTERNATIVES
+    {
+        return Err(format!("the pattern has more than {MAX_ALTERNATIVES} groups of alternatives"));
     }
     // Each delimiter is made known by adding to the text wherever it occurs, once for each time it is named.
     let distinct = |delimiters: &[Value]| delimiters.iter().collect::<BTreeSet<_>>().len() == delimiters.len();
@@ -147,6 +155,33 @@ pub(super) fn subset(arguments: &[Value]) -> Checked<()> {
     }
     let [whole, part] = arguments else { return Ok(()) };
     allow_work(steps(whole, part), MAX_VALUES_VISITED)
+}
+
+/// A path becomes objects within objects, which are dropped by a function that calls itself; a name in it is read as
+/// JSON where there is an array.
+pub(super) fn paths(arguments: &[Value]) -> Checked<()> {
+    let Some(paths) = arguments.get(1) else { return Ok(()) };
+    for path in items(paths) {
+        let (length, is_value) = match path {
+            Value::String(text) => (text.split('/').count(), text.split('/').any(is_json_value)),
+            Value::Array(names) => {
+                let is_value = |name: &Value| matches!(name, Value::String(text) if is_json_value(text));
+                (names.len(), names.iter().any(is_value))
+            }
+            _ => (0, false),
+        };
+        if length > MAX_DEPTH {
+            return Err(format!("a path has more than {MAX_DEPTH} names"));
+        }
+        if is_value {
+            return Err("a name in a path is a JSON array or object".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn is_json_value(name: &str) -> bool {
+    name.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(name).is_ok()
 }
 
 /// What was united so far is copied for every further one.

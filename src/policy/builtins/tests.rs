@@ -63,11 +63,11 @@ const BUILTIN_BOUNDS: [(&str, Why); 105] = [
     ("is_object", OneSize),
     ("is_set", OneSize),
     ("is_string", OneSize),
-    ("json.filter", Part),
+    ("json.filter", Bounded),
     ("json.is_valid", Bounded),
     ("json.marshal", Notation),
     ("json.marshal_with_options", Bounded),
-    ("json.remove", Part),
+    ("json.remove", Bounded),
     ("json.unmarshal", Bounded),
     ("lower", Notation),
     ("max", Part),
@@ -184,6 +184,7 @@ fn a_result_that_outgrows_its_arguments_is_an_error() {
         .into();
     let objects: Vec<Json> = (0..20_000).map(|n| json!({n.to_string(): n})).collect();
     let deep = (0..100).fold(json!((0..2_000).collect::<Vec<_>>()), |inner, _| json!([inner]));
+    let nested = format!("{}a{}", "{".repeat(30_000), "}".repeat(30_000));
     let mut odd = Vec::new();
     let magic = r#"{"$serde_json::private::Number": "1e999999999"}"#;
     for (expression, arguments) in [
@@ -291,6 +292,17 @@ fn a_result_that_outgrows_its_arguments_is_an_error() {
         ),
         ("glob.match(input.arguments.text, [], \"a\")", json!({"text": long})),
         ("glob.quote_meta(input.arguments.text)", json!({"text": long})),
+        ("glob.match(input.arguments.text, [], \"a\")", json!({"text": nested})),
+        ("glob.match(input.arguments.text, null, \"a\")", json!({"text": nested})),
+        ("glob.quote_meta(input.arguments.text)", json!({"text": nested})),
+        ("json.filter(input.arguments, [input.arguments.path])", json!({"path": many})),
+        ("json.remove(input.arguments, [input.arguments.path])", json!({"path": many})),
+        ("json.remove(input.arguments, {input.arguments.path})", json!({"path": "a/".repeat(100_000)})),
+        ("json.filter(input.arguments, [[\"list\", input.arguments.name]])", json!({"list": [1], "name": magic})),
+        (
+            "json.filter(input.arguments, [[\"list\", input.arguments.name]])",
+            json!({"list": [1], "name": magic.replace('$', "\\u0024")}),
+        ),
     ] {
         if let Some(oddity) = oddity(expression, &arguments) {
             odd.push(format!("{expression}: {oddity}"));
@@ -328,8 +340,19 @@ fn within_the_bounds_nothing_changes() {
         ("graph.reachable_paths", json!([[{"a": ["b", "c"], "b": ["a"], "c": []}, ["a"]], [{"a": null}, ["a", "x"]]])),
         ("indexof", json!([["abc", "c"], ["äbc", "c"], ["abc", "x"], ["", ""], ["a", ""], ["", "a"]])),
         ("indexof_n", json!([["aaaa", "aa"], ["äbäb", "b"], ["abc", ""], ["", ""]])),
+        (
+            "json.filter",
+            json!([
+                [{"a": {"b": 1, "{id}": 2}, "c": [5, 6]}, ["a/b", "c/1"]],
+                [{"a": {"b": 1, "{id}": 2}, "c": [5, 6]}, [["a", "{id}"], ["c", "0"]]],
+            ]),
+        ),
         ("json.is_valid", json!([["{}"], ["[1,"], ["1 2"]])),
         ("json.marshal_with_options", json!([[{"a": [1, {"b": 2}]}, {"indent": "  ", "prefix": "> "}], [[1], {}]])),
+        (
+            "json.remove",
+            json!([[{"a": {"b": 1, "{id}": 2}, "c": [5, 6]}, ["a/b", "c/1", ["a", "{id}"]]], [{"a": 1}, []]]),
+        ),
         ("json.unmarshal", json!([["{\"a\": [1, 2.5, \"x\", null]}"], ["18446744073709551615"], ["1e3"]])),
         ("net.cidr_expand", json!([["10.0.0.0/29"], ["10.0.0.1/32"], ["fd00::/126"]])),
         ("numbers.range", json!([[1, 5], [5, 1], [0, 0], [-3, 3], [1.0, 3.0], [1, 10000]])),
