@@ -7,6 +7,7 @@
 mod checks;
 mod measure;
 mod own;
+mod search;
 #[cfg(test)]
 mod tests;
 
@@ -69,12 +70,12 @@ const BOUNDED: [(&str, u8, Bound); 40] = [
     ("object.subset", 2, Check(checks::subset)),
     ("object.union_n", 1, Check(checks::union_of_all)),
     ("product", 1, Check(checks::product)),
-    ("regex.find_all_string_submatch_n", 3, Replace(own::find_submatches)),
-    ("regex.find_n", 3, Replace(own::find)),
+    ("regex.find_all_string_submatch_n", 3, Replace(search::find_submatches)),
+    ("regex.find_n", 3, Replace(search::find)),
     ("regex.is_valid", 1, Check(checks::pattern)),
     ("regex.match", 2, Check(checks::pattern)),
-    ("regex.replace", 3, Check(checks::regex_replace)),
-    ("regex.split", 2, Check(checks::regex_split)),
+    ("regex.replace", 3, Replace(search::replace)),
+    ("regex.split", 2, Replace(search::split)),
     ("regex.template_match", 4, Check(checks::pattern)),
     ("replace", 3, Check(checks::replace)),
     ("split", 2, Check(checks::split)),

@@ -2,7 +2,6 @@
 //! function takes are left to it, which refuses them.
 
 use std::collections::BTreeSet;
-use std::slice;
 
 use ipnet::IpNet;
 use regorus::Value;
@@ -11,7 +10,7 @@ use serde::de::IgnoredAny;
 use super::measure::{bits, bytes, has_at_most, items, values};
 use super::{
     Checked, MAX_BYTES, MAX_BYTES_READ, MAX_DEPTH, MAX_ELEMENTS, MAX_PATTERN_BYTES, MAX_VALUES_VISITED, allow_bytes,
-    allow_elements, allow_work, original,
+    allow_elements, allow_work,
 };
 
 /// The delimiter stands between any two items.
@@ -81,46 +80,13 @@ pub(super) fn glob(arguments: &[Value]) -> Checked<()> {
     }
 }
 
-/// Regular expressions take time in proportion to pattern and text; regorus bounds what a pattern compiles to.
+/// One search with a regular expression takes time in proportion to pattern and text; regorus bounds what a pattern
+/// compiles to.
 pub(super) fn pattern(arguments: &[Value]) -> Checked<()> {
     if arguments.first().is_some_and(|pattern| bytes(pattern) > MAX_PATTERN_BYTES) {
         return Err(format!("the pattern has more than {MAX_PATTERN_BYTES} bytes"));
     }
     Ok(())
-}
-
-pub(super) fn regex_split(arguments: &[Value]) -> Checked<()> {
-    pattern(arguments)?;
-    match arguments {
-        [pattern, text @ Value::String(_)] if bytes(text) >= MAX_ELEMENTS => {
-            allow_elements(items(&matches(pattern, text, MAX_ELEMENTS)?).len() + 1)
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Each match gives way to the replacement, where `$1` or `$name` repeats at most what was matched.
-pub(super) fn regex_replace(arguments: &[Value]) -> Checked<()> {
-    let [text @ Value::String(of), expression, Value::String(by)] = arguments else { return Ok(()) };
-    pattern(slice::from_ref(expression))?;
-    let repeats = by.matches('$').count();
-    let result = |matches: usize, matched: usize| {
-        of.len().saturating_add(matches.saturating_mul(by.len())).saturating_add(matched.saturating_mul(repeats))
-    };
-    let given = of.len() + by.len() + bytes(expression);
-    // Counting takes a search of its own, so only where as many matches as there are places would be too many.
-    if result(of.len() + 1, of.len()) <= MAX_BYTES.max(given) {
-        return Ok(());
-    }
-    let most = MAX_BYTES.max(given) / by.len().max(1);
-    let found = matches(expression, text, most + 1)?;
-    let matched = bytes(&found);
-    allow_bytes(result(items(&found).len(), matched) - matched, given)
-}
-
-/// What a pattern matches, up to `most` times.
-fn matches(pattern: &Value, text: &Value, most: usize) -> Checked<Value> {
-    original("regex.find_n", &[pattern.clone(), text.clone(), Value::from(most)])
 }
 
 /// Each leading (or following) character is looked for among those to trim.

@@ -3,10 +3,8 @@
 use regorus::Value;
 use serde_json::Value as Json;
 
-use super::measure::{bits, items};
-use super::{
-    Checked, MAX_BYTES, MAX_BYTES_READ, MAX_ELEMENTS, allow_bytes, allow_elements, allow_work, checks, original,
-};
+use super::measure::bits;
+use super::{Checked, MAX_BYTES_READ, allow_bytes, allow_elements, allow_work, checks, original};
 use crate::policy::input;
 
 /// `numbers.range(from, to)` and `numbers.range_step(from, to, step)`, upwards or downwards.
@@ -121,37 +119,6 @@ pub(super) fn replace_all(arguments: &[Value]) -> Checked<Value> {
         text = text.replace(&**from, to).into();
     }
     Ok(Value::String(text))
-}
-
-/// `regex.find_n`, which may be asked for all matches there are.
-pub(super) fn find(arguments: &[Value]) -> Checked<Value> {
-    checks::pattern(arguments)?;
-    find_at_most("regex.find_n", arguments, MAX_ELEMENTS)
-}
-
-/// As [`find`], with the text of each group.
-pub(super) fn find_submatches(arguments: &[Value]) -> Checked<Value> {
-    checks::pattern(arguments)?;
-    let [Value::String(pattern), Value::String(text), _] = arguments else {
-        return Err("takes two texts and a number".to_owned());
-    };
-    let groups = 1 + pattern.matches('(').count();
-    allow_bytes(groups.saturating_mul(text.len()), MAX_BYTES.max(text.len()).saturating_mul(FEW_GROUPS))?;
-    find_at_most("regex.find_all_string_submatch_n", arguments, MAX_ELEMENTS / groups.min(MAX_ELEMENTS))
-}
-
-/// Groups that may each hold the whole text.
-const FEW_GROUPS: usize = 8;
-
-/// Asks for one match more than allowed, at most.
-fn find_at_most(name: &str, arguments: &[Value], most: usize) -> Checked<Value> {
-    let [pattern, text, wanted] = arguments else { return Err("takes two texts and a number".to_owned()) };
-    let wanted = usize::try_from(integer(wanted)?).unwrap_or(usize::MAX).min(most.saturating_add(1));
-    let found = original(name, &[pattern.clone(), text.clone(), Value::from(wanted)])?;
-    if items(&found).len() > most {
-        allow_elements(usize::MAX)?;
-    }
-    Ok(found)
 }
 
 /// Regorus' own reads `{"$serde_json::private::Number": "1e999999999"}` as the integer of so many digits.

@@ -240,6 +240,11 @@ fn a_result_that_outgrows_its_arguments_is_an_error() {
             "regex.find_all_string_submatch_n(input.arguments.pattern, input.arguments.text, -1)",
             json!({"text": long, "pattern": format!("{}a*{}", "(".repeat(200), ")".repeat(200))}),
         ),
+        // Each of 400 000 searches reads to the end.
+        ("regex.replace(input.arguments.text, \".*[^a]|a\", \"\")", json!({"text": long})),
+        ("regex.split(\".*[^a]|a{50}\", input.arguments.text)", json!({"text": long})),
+        ("regex.find_n(\".*[^a]|a{50}\", input.arguments.text, -1)", json!({"text": long})),
+        ("regex.find_all_string_submatch_n(\".*[^a]|a{50}\", input.arguments.text, -1)", json!({"text": long})),
         ("regex.match(input.arguments.text, \"x\")", json!({"text": long})),
         ("regex.is_valid(input.arguments.text)", json!({"text": "(?i)\\pL".repeat(1_000)})),
         ("split(input.arguments.text, \" \")", json!({"text": spaced})),
@@ -364,8 +369,18 @@ fn within_the_bounds_nothing_changes() {
         ("regex.find_n", json!([["a.", "abacad", -1], ["a", "aaa", 2], ["a", "aaa", 0], ["", "ab", -1]])),
         ("regex.is_valid", json!([["("], ["a+"]])),
         ("regex.match", json!([["^a+$", "aaa"], ["b", "aaa"]])),
-        ("regex.replace", json!([["a-b", "(a)-(b)", "$2-$1"], ["aaa", "a", ""], ["x", "y", "z"]])),
-        ("regex.split", json!([[",", "a,b,c"], [",", ""]])),
+        (
+            "regex.replace",
+            json!([
+                ["a-b", "(a)-(b)", "$2-$1"],
+                ["aaa", "a", ""],
+                ["x", "y", "z"],
+                ["äbä", "", "-"],
+                ["ab", "(?P<n>.)", "${n}${n}"],
+                ["", "^", "$0x$$"]
+            ]),
+        ),
+        ("regex.split", json!([[",", "a,b,c"], [",", ""], ["", "äb"]])),
         ("regex.template_match", json!([["urn:{[a-z]+}:x", "urn:abc:x", "{", "}"]])),
         ("replace", json!([["aXbX", "X", "yy"], ["ab", "", "-"], ["", "a", "b"]])),
         ("split", json!([["a,b", ","], ["ab", ""], ["", ","]])),
