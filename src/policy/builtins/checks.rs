@@ -42,6 +42,7 @@ pub(super) fn split(arguments: &[Value]) -> Checked<()> {
 /// A sign that is printed (`%%9`) counts as well: which one that is depends on the arguments.
 pub(super) fn padding(arguments: &[Value]) -> Checked<()> {
     let Some(Value::String(format)) = arguments.first() else { return Ok(()) };
+    allow_work(arguments.iter().map(bytes).fold(0, usize::saturating_add), MAX_BYTES_READ)?;
     let mut total = 0_usize;
     for after in format.split('%').skip(1) {
         let width = after.strip_prefix('.').unwrap_or(after);

@@ -220,6 +220,15 @@ fn a_result_that_outgrows_its_arguments_is_an_error() {
         ("sprintf(input.arguments.format, [1])", json!({"format": "%\u{b2}d"})),
         ("concat(input.arguments.text, numbers.range(1, 9))", json!({"text": ""})),
         ("concat(input.arguments.text, input.arguments.list)", json!({"text": long, "list": vec![""; 100_000]})),
+        // One text, held a thousand times.
+        (
+            "concat(\"\", [input.arguments.text | input.arguments.list[_]])",
+            json!({"text": long, "list": many[..1_000]}),
+        ),
+        (
+            "sprintf(input.arguments.format, [input.arguments.text | input.arguments.list[_]])",
+            json!({"text": long, "list": many[..1_000], "format": "%s".repeat(1_000)}),
+        ),
         ("replace(input.arguments.text, \"a\", input.arguments.text)", json!({"text": long})),
         ("replace(input.arguments.text, \"\", input.arguments.text)", json!({"text": long})),
         ("strings.replace_n({\"a\": input.arguments.text, \"b\": \"c\"}, input.arguments.text)", json!({"text": long})),
