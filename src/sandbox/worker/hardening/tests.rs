@@ -23,6 +23,8 @@ fn behind_walls() {
     if attempt == "capabilities" {
         exit(if kept_capabilities().is_empty() { REFUSED } else { WENT_ON });
     }
+    // Who that is cannot be asked once the process is hardened.
+    let parent = rustix::process::getppid().unwrap();
     let missing = apply();
     if !missing.is_empty() {
         eprintln!("missing: {missing:?}");
@@ -36,13 +38,10 @@ fn behind_walls() {
         "datagram" => UdpSocket::bind("127.0.0.1:0").is_ok(),
         "run" => Command::new("/bin/true").status().is_ok(),
         "thread" => std::thread::Builder::new().spawn(|| ()).is_ok(),
-        "signal the parent" => {
-            let parent = rustix::process::getppid().unwrap();
-            rustix::process::test_kill_process(parent).is_ok()
-        }
+        "signal the parent" => rustix::process::test_kill_process(parent).is_ok(),
         "new code" => new_code(),
-        "signal itself by thread" => signal_thread(std::process::id()),
-        "signal the parent by thread" => signal_thread(std::os::unix::process::parent_id()),
+        "signal itself by thread" => signal_thread(rustix::process::getpid()),
+        "signal the parent by thread" => signal_thread(parent),
         "other ioctl" => rustix::io::ioctl_fionbio(io::stdin(), true).is_ok(),
         other => panic!("{other}"),
     };
@@ -61,7 +60,8 @@ fn kept_capabilities() -> Vec<String> {
 }
 
 #[expect(unsafe_code, reason = "there is no safe way to send a signal to a thread of another process")]
-fn signal_thread(process: u32) -> bool {
+fn signal_thread(process: rustix::process::Pid) -> bool {
+    let process = process.as_raw_nonzero().get();
     // SAFETY: the signal 0 only asks whether there is such a thread.
     unsafe { libc::syscall(libc::SYS_tgkill, process, process, 0) == 0 }
 }
