@@ -181,20 +181,10 @@ impl Worker {
         }
     }
 
-    /// An outcome too long for a frame is that run's failure alone: all others of the process go on.
     fn report(&mut self, id: JobId, outcome: Outcome) -> Result<(), WorkerError> {
-        let usage = outcome.usage.clone();
-        let done = FromWorker::Done(id, Box::new(outcome));
-        match encode(&done) {
-            Ok(frame) => {
-                self.outbox.extend_from_slice(&frame);
-                Ok(())
-            }
-            Err(_) => {
-                let end = End::Output("frame_bytes".to_owned());
-                self.send(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
-            }
-        }
+        let frame = done_frame(id, outcome).map_err(WorkerError::Gateway)?;
+        self.outbox.extend_from_slice(&frame);
+        Ok(())
     }
 
     fn send(&mut self, message: &FromWorker) -> Result<(), WorkerError> {
@@ -202,6 +192,15 @@ impl Worker {
         self.outbox.extend_from_slice(&frame);
         Ok(())
     }
+}
+
+/// An outcome too long for a frame is that run's failure alone: all others of the process go on.
+fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
+    let usage = outcome.usage.clone();
+    encode(&FromWorker::Done(id, Box::new(outcome))).or_else(|_| {
+        let end = End::Output("frame_bytes".to_owned());
+        encode(&FromWorker::Done(id, Box::new(Outcome { usage, ..Outcome::without_output(end) })))
+    })
 }
 
 impl Outcome {
@@ -216,5 +215,23 @@ impl Outcome {
             images: Vec::new(),
             usage: Usage::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_outcome_too_long_for_a_frame_is_told_as_that_runs_failure() {
+        let usage = Usage { wall_time: Duration::from_millis(7), ..Usage::default() };
+        let stdout = Captured { bytes: vec![b'x'; 256 << 20], total: 256 << 20 };
+        let outcome = Outcome { stdout, usage: usage.clone(), ..Outcome::without_output(End::Exited { code: 0 }) };
+        let frame = done_frame(5, outcome).unwrap();
+        let told = Frames::new(&frame[..]).next::<FromWorker>().await.unwrap();
+        let Some(FromWorker::Done(5, told)) = told else { panic!("{told:?}") };
+        assert_eq!(*told, Outcome { usage, ..Outcome::without_output(End::Output("frame_bytes".to_owned())) });
     }
 }

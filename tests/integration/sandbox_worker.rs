@@ -196,6 +196,23 @@ async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gon
     assert!(status.success(), "{status}");
 }
 
+/// Of each thread. The bounding set cannot be emptied by a worker that did not begin as root, and needs not be.
+#[tokio::test]
+async fn a_worker_has_no_capability_left() {
+    let worker = Worker::start().await;
+    let threads = std::fs::read_dir(format!("/proc/{}/task", worker.child.id().unwrap())).unwrap();
+    let mut seen = 0;
+    for thread in threads {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            let none = format!("{set}:\t0000000000000000");
+            assert!(status.lines().any(|line| line == none), "{set} is not empty:\n{status}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 0);
+}
+
 #[tokio::test]
 async fn every_run_has_a_memory_that_nobody_wrote_to() {
     let mut worker = Worker::start().await;

@@ -152,6 +152,20 @@ async fn jobs_are_answered_each_with_its_own() {
 }
 
 #[tokio::test]
+async fn a_job_too_long_for_a_frame_fails_alone() {
+    let (worker, admission) = (worker().await, admission());
+    let (long, sent) = (job(&"x".repeat(256 << 20)), SentFlag::default());
+    let (long, short) = tokio::join!(async { worker.run(long, room(&admission).await, &sent).await.unwrap() }, async {
+        worker.run(job("short"), room(&admission).await, &SentFlag::default()).await.unwrap()
+    },);
+    assert_eq!(long.end, End::Output("frame_bytes".to_owned()));
+    assert_eq!(short.result.unwrap(), "SHORT");
+    let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
+    assert_eq!(next.result.unwrap(), "NEXT", "the worker goes on");
+    assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
+}
+
+#[tokio::test]
 async fn a_worker_has_no_environment() {
     let worker = worker().await;
     let seen = worker.run(job("environment"), room(&admission()).await, &SentFlag::default()).await.unwrap();
