@@ -237,6 +237,7 @@ mod tests {
     use sqlx::ConnectOptions;
 
     use super::*;
+    use crate::call::Caller;
 
     #[tokio::test]
     async fn a_file_is_made_with_its_folder_and_opens_again() {
@@ -305,6 +306,29 @@ mod tests {
         store.close().await;
         let error = Store::open(&path).await.unwrap_err();
         assert!(matches!(error, StoreError::Newer { found: 1000, .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_an_earlier_version_opens_with_all_its_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let mut earlier = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
+        sqlx::raw_sql(include_str!("../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
+        earlier.close().await.unwrap();
+        let ann = Caller::new("ann", "acme", Vec::new()).key;
+        for _ in 0..2 {
+            let store = Store::open(&path).await.unwrap();
+            let usage = store.usage_of("2026-11-20".parse().unwrap()).await.unwrap();
+            assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
+            assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
+            for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
+                assert_eq!(store.registrations(kind).await.unwrap(), [(name.to_owned(), "{}".to_owned())]);
+            }
+            let runs = store.runs_of(&ann, 10).await.unwrap();
+            assert_eq!(runs.iter().map(|run| (&run.caller_key, run.used.turns)).collect::<Vec<_>>(), [(&ann, 1)]);
+            assert!(store.owned_idempotency_records().await.unwrap().is_empty());
+            store.close().await;
+        }
     }
 
     #[tokio::test]
