@@ -47,7 +47,9 @@ impl SentSecrets {
         let form = byte_serialize(secret.as_bytes()).collect::<String>();
         let in_json = Value::from(secret).to_string();
         let mut forms = vec![secret.to_owned(), form.replace('+', "%20"), form];
-        forms.push(in_json.trim_matches('"').to_owned());
+        let in_json = in_json.trim_matches('"');
+        // Some encoders escape slashes, too.
+        forms.extend([in_json.to_owned(), in_json.replace('/', "\\/")]);
         forms.extend([STANDARD.encode(secret), STANDARD_NO_PAD.encode(secret), URL_SAFE_NO_PAD.encode(secret)]);
         for form in forms {
             if !self.forms.contains(&form) {
@@ -197,6 +199,7 @@ mod tests {
             "s3cret/k\"ey+",
             "S3CRET%2Fk%22ey%2B",
             "S3CRET/k\\\"ey+",
+            "S3CRET\\/k\\\"ey+",
             "UzNDUkVUL2siZXkr",
             "S3CRET/k\"ey+S3CRET/k\"ey+",
         ] {
