@@ -1,7 +1,11 @@
 //! Who may call.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
+use axum::routing::get;
+use axum::{Json, Router};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use reqwest::StatusCode;
@@ -10,7 +14,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::app::{TestApp, answer, code};
+use crate::app::{TestApp, answer, code, config};
+use crate::charges::served;
 
 #[tokio::test]
 async fn a_wrong_key_is_not_an_anonymous_caller() {
@@ -79,16 +84,62 @@ fn workspace_of_api_key(tenant: &str, id: &str, session: &str) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// An issuer's key pair, the public half as it publishes it.
+fn key_pair() -> (EncodingKey, Value) {
+    let pair = EncodingKey::from_ed_pem(include_bytes!("../fixtures/auth/ed25519.pem")).unwrap();
+    let mut public = serde_json::to_value(Jwk::from_encoding_key(&pair, Algorithm::EdDSA).unwrap()).unwrap();
+    public["kid"] = "e".into();
+    (pair, json!({"keys": [public]}))
+}
+
+/// Of ada, for five minutes.
+fn token(pair: &EncodingKey) -> String {
+    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
+    let claims = json!({
+        "iss": "https://issuer.example", "aud": "sekisho", "sub": "ada", "tenant": "acme", "exp": expires,
+        "roles": ["operator", "admin"],
+    });
+    let header = Header { kid: Some("e".into()), ..Header::new(Algorithm::EdDSA) };
+    encode(&header, &claims, pair).unwrap()
+}
+
+/// The keys known before stay in use, over a reload too, which reads none anew.
+#[tokio::test]
+async fn a_reload_while_the_issuer_is_down_shuts_nobody_out() {
+    let (pair, published) = key_pair();
+    let is_down = Arc::new(AtomicBool::new(false));
+    let answer_keys = {
+        let is_down = Arc::clone(&is_down);
+        get(async move || match is_down.load(Ordering::SeqCst) {
+            false => Ok(Json(published)),
+            true => Err(StatusCode::SERVICE_UNAVAILABLE),
+        })
+    };
+    let url = served(Router::new().route("/keys", answer_keys)).await;
+    let yaml = format!(
+        "auth: {{jwt: {{issuer: 'https://issuer.example', audience: sekisho, jwks_url: '{url}/keys'}}}}\n\
+         tools: {{overrides: {{calculator: {{requires_auth: true}}}}}}"
+    );
+    let app = TestApp::in_directory(TempDir::new().unwrap(), &yaml).await;
+    let calculate = async || {
+        let request = app.post("/tools/calculator/execute").bearer_auth(token(&pair));
+        answer(request.json(&json!({"arguments": {"expression": "1+1"}}))).await.0
+    };
+    assert_eq!(calculate().await, StatusCode::OK);
+    is_down.store(true, Ordering::SeqCst);
+    let mut config = config(&app.directory, &yaml);
+    config.server = app.gateway.config().server.clone();
+    app.gateway.reload(config).await;
+    assert_eq!(calculate().await, StatusCode::OK);
+}
+
 /// A token's subject is whoever its issuer says, also where an API key has the same name.
 #[tokio::test]
 async fn a_token_opens_nothing_of_the_api_key_of_its_name_and_kept_files_are_found() {
-    let pem = include_bytes!("../fixtures/auth/ed25519.pem");
-    let pair = EncodingKey::from_ed_pem(pem).unwrap();
-    let mut public = serde_json::to_value(Jwk::from_encoding_key(&pair, Algorithm::EdDSA).unwrap()).unwrap();
-    public["kid"] = "e".into();
+    let (pair, published) = key_pair();
     let directory = TempDir::new().unwrap();
     let keys = directory.path().join("keys.json");
-    std::fs::write(&keys, json!({"keys": [public]}).to_string()).unwrap();
+    std::fs::write(&keys, published.to_string()).unwrap();
     let kept = directory.path().join("state/workspaces").join(workspace_of_api_key("acme", "ada", "s1"));
     std::fs::create_dir_all(&kept).unwrap();
     std::fs::write(kept.join("note.txt"), "of the API key").unwrap();
@@ -100,13 +151,7 @@ async fn a_token_opens_nothing_of_the_api_key_of_its_name_and_kept_files_are_fou
         keys.display()
     );
     let app = TestApp::in_directory(directory, &yaml).await;
-    let expires = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 300;
-    let claims = json!({
-        "iss": "https://issuer.example", "aud": "sekisho", "sub": "ada", "tenant": "acme", "exp": expires,
-        "roles": ["operator", "admin"],
-    });
-    let header = Header { kid: Some("e".into()), ..Header::new(Algorithm::EdDSA) };
-    let token = encode(&header, &claims, &pair).unwrap();
+    let token = token(&pair);
     let call = async |credential: &str, tool: &str, arguments: Value| {
         let body = json!({"arguments": arguments, "session_id": "s1"});
         answer(app.post(&format!("/tools/{tool}/execute")).bearer_auth(credential).json(&body)).await.1

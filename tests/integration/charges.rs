@@ -39,7 +39,7 @@ impl Deaf {
     }
 }
 
-async fn served(router: Router) -> String {
+pub(crate) async fn served(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
