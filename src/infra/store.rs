@@ -237,7 +237,7 @@ mod tests {
     use sqlx::ConnectOptions;
 
     use super::*;
-    use crate::call::Caller;
+    use crate::core::call::Caller;
 
     #[tokio::test]
     async fn a_file_is_made_with_its_folder_and_opens_again() {
@@ -313,7 +313,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sekisho.db");
         let mut earlier = SqliteConnectOptions::new().filename(&path).create_if_missing(true).connect().await.unwrap();
-        sqlx::raw_sql(include_str!("../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
+        sqlx::raw_sql(include_str!("../../tests/fixtures/store/version_5.sql")).execute(&mut earlier).await.unwrap();
         earlier.close().await.unwrap();
         let ann = Caller::new("ann", "acme", Vec::new()).key;
         for _ in 0..2 {
