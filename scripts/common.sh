@@ -1,8 +1,10 @@
 # shellcheck shell=bash
-# Shared by the scripts; sourced, not run. Where things that outlive a checkout are kept.
+# Shared by the scripts; sourced from the project's root, not run. Tools and packages outlive a checkout in the cache;
+# what cargo builds is where cargo puts it by hand too.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/sekisho"
 tools="$cache/tools"
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$cache/target}"
+# shellcheck disable=SC2034 # the scripts that source this file use it
+target="${CARGO_TARGET_DIR:-$PWD/target}"
 export PATH="$tools/bin:$PATH"
 mkdir -p "$tools/bin"
 
@@ -23,6 +25,21 @@ debian_package() {
         { apt-get install -y -qq "$2" || { apt-get update -qq && apt-get install -y -qq "$2"; }; } >"$cache/apt.log" 2>&1 || true
     fi
     need "$1" "sudo apt-get install $2"
+}
+
+# use_installed_toolchain: rustup downloads the version that rust-toolchain.toml names unless a toolchain has that very
+# name. Where another one, such as `stable`, is of that version, it is used instead.
+use_installed_toolchain() {
+    local wanted name
+    wanted="$(sed -n 's/^channel = "\(.*\)"$/\1/p' rust-toolchain.toml)"
+    [ -z "${RUSTUP_TOOLCHAIN:-}" ] && command -v rustup >/dev/null 2>&1 || return 0
+    rustup toolchain list | grep -q "^$wanted-" && return 0
+    for name in $(rustup toolchain list | awk '{print $1}'); do
+        if [ "$(rustup run "$name" rustc --version 2>/dev/null | awk '{print $2}')" = "$wanted" ]; then
+            export RUSTUP_TOOLCHAIN="$name"
+            return 0
+        fi
+    done
 }
 
 # cargo_tool COMMAND CRATE VERSION: builds a cargo tool once, into the cache.
@@ -77,3 +94,5 @@ functions_of() {
 
 # laid_functions: the names in functions.ld.
 laid_functions() { sed -n 's/^ *\*(\.text\.\(.*\))$/\1/p' functions.ld; }
+
+use_installed_toolchain

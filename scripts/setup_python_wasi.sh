@@ -9,7 +9,7 @@ program="${1:-}"
 if [ -z "$program" ]; then
     need cargo "curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
     cargo build --release --locked --bin sekisho
-    program="$CARGO_TARGET_DIR/release/sekisho"
+    program="$target/release/sekisho"
 fi
 need python3 "sudo apt-get install python3 python3-pip"
 exec "$program" sandbox prepare
