@@ -22,6 +22,7 @@ mod departures;
 mod dialogue;
 mod document_host;
 mod documents;
+mod examples;
 mod files;
 mod httpbin;
 mod https;
