@@ -19,6 +19,7 @@ mod clients;
 mod connections;
 mod datainsight;
 mod departures;
+mod deploy;
 mod dialogue;
 mod document_host;
 mod documents;
