@@ -7,12 +7,11 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use sekisho::call::{Arguments, CallContext, Caller, Via};
 use sekisho::config::Config;
-use sekisho::error::CallError;
+use sekisho::core::call::{Arguments, CallContext, Caller, Via};
+use sekisho::core::error::CallError;
 use sekisho::gateway::Gateway;
-use sekisho::registry::Metadata;
-use sekisho::sources::{Attempt, Execution, Executor, Offer, Source, ToolDefinition};
+use sekisho::tool::{Attempt, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
 use serde_json::{Value, json};
 
 #[tokio::main]
@@ -46,7 +45,7 @@ impl Source for Texts {
         "texts"
     }
 
-    fn tools(&self) -> Offer {
+    fn tools(&self) -> SourceTools {
         let metadata = Metadata {
             name: "word_count".to_owned(),
             description: "Counts the words of a text.".to_owned(),
@@ -63,7 +62,7 @@ impl Source for Texts {
         let output_schema = Some(json!({"type": "object", "properties": {"words": {"type": "integer"}}}));
         let tool =
             ToolDefinition { metadata, parameters: parameters.into(), output_schema, executor: Arc::new(WordCount) };
-        Offer { tools: vec![tool], unavailable: Vec::new() }
+        SourceTools { tools: vec![tool], unavailable: Vec::new() }
     }
 }
 

@@ -64,7 +64,7 @@ pub struct AgentProfile {
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
     /// USD for a million tokens sent to the model, 0 where it is free. Without it: the vendor's price in
-    /// `src/agent/prices.yaml`. A model that is not there has no price, and is not asked where
+    /// `src/budget/model_prices.yaml`. A model that is not there has no price, and is not asked where
     /// `budget.max_cost_per_caller_per_day` or `max_cost_per_tenant_per_day` is set.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_prompt_tokens: Option<Decimal>,
