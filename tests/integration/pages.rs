@@ -1,4 +1,4 @@
-//! The README is a promise: what it shows is run, what it lists is compared.
+//! README and the pages in docs/ are promises: what they show is run, what they list is compared, what they link is there.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
@@ -12,11 +12,27 @@ use crate::app::{TestApp, answer};
 use crate::cli::{Serving, cache, sekisho, text};
 
 const README: &str = include_str!("../../README.md");
+const AGENTS: &str = include_str!("../../docs/agents.md");
+const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
+const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const MCP: &str = include_str!("../../docs/mcp.md");
+const OPENAPI: &str = include_str!("../../docs/openapi.md");
+const OPERATIONS: &str = include_str!("../../docs/operations.md");
+const POLICIES: &str = include_str!("../../docs/policies.md");
+const PYTHON: &str = include_str!("../../docs/python.md");
+const TOOLS: &str = include_str!("../../docs/tools.md");
+
+/// Pages for users. Those about deployment and examples have tests of their own.
+const PAGES: [&str; 10] =
+    [README, AGENTS, BENCHMARKS, CONFIGURATION, MCP, OPENAPI, OPERATIONS, POLICIES, PYTHON, TOOLS];
+
+/// The most lines of the README: what it is, why, a start, and where to read on.
+const MAX_README_LINES: usize = 150;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What stands under a heading, up to the next one.
-fn section(title: &str) -> &'static str {
-    let (_, rest) = README.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
+/// The text below a heading of a page, up to the next one.
+fn section(page: &'static str, title: &str) -> &'static str {
+    let (_, rest) = page.split_once(&format!("\n## {title}\n")).unwrap_or_else(|| panic!("no section {title}"));
     rest.split("\n## ").next().unwrap()
 }
 
@@ -67,7 +83,12 @@ fn every_command_shown_runs() {
     let serving = Serving::start(&served);
     let address = serving.url.strip_prefix("http://").unwrap();
     let mut run = 0;
-    for line in blocks(README, "sh").into_iter().flat_map(str::lines).filter(|line| !line.starts_with("scripts/")) {
+    for line in PAGES
+        .into_iter()
+        .flat_map(|page| blocks(page, "sh"))
+        .flat_map(str::lines)
+        .filter(|line| !line.starts_with("scripts/"))
+    {
         let output = shell(&directory, &line.replace("localhost:8080", address));
         let told = text(&output);
         assert!(output.status.success(), "{line}: {told}");
@@ -80,7 +101,7 @@ fn every_command_shown_runs() {
 #[test]
 fn every_command_in_the_text_is_one() {
     let directory = TempDir::new().unwrap();
-    let commands: Vec<_> = code_spans(README).into_iter().filter(|span| span.starts_with("sekisho ")).collect();
+    let commands: Vec<_> = PAGES.into_iter().flat_map(code_spans).filter(|span| span.starts_with("sekisho ")).collect();
     assert!(commands.len() >= 4, "{commands:?}");
     for command in commands.into_iter().filter(|command| !command.starts_with("sekisho serve")) {
         let output = shell(&directory, &command.replace("FILE", &format!("'{ROOT}/config/sekisho.yaml'")));
@@ -95,15 +116,15 @@ fn the_exit_codes_are_those_of_the_program() {
     let directory = TempDir::new().unwrap();
     let plain = |text: &str| text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ");
     let help = plain(&text(&sekisho(&directory).arg("--help").output().unwrap()));
-    let told = plain(section("Command line"));
+    let told = plain(section(CONFIGURATION, "Command line"));
     let codes = told.split_once("Exit codes: ").unwrap().1.split_once("cannot be reached").unwrap().0;
-    assert!(help.contains(codes), "README: {codes}\n\n--help: {help}");
+    assert!(help.contains(codes), "the page: {codes}\n\n--help: {help}");
 }
 
 #[test]
 fn the_rego_examples_decide_as_they_read() {
     let directory = TempDir::new().unwrap();
-    let blocks = blocks(README, "rego");
+    let blocks = blocks(POLICIES, "rego");
     assert_eq!(blocks.len(), 2);
     std::fs::write(directory.path().join("tools.rego"), blocks.concat()).unwrap();
     std::fs::create_dir(directory.path().join("cases")).unwrap();
@@ -141,7 +162,8 @@ async fn the_policy_input_has_the_fields_listed() {
     let (_, reply) = answer(request).await;
     let input = reply["receipt"]["policy"]["reasons"][0].as_str().unwrap_or_else(|| panic!("{reply}"));
     let input: Value = serde_json::from_str(input).unwrap();
-    let listed = blocks(section("Policies"), "json")[0].split('"').skip(1).step_by(2).filter(|name| *name != "…");
+    let listed =
+        blocks(section(POLICIES, "Rules"), "json")[0].split('"').skip(1).step_by(2).filter(|name| *name != "…");
     assert_eq!(set(listed), keys(&input));
 }
 
@@ -172,7 +194,7 @@ fn every_environment_variable_sets_the_key_beside_it() {
         (SERVERS, SERVERS_KEY),
     ];
     let mut compared = 0;
-    for row in rows(section("Configuration")) {
+    for row in rows(section(CONFIGURATION, "Configuration")) {
         let (variables, keys) = (code_spans(row[0]), code_spans(row[1]));
         if !variables.iter().all(|variable| variable.chars().all(|c| c.is_ascii_uppercase() || c == '_')) {
             continue;
@@ -196,7 +218,7 @@ fn every_environment_variable_sets_the_key_beside_it() {
 fn the_topics_are_those_of_the_configuration() {
     let schema = sekisho::config::json_schema();
     let schema = serde_json::to_value(schema).unwrap();
-    let rows = rows(section("Configuration")).into_iter();
+    let rows = rows(section(CONFIGURATION, "Configuration")).into_iter();
     let listed = rows.flat_map(|row| code_spans(row[0])).filter(|name| !name.chars().any(char::is_uppercase));
     assert_eq!(set(listed), set(schema["properties"].as_object().unwrap().keys().cloned()));
 }
@@ -206,7 +228,7 @@ async fn the_endpoints_are_those_of_the_service() {
     let app = TestApp::start().await;
     let (_, document) = answer(app.get("/openapi.json")).await;
     let mut listed = BTreeSet::new();
-    for route in rows(section("Endpoints")).into_iter().flat_map(|row| code_spans(row[0])) {
+    for route in rows(section(TOOLS, "Endpoints")).into_iter().flat_map(|row| code_spans(row[0])) {
         let (method, target) = route.split_once(' ').unwrap();
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let operation = &document["paths"][path][method.to_lowercase()];
@@ -229,7 +251,7 @@ async fn the_metrics_are_those_exported() {
     let app = TestApp::start().await;
     let text = app.metrics().await;
     let exported = text.lines().filter_map(|line| line.strip_prefix("# HELP shannon_")?.split(' ').next());
-    assert_eq!(set(rows(section("Metrics")).into_iter().flat_map(|row| code_spans(row[0]))), set(exported));
+    assert_eq!(set(rows(section(OPERATIONS, "Metrics")).into_iter().flat_map(|row| code_spans(row[0]))), set(exported));
 }
 
 #[test]
@@ -240,7 +262,7 @@ fn the_tools_are_those_offered() {
     let offered = offered.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap());
     // Only offered with a provider, as the table says.
     let offered = set(offered.chain(["web_search"]));
-    assert_eq!(set(rows(section("Tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
+    assert_eq!(set(rows(section(TOOLS, "Built-in tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
 }
 
 /// Codes of features that do not exist yet; `cancelled` is nobody's answer, and told in the text.
@@ -252,10 +274,47 @@ fn the_error_codes_are_those_of_the_service() {
     let codes =
         source.lines().filter_map(|line| line.trim().strip_prefix("Self::")?.split_once("=> \"")?.1.split('"').next());
     let answered = codes.filter(|code| !NOT_ANSWERED.contains(code));
-    let listed = rows(section("Errors")).into_iter().flat_map(|row| {
+    let listed = rows(section(TOOLS, "Errors")).into_iter().flat_map(|row| {
         // In the first cell only `success: false` stands in backticks.
         code_spans(row[1])
     });
     assert_eq!(set(listed), set(answered));
-    assert!(section("Errors").contains("`cancelled`"));
+    assert!(section(TOOLS, "Errors").contains("`cancelled`"));
+}
+
+#[test]
+fn the_readme_is_short() {
+    let lines = README.lines().count();
+    assert!(lines <= MAX_README_LINES, "{lines} lines; move what only some readers need to a page of docs/");
+}
+
+/// The anchor that a forge makes of a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim_start_matches('#').trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading() {
+    let root = std::path::Path::new(ROOT);
+    let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut followed = 0;
+    for page in pages.chain([root.join("README.md")]) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link} leads nowhere", page.display());
+            if !heading.is_empty() {
+                let target = std::fs::read_to_string(&target).unwrap();
+                let mut anchors = target.lines().filter(|line| line.starts_with('#')).map(anchor);
+                assert!(anchors.any(|anchor| anchor == heading), "{}: no heading for {link}", page.display());
+            }
+            followed += 1;
+        }
+    }
+    assert!(followed >= 30, "only {followed} links were found");
 }
