@@ -3,6 +3,8 @@
 
 mod content;
 pub mod operation;
+#[cfg(test)]
+mod oracle;
 mod parameter;
 pub(crate) mod reference;
 pub mod report;
