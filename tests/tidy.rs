@@ -39,6 +39,67 @@ fn only_the_execute_stage_runs_tools() {
     assert_eq!(files.map(|(file, _)| file).collect::<Vec<_>>(), ["src/pipeline/execute.rs"]);
 }
 
+/// Words that nobody outside can look up, as names of types, functions and constants. The glossary has the field's.
+const BANNED_TYPES: [&str; 22] = [
+    "AtTheDoor",
+    "Bill",
+    "Books",
+    "Bringing",
+    "CannotListen",
+    "CannotOpen",
+    "CannotStart",
+    "Desk",
+    "Errand",
+    "Face",
+    "Hearing",
+    "House",
+    "McpFace",
+    "Mender",
+    "Misfit",
+    "Narrator",
+    "Objection",
+    "Patience",
+    "PlainCall",
+    "Promptly",
+    "Shelf",
+    "Teller",
+];
+const BANNED_FUNCTIONS: [&str; 9] = ["hear", "keep_house", "look", "mend", "note", "raise", "say", "tell", "told"];
+/// `MAX_…`, `…_TIMEOUT` and `…_TTL` are the words for bounds.
+const BANNED_PREFIXES: [&str; 3] = ["MOST_", "LARGEST_", "LONGEST_"];
+const BANNED_SUFFIXES: [&str; 2] = ["_WITHIN", "_KEPT_FOR"];
+
+#[test]
+fn names_are_words_that_can_be_looked_up() {
+    let files = product_files();
+    let banned =
+        files.iter().flat_map(|(file, text)| banned_names(text).into_iter().map(move |name| format!("{file}: {name}")));
+    let banned: Vec<_> = banned.collect();
+    assert!(banned.is_empty(), "docs/glossary.md has the words for these:\n{}", banned.join("\n"));
+}
+
+#[test]
+fn a_banned_name_is_found() {
+    let text = "struct Desk;\nenum FileFault {}\nconst MOST_ROWS: usize = 1;\nconst READ_WITHIN: u8 = 1;\nfn tell(&self) {}\nfn telling() {}\n";
+    assert_eq!(banned_names(text), ["Desk", "FileFault", "MOST_ROWS", "READ_WITHIN", "tell"]);
+}
+
+/// The names in a text that are defined with a banned word.
+fn banned_names(text: &str) -> Vec<String> {
+    let words: Vec<_> =
+        text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+    let is_banned = |pair: &&[&str]| match pair[0] {
+        "struct" | "enum" | "trait" | "type" => BANNED_TYPES.contains(&pair[1]) || pair[1].ends_with("Fault"),
+        "fn" => BANNED_FUNCTIONS.contains(&pair[1]),
+        "const" | "static" => {
+            BANNED_PREFIXES.iter().any(|prefix| pair[1].starts_with(prefix))
+                || BANNED_SUFFIXES.iter().any(|suffix| pair[1].ends_with(suffix))
+        }
+        _ => false,
+    };
+    words.windows(2).filter(is_banned).map(|pair| pair[1].to_owned()).collect()
+}
+
 #[test]
 fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
     let page = read("docs/architecture.md");
