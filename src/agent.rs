@@ -1,7 +1,7 @@
-//! The loop on top of the gateway, as a client of it: a model, its tools, and turns until it answers.
+//! Runs agents on top of the gateway, as one of its clients: a model in a loop with tools until it answers.
 //!
-//! It sees tools only through a [`Toolbox`], in process or over HTTP to another gateway, so that every
-//! tool call of an agent passes the same checkpoint as anybody's.
+//! An agent reaches tools only through a [`Toolbox`], in process or over HTTP to another gateway, so that each of its
+//! tool calls passes the same checks as any other caller's.
 //!
 //! As a library:
 //!
@@ -71,7 +71,7 @@ pub use self::prompts::{Prompts, UnreadablePrompt};
 pub use self::service::{AgentRequest, AgentService};
 pub use self::toolbox::{ToolDescription, Toolbox};
 
-/// A model, the tools it may call, and the bounds of its runs. Cheap to make: one for each caller.
+/// A model, the tools it may call, and the limits of its runs. Cheap to create: one for each caller.
 #[derive(Clone)]
 pub struct Agent {
     pub model: Arc<dyn Model>,
@@ -79,18 +79,18 @@ pub struct Agent {
     pub profile: Arc<AgentProfile>,
 }
 
-/// What a run begins with.
+/// The input of a run.
 #[derive(Debug, Clone)]
 pub struct RunInput {
     /// The conversation so far: the system prompt first, the user's message last.
     pub messages: Vec<Message>,
-    /// Tools that the client runs itself. One of the same name hides the gateway's.
+    /// Tools that the client runs itself. They hide the gateway's tools of the same name.
     pub client_tools: Vec<ToolDescription>,
     /// Ends the run at once, with a `status` event.
     pub abort: CancellationToken,
-    /// Counts what the run uses, and says who pays.
+    /// Counts what the run uses and charges its account.
     pub meter: Arc<Meter>,
-    /// What the run is traced under.
+    /// Parent span of the run's trace.
     pub span: Span,
 }
 
@@ -107,9 +107,9 @@ impl Default for RunInput {
 }
 
 impl Agent {
-    /// Runs turns until the model answers without calling tools, or a bound is reached.
+    /// Runs turns until the model answers without calling tools, or a limit is reached.
     ///
-    /// Whatever happens, the last two events are [`Event::Finished`] and [`Event::Usage`].
+    /// The last two events are always [`Event::Finished`] and [`Event::Usage`].
     /// Dropping the stream closes the model's connection and cancels the tool calls under way.
     pub fn run(&self, input: RunInput) -> impl Stream<Item = Event> + Send + use<> {
         run::run(self.clone(), input)

@@ -1,5 +1,5 @@
-//! Ids of tool calls. The gateway makes its own, which nobody can guess: providers repeat theirs in every
-//! conversation, or give none. The provider that asked for a call gets back the id that it gave.
+//! Ids of tool calls. The gateway generates its own, unguessable ones, since providers repeat theirs in every
+//! conversation or send none. The provider that requested a call gets its own id back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use super::Message;
 use super::message::RequestedCall;
 use crate::config::AgentProfile;
 
-/// Longest id that every provider takes.
+/// Longest id that every provider accepts.
 const MAX_ID_BYTES: usize = 40;
 
-/// The id of a call as its provider knows it.
+/// The provider's own id of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderId {
-    /// The API that gave it; see [`api_of`]. Another one may not take such an id.
+    /// The API that sent the id; see [`api_of`]. Another API may reject it.
     pub api: Arc<str>,
-    /// Empty where the provider gave none.
+    /// Empty if the provider sent none.
     pub id: String,
 }
 
-/// An id that no one can guess.
+/// A random id that cannot be guessed.
 pub(super) fn new_id() -> String {
     format!("call_{}", Uuid::new_v4().simple())
 }
@@ -33,12 +33,12 @@ pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
     format!("{} {place}", profile.provider().as_str()).into()
 }
 
-/// The conversation as an API is sent it: each call by the id that this API gave it, else by ours, and no id twice,
-/// since strict providers refuse that.
+/// The conversation as it is sent to an API: each call has the id that this API gave it, else ours. No id is sent
+/// twice, since strict providers refuse duplicates.
 pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> {
     let mut messages = conversation.to_vec();
     let mut used = HashSet::new();
-    // An id of ours → what it is sent as. A client's transcript may use one again: the latest call counts.
+    // Our id → the id sent. A client's transcript may repeat an id: the latest call counts.
     let mut sent_as = HashMap::new();
     for (index, message) in messages.iter_mut().enumerate() {
         match message {
@@ -66,7 +66,7 @@ fn free_id(call: &RequestedCall, api: &str, used: &HashSet<String>) -> Option<St
     given.map(|given| &given.id).into_iter().chain(own).find(|id| !used.contains(*id)).cloned()
 }
 
-/// The same for the same conversation, so that providers find what they cached of it.
+/// Deterministic, so that providers find the conversation in their cache.
 fn free_name(index: usize, place: usize, used: &HashSet<String>) -> String {
     let mut name = format!("call_{index}_{place}");
     while used.contains(&name) {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_is_sent_twice_whoever_repeats_it() {
+    fn no_id_is_sent_twice_even_if_a_provider_or_client_repeats_it() {
         let given = |ours: &'static str| (ours, Some(("a", "call_0")));
         let own = [turn(&[given("x")]), answer("x"), turn(&[given("y"), given("z")]), answer("z"), answer("y")];
         assert_eq!(ids(&for_provider(&own, "a")), ["call_0", "=call_0", "y", "z", "=z", "=y"]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_ours_fit_every_provider_and_are_never_the_same() {
+    fn generated_ids_fit_every_provider_and_are_unique() {
         assert!(fits_everywhere(&new_id()));
         assert_ne!(new_id(), new_id());
     }

@@ -1,8 +1,8 @@
-//! What an agent did before it handed a call to its client. The client's transcript does not show it, so it
-//! waits here, and is put back when the client comes with its result.
+//! Runs that are paused until their client has run its own tools. The client's transcript does not show what the
+//! agent did before; it is kept here and restored when the client sends its results.
 //!
-//! A run is found by the ids of the calls that were handed out, which nobody can guess, for the same caller and after
-//! the same messages. Everything else in a transcript is taken as it is.
+//! A run is found by the unguessable ids of the calls that the client received, for the same caller and after the
+//! same messages. Everything else in a transcript is used unchanged.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,27 +13,27 @@ use tokio::time::Instant;
 
 use super::Message;
 
-/// How long a client may take for its calls.
+/// How long a client may take to run its calls.
 const RUN_TTL: Duration = Duration::from_secs(600);
 
-/// Most memory of the runs that wait. Beyond it the oldest run of the caller with the most goes, so that nobody pushes
-/// out what others wait for.
+/// Memory limit of all paused runs. Above it, the oldest run of the caller with the largest total is evicted, so that
+/// no caller can evict the runs of others.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What a run, and each of its messages, takes beside the text, roughly.
+/// Estimated memory of a run, and of each of its messages, besides the text.
 const OVERHEAD_BYTES: usize = 512;
 
-/// The runs that wait for their clients.
+/// The runs that are paused until their clients answer.
 #[derive(Debug, Default)]
-pub struct Waiting(Mutex<Runs>);
+pub struct PausedRuns(Mutex<Runs>);
 
 #[derive(Debug, Default)]
 struct Runs {
-    /// By the first of the calls that the client makes.
+    /// Key: the id of the first call that the client runs.
     by_call: HashMap<String, Arc<Run>>,
-    /// Their keys, the oldest first.
+    /// The keys, oldest first.
     order: VecDeque<String>,
-    /// What the runs of each caller take.
+    /// Bytes of each caller's runs.
     bytes_of: HashMap<Arc<str>, usize>,
     bytes: usize,
 }
@@ -41,21 +41,21 @@ struct Runs {
 #[derive(Debug)]
 struct Run {
     caller_key: Arc<str>,
-    /// What the client had sent.
+    /// The messages that the client sent.
     transcript: Transcript,
-    /// Ids of the calls that the client makes.
+    /// Ids of the calls that the client runs.
     awaited: Vec<String>,
     messages: Vec<Message>,
     bytes: usize,
     until: Instant,
 }
 
-/// A digest of a conversation's messages. System prompts do not count: clients write the time into them.
+/// A digest of a conversation's messages, without system prompts: clients write the current time into them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Transcript([u8; 32]);
 
-impl Waiting {
-    /// Keeps what a run added to the transcript that its client sent, where its last turn has calls for the client.
+impl PausedRuns {
+    /// Stores the messages that a run added to its client's transcript, if its last turn has calls for the client.
     pub fn keep(&self, caller_key: &Arc<str>, transcript: &[Message], added: Vec<Message>) {
         let awaited = awaited_after(&added);
         let Some(first) = awaited.first().cloned() else { return };
@@ -70,7 +70,7 @@ impl Waiting {
         self.lock().add(first, run);
     }
 
-    /// The client's messages, with what happened in between put in the place of turns that wait.
+    /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
     pub fn restore(&self, caller_key: &str, messages: Vec<Message>) -> Vec<Message> {
         let runs = self.runs_of(caller_key, &messages);
         if runs.iter().all(Option::is_none) {
@@ -89,7 +89,7 @@ impl Waiting {
         restored
     }
 
-    /// For each message the caller's run that waits for its calls, whatever the transcript.
+    /// For each message the caller's paused run that it answers; the transcript is not compared.
     fn runs_of(&self, caller_key: &str, messages: &[Message]) -> Vec<Option<Arc<Run>>> {
         let (runs, now) = (self.lock(), Instant::now());
         let find = |message: &Message| {
@@ -123,7 +123,7 @@ impl Runs {
         }
     }
 
-    /// The place in `order` of the oldest run of the caller whose runs take the most.
+    /// The index in `order` of the oldest run of the caller whose runs use the most memory.
     fn oldest_of_largest(&self) -> Option<usize> {
         let (largest, _) = self.bytes_of.iter().max_by_key(|(_, bytes)| **bytes)?;
         let is_its = |call: &String| self.by_call.get(call).is_some_and(|run| run.caller_key == *largest);
@@ -143,14 +143,14 @@ impl Runs {
 }
 
 impl Run {
-    /// Whether a turn has the calls that the client was asked for, all of them and no other.
+    /// Whether a turn has exactly the calls that the client was sent.
     fn awaits(&self, message: &Message) -> bool {
         let Message::Assistant(turn) = message else { return false };
         turn.calls.len() == self.awaited.len() && turn.calls.iter().all(|call| self.awaited.contains(&call.id))
     }
 }
 
-/// Ids of the last turn's calls that have no answer.
+/// Ids of the last turn's calls that have no result.
 fn awaited_after(added: &[Message]) -> Vec<String> {
     let answered =
         |id: &str| added.iter().any(|message| matches!(message, Message::Tool(answer) if answer.call_id == id));
@@ -187,7 +187,7 @@ impl TranscriptHasher {
         }
     }
 
-    /// Lengths go before what they measure, so that no two transcripts read the same.
+    /// Each field is preceded by its length, so that different transcripts never give the same input.
     fn parts(&mut self, parts: &[&str]) {
         self.0.update(parts.len().to_le_bytes());
         for part in parts {

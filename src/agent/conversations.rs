@@ -1,20 +1,20 @@
-//! The conversations of sessions (A41): what was said in each, kept in memory for its next message.
+//! The conversations of sessions (A41), kept in memory so that the next message continues them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Message;
 
-/// Most conversations kept, of all callers; beyond them those not used for longest go.
+/// Maximum number of conversations of all callers; above it the least recently used are evicted.
 const MAX_CONVERSATIONS: usize = 1_000;
 
-/// Most bytes of one conversation; beyond them its oldest exchanges go.
+/// Maximum bytes of one conversation; above it its oldest exchanges are dropped.
 const MAX_CONVERSATION: usize = 512 << 10;
 
-/// Most bytes of all conversations.
+/// Maximum bytes of all conversations.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The conversations of all callers, the latest used first.
+/// The conversations of all callers, most recently used first.
 #[derive(Debug, Default)]
 pub struct Conversations(Mutex<VecDeque<Conversation>>);
 
@@ -28,14 +28,14 @@ struct Conversation {
 }
 
 impl Conversations {
-    /// What was said so far; empty for a session that has said nothing, or has been forgotten.
+    /// The messages so far; empty for a session that has none, or was evicted.
     pub fn of(&self, caller_key: &str, session: &str) -> Vec<Message> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = kept.iter().find(|conversation| conversation.is(caller_key, session));
         found.map(|conversation| conversation.messages.clone()).unwrap_or_default()
     }
 
-    /// Adds a message of the user and what came of it. Two exchanges at the same time follow one another.
+    /// Adds a user message and the run's messages after it. Concurrent exchanges are added one after the other.
     pub fn add(&self, caller_key: &Arc<str>, session: &Arc<str>, exchange: impl IntoIterator<Item = Message>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.iter().position(|conversation| conversation.is(caller_key, session));
@@ -71,7 +71,7 @@ impl Conversation {
         }
     }
 
-    /// Where the exchange after the first begins: a conversation is cut only between two of them.
+    /// The index at which the second exchange begins: a conversation is cut only between exchanges.
     fn second_exchange(&self) -> Option<usize> {
         self.messages.iter().skip(1).position(|message| matches!(message, Message::User(_))).map(|index| index + 1)
     }
@@ -91,9 +91,8 @@ mod tests {
         [Message::User(question.into()), Message::Assistant(turn)]
     }
 
-    /// Fault 11.
     #[test]
-    fn a_conversation_goes_on_for_its_caller_and_session_alone() {
+    fn a_conversation_continues_only_for_its_caller_and_session() {
         let conversations = Conversations::default();
         conversations.add(&key("ann"), &key("s"), exchange("one", "1"));
         conversations.add(&key("ann"), &key("s"), exchange("two", "2"));
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_exchanges_of_a_long_conversation_go_and_the_last_one_stays() {
+    fn the_oldest_exchanges_of_a_long_conversation_are_dropped_and_the_last_one_stays() {
         let conversations = Conversations::default();
         let long = "x".repeat(MAX_CONVERSATION / 2);
         for question in ["one", "two", "three"] {
@@ -111,11 +110,11 @@ mod tests {
         }
         assert_eq!(conversations.of("ann", "s"), exchange("three", &long));
         conversations.add(&key("ann"), &key("s"), exchange("four", &long.repeat(3)));
-        assert_eq!(conversations.of("ann", "s").len(), 2, "whatever its length");
+        assert_eq!(conversations.of("ann", "s").len(), 2, "its length does not matter");
     }
 
     #[test]
-    fn those_not_used_for_longest_go_when_there_are_too_many_or_too_large_ones() {
+    fn the_least_recently_used_conversations_are_evicted_above_the_limits() {
         let conversations = Conversations::default();
         for number in 0..MAX_CONVERSATIONS {
             conversations.add(&key("ann"), &key(&number.to_string()), exchange("q", "a"));

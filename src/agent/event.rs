@@ -1,4 +1,4 @@
-//! What a run tells while it goes on (D10–D15).
+//! The events of a run while it goes on (D10–D15).
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,11 +11,11 @@ pub use crate::core::record::{FinishReason, RunUsage};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// Text of the answer, as the model gives it.
+    /// Text of the answer, as the model streams it.
     Content {
         text: String,
     },
-    /// The model's reasoning, where it shows any.
+    /// The model's reasoning, if the provider shows any.
     Thinking {
         text: String,
     },
@@ -30,24 +30,24 @@ pub enum Event {
         tool_name: String,
         result: String,
     },
-    /// The tool failed or was refused; `error` went back to the model.
+    /// The tool failed or was refused; `error` was returned to the model.
     ToolError {
         id: String,
         tool_name: String,
         error: String,
     },
-    /// A tool that the client runs itself: the run ends after this turn.
+    /// A call of a tool that the client runs itself: the run ends after this turn.
     ClientToolCall {
         id: String,
         tool_name: String,
         arguments: String,
     },
-    /// The run cannot go on. What was said so far stands.
+    /// The run cannot continue. The content sent before remains valid.
     Error {
         code: String,
         message: String,
     },
-    /// `aborted`, or a limit that ended the run.
+    /// `aborted`, or the limit that ended the run.
     Status {
         status: String,
         message: String,
@@ -55,10 +55,10 @@ pub enum Event {
     /// The run is over.
     Finished {
         reason: FinishReason,
-        /// What the run added to the conversation, for whoever keeps it. What was said before a failure is in it.
+        /// The messages that the run added to the conversation, including those before a failure.
         #[serde(skip)]
         messages: Vec<Message>,
     },
-    /// Tokens and money of the whole run; last.
+    /// Tokens and cost of the whole run; always the last event.
     Usage(RunUsage),
 }

@@ -1,4 +1,4 @@
-//! A conversation in our own form, whatever provider it is sent to.
+//! A conversation in the gateway's own form, independent of the provider.
 
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ impl Message {
         }
     }
 
-    /// How much memory it takes, roughly.
+    /// Estimated memory, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::System(text) | Self::User(text) => text.len(),
@@ -40,28 +40,28 @@ impl Message {
     }
 }
 
-/// What the model said in one turn.
+/// The model's output of one turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AssistantTurn {
     pub text: String,
     pub calls: Vec<RequestedCall>,
-    /// Signed or redacted: the provider wants it back unchanged.
+    /// Signed or redacted reasoning: the provider requires it back unchanged.
     pub thoughts: Vec<Thought>,
 }
 
-/// A piece of the model's thinking.
+/// A part of the model's reasoning.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Thought {
     pub text: String,
-    /// The provider's proof that the text is the model's own.
+    /// The provider's signature of the text.
     pub signature: String,
-    /// Instead of both: thinking that the provider shows to nobody.
+    /// Instead of text and signature: reasoning that the provider sends encrypted.
     pub redacted: String,
 }
 
 impl Thought {
-    /// Whether the provider can know it again.
-    pub fn is_wanted_back(&self) -> bool {
+    /// Whether the provider accepts it back.
+    pub fn can_be_sent_back(&self) -> bool {
         !self.signature.is_empty() || !self.redacted.is_empty()
     }
 
@@ -70,15 +70,15 @@ impl Thought {
     }
 }
 
-/// A tool call as the model asked for it.
+/// A tool call requested by the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedCall {
-    /// Of a model's own words the provider's; in a conversation ours, or what a client's transcript says.
+    /// In a model's output the provider's id; in a conversation ours, or the one in the client's transcript.
     pub id: String,
     pub tool: String,
-    /// The text as it came: whether it is a JSON object is for the loop to find out.
+    /// The text as received; the run checks whether it is a JSON object.
     pub arguments: String,
-    /// The provider's id of a call whose `id` is ours.
+    /// The provider's id, if `id` is ours.
     pub provider_id: Option<ProviderId>,
 }
 
@@ -87,26 +87,26 @@ impl RequestedCall {
         Self { id, tool, arguments, provider_id: None }
     }
 
-    /// What the tool is called with. Models write nothing at all for a tool without parameters.
+    /// The call's arguments. Models send an empty text for a tool without parameters.
     ///
     /// # Errors
-    /// What is wrong with them: the text is no JSON object, or one that the gateway does not take.
+    /// The text is not a JSON object, or not one that the gateway accepts.
     pub(super) fn read_arguments(&self) -> Result<Arguments, String> {
         let text = if self.arguments.trim().is_empty() { "{}" } else { &self.arguments };
         match json::parse(text.as_bytes()) {
             Ok(Value::Object(arguments)) => Ok(arguments),
-            Ok(_) => Err("it is another value".to_owned()),
+            Ok(_) => Err("it is not an object".to_owned()),
             Err(problem) => Err(problem.to_string()),
         }
     }
 
-    /// Whether a token limit that ended the turn may have cut this call: the last one, and any whose arguments are not
-    /// there or not whole.
+    /// Whether a token limit that ended the turn may have cut this call off: true of the last call, and of each whose
+    /// arguments are missing or incomplete.
     pub(super) fn may_be_cut(&self, is_last: bool) -> bool {
         is_last || self.arguments.trim().is_empty() || self.read_arguments().is_err()
     }
 
-    /// The arguments as providers take them back: an object, empty where the model wrote none.
+    /// The arguments as providers accept them back: an object, empty if the model sent none.
     pub(super) fn parsed_arguments(&self) -> Value {
         let parsed =
             json::parse_answer(self.arguments.as_bytes()).ok().map(|(parsed, _)| parsed).filter(Value::is_object);
@@ -114,7 +114,7 @@ impl RequestedCall {
     }
 }
 
-/// The answer to one call (D16).
+/// The result of one call (D16).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolMessage {
     pub call_id: String,

@@ -1,4 +1,4 @@
-//! What a run uses, and who pays for it.
+//! Counts what a run uses, and charges it to the caller's budget.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,14 +18,14 @@ use crate::core::call::{BudgetScopes, CallContext, Caller, Via};
 use crate::core::error::ErrorCode;
 use crate::infra::telemetry;
 
-/// Counts what one run uses; shared by the loop and whoever keeps the books, also of a run that is cut off.
+/// Counts the usage of one run, including one that is cut off; shared by the run and its recorder.
 #[derive(Debug, Default)]
 pub struct Meter {
     used: Mutex<RunUsage>,
     account: Option<Account>,
 }
 
-/// Who pays for a run's model: money alone is charged, since the budget's tokens count what tools say.
+/// The account that pays for a run's model. Only money is charged: the budget's tokens count the output of tools.
 #[derive(Debug)]
 pub struct Account {
     pub budgets: Arc<Budgets>,
@@ -33,17 +33,17 @@ pub struct Account {
     pub scopes: BudgetScopes,
 }
 
-/// A model whose turns are counted and paid for, each under a span of its own.
+/// A model whose turns are counted, charged, and traced under a span each.
 pub(super) struct MeteredModel<'a> {
     pub(super) model: &'a dyn Model,
     pub(super) meter: &'a Meter,
     pub(super) profile: &'a AgentProfile,
-    /// What the turn belongs to.
+    /// Parent span of the turns.
     pub(super) span: &'a Span,
 }
 
-/// One turn's price, set aside before it is asked for. What a turn that is cut off used is not known, and is
-/// estimated: whoever leaves before the end would otherwise never pay.
+/// The price of one turn, reserved before the request. If a turn is cut off, its usage is estimated; otherwise a
+/// client that disconnects early would never pay.
 struct TurnCharge<'a> {
     meter: &'a Meter,
     prices: Prices,
@@ -53,7 +53,7 @@ struct TurnCharge<'a> {
     settled: bool,
 }
 
-/// A token of a model has some four bytes.
+/// Estimated bytes of a model's token.
 const BYTES_OF_A_TOKEN: usize = 4;
 
 impl Meter {
@@ -62,7 +62,7 @@ impl Meter {
         Self { used: Mutex::default(), account: Some(account) }
     }
 
-    /// What was used so far.
+    /// The usage so far.
     pub fn used(&self) -> RunUsage {
         self.lock().clone()
     }
@@ -72,19 +72,19 @@ impl Meter {
     }
 
     /// # Errors
-    /// The money of a scope does not reach for the turn, or the model has no price where a day's money is bounded.
+    /// A scope has too little money left for the turn, or the model has no price while a daily cost limit applies.
     fn open(&self, request: &ModelRequest, profile: &AgentProfile) -> Result<TurnCharge<'_>, ModelError> {
         let prompt_tokens = estimated_prompt(request);
         let prices = self.prices_of(profile)?;
         let completion_tokens = request.max_tokens.into();
-        let most = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
+        let max_usage = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
         let hold = match &self.account {
             Some(account) if !prices.is_free() => {
                 let call = CallContext {
                     scopes: account.scopes.clone(),
                     ..CallContext::new(String::new(), Arc::clone(&account.caller), Via::Agent)
                 };
-                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(most));
+                let reserved = account.budgets.reserve_cost(&call, profile.model(), prices.cost(max_usage));
                 Some(reserved.map_err(|error| ModelError::OverBudget {
                     code: error.code(),
                     message: error.message().to_owned(),
@@ -95,7 +95,7 @@ impl Meter {
         Ok(TurnCharge { meter: self, prices, hold, prompt_tokens, said_bytes: 0, settled: false })
     }
 
-    /// A model without a price costs nothing only where nobody bounds a day's money.
+    /// A model without a price is free only if no daily cost limit applies.
     fn prices_of(&self, profile: &AgentProfile) -> Result<Prices, ModelError> {
         let limit = self.account.as_ref().and_then(|account| account.budgets.daily_cost_limit());
         match (Prices::of(profile), limit) {
@@ -141,9 +141,9 @@ impl TurnCharge<'_> {
             Ok(ModelChunk::Text(text) | ModelChunk::Thinking(text)) => self.said_bytes += text.len(),
             Ok(ModelChunk::Call(call)) => self.said_bytes += call.arguments.len(),
             Ok(ModelChunk::Fragment { bytes }) => self.said_bytes += bytes,
-            // Their text came before.
+            // Their text was counted before.
             Ok(ModelChunk::Thought(_)) => {}
-            // The provider refused: nothing is owed, and the hold is given back.
+            // The provider refused: nothing is charged, and the hold is released.
             Err(_) if self.said_bytes == 0 => self.settled = true,
             Err(_) => {}
         }
@@ -183,12 +183,12 @@ fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
     }
 }
 
-/// Tokens of a text of so many bytes, roughly.
+/// Estimated tokens of a text of that many bytes.
 pub(super) fn tokens_of(bytes: usize) -> u64 {
     u64::try_from(bytes.div_ceil(BYTES_OF_A_TOKEN)).unwrap_or(u64::MAX)
 }
 
-/// Tokens that a request sends, roughly.
+/// Estimated tokens of a request.
 pub(super) fn estimated_prompt(request: &ModelRequest) -> u64 {
     let described =
         |tool: &ToolDescription| tool.name.len() + tool.description.len() + tool.parameters.to_string().len();
@@ -205,10 +205,10 @@ mod tests {
     use crate::agent::models::StopReason;
     use crate::config::BudgetConfig;
 
-    /// Says its pieces, then nothing for ever.
-    struct Saying(Vec<Result<ModelChunk, ModelError>>);
+    /// Sends its chunks, then nothing more.
+    struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);
 
-    impl Model for Saying {
+    impl Model for ScriptedModel {
         fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
             stream::iter(self.0.clone()).chain(stream::pending()).boxed()
         }
@@ -223,7 +223,7 @@ mod tests {
         Ok(ModelChunk::Text(text.into()))
     }
 
-    /// A dollar for a thousand prompt tokens, two for a thousand of the answer.
+    /// A dollar for a thousand prompt tokens, two for a thousand completion tokens.
     fn profile() -> AgentProfile {
         AgentProfile {
             price_per_million_prompt_tokens: Some(Decimal::from(1_000)),
@@ -244,26 +244,26 @@ mod tests {
         (Meter::paid_by(Account { budgets: Arc::clone(&budgets), caller, scopes }), budgets)
     }
 
-    /// Listens to as many pieces of a turn with 40 bytes of prompt and at most 100 tokens, then leaves.
+    /// Reads that many chunks of a turn with 40 bytes of prompt and at most 100 tokens, then disconnects.
     async fn turn(
         meter: &Meter,
         pieces: Vec<Result<ModelChunk, ModelError>>,
-        heard: usize,
+        reads: usize,
     ) -> Vec<Result<ModelChunk, ModelError>> {
-        turn_of(meter, &profile(), pieces, heard).await
+        turn_of(meter, &profile(), pieces, reads).await
     }
 
     async fn turn_of(
         meter: &Meter,
         profile: &AgentProfile,
         pieces: Vec<Result<ModelChunk, ModelError>>,
-        heard: usize,
+        reads: usize,
     ) -> Vec<Result<ModelChunk, ModelError>> {
-        let (model, span) = (Saying(pieces), Span::none());
+        let (model, span) = (ScriptedModel(pieces), Span::none());
         let metered = MeteredModel { model: &model, meter, profile, span: &span };
         let messages = vec![Message::User("x".repeat(40))];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
-        metered.stream(Arc::new(request)).take(heard).collect().await
+        metered.stream(Arc::new(request)).take(reads).collect().await
     }
 
     fn cost(meter: &Meter) -> String {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_is_charged_for_what_the_provider_says_and_the_rest_is_given_back() {
+    async fn a_turn_is_charged_by_the_reported_usage_and_the_rest_is_released() {
         let (meter, budgets) = meter();
         turn(&meter, vec![text("hi"), end(12, 3)], 2).await;
         assert_eq!((cost(&meter).as_str(), meter.used().prompt_tokens), ("0.018", 12));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_leaves_before_the_end_pays_what_was_said_so_far() {
+    async fn a_client_that_disconnects_early_pays_the_estimated_cost_so_far() {
         let (meter, budgets) = meter();
         turn(&meter, vec![text("12345678")], 1).await;
         assert_eq!(cost(&meter), "0.014", "ten tokens of prompt, two of the answer");
@@ -287,16 +287,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_provider_that_refuses_is_paid_nothing() {
+    async fn a_refused_request_costs_nothing() {
         let (meter, budgets) = meter();
         turn(&meter, vec![Err(ModelError::Unavailable("HTTP 500".into()))], 1).await;
         assert_eq!((cost(&meter).as_str(), budgets.held().cost_usd.is_zero()), ("0", true));
     }
 
     #[tokio::test]
-    async fn turns_end_where_the_money_of_the_request_does() {
+    async fn turns_end_when_the_money_of_the_request_is_used_up() {
         let (meter, _) = meter();
-        // Each sets 0.21 aside and uses 0.2: the third does not fit.
+        // Each turn reserves 0.21 and uses 0.2: the third does not fit.
         for _ in 0..2 {
             assert!(turn(&meter, vec![end(100, 50)], 1).await[0].is_ok());
         }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_without_a_price_is_asked_only_where_no_days_money_is_bounded() {
+    async fn a_model_without_a_price_runs_only_without_a_daily_cost_limit() {
         let day = Some(Decimal::from(5));
         let by_caller = BudgetConfig { max_cost_per_caller_per_day: day, ..BudgetConfig::default() };
         let by_tenant = BudgetConfig { max_cost_per_tenant_per_day: day, ..BudgetConfig::default() };
@@ -328,16 +328,16 @@ mod tests {
             (by_tenant, &AgentProfile::replay("script.yaml"), None),
         ] {
             let (meter, budgets) = meter_with(&budget);
-            let said = turn_of(&meter, profile, vec![end(12, 3)], 1).await;
+            let chunks = turn_of(&meter, profile, vec![end(12, 3)], 1).await;
             let refused = limit.is_some_and(|limit| {
-                matches!(&said[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message })]
+                matches!(&chunks[..], [Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message })]
                     if message.contains(limit) && message.contains("price_per_million_prompt_tokens"))
             });
-            assert_eq!((refused, said[0].is_err()), (limit.is_some(), limit.is_some()), "{said:?}");
-            // A reload counts from the next turn on.
+            assert_eq!((refused, chunks[0].is_err()), (limit.is_some(), limit.is_some()), "{chunks:?}");
+            // A reloaded limit applies from the next turn.
             budgets.reconfigure(&by_caller);
-            let said = turn_of(&meter, &unpriced, vec![end(12, 3)], 1).await;
-            assert!(said[0].is_err(), "{said:?}");
+            let chunks = turn_of(&meter, &unpriced, vec![end(12, 3)], 1).await;
+            assert!(chunks[0].is_err(), "{chunks:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Models: one turn of a conversation in, its pieces out as they come. One file a provider.
+//! Models: each takes a conversation and streams the next turn. One file for each provider.
 
 mod anthropic;
 mod bedrock;
@@ -25,10 +25,10 @@ use crate::infra::outbound::Outbound;
 pub use self::remote::{Protocol, Remote};
 pub use self::replay::{Replay, ReplayError};
 
-/// The model that a profile names.
+/// The model of a profile.
 ///
 /// # Errors
-/// What is missing or wrong in the profile, and where.
+/// A value of the profile is missing or invalid; the error names it.
 pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model>, ModelConfigError> {
     let protocol = match profile.provider() {
         Provider::Replay => return Ok(Arc::new(Replay::open(Path::new(profile.model()))?)),
@@ -36,7 +36,7 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
         Provider::Openai => Protocol::Openai,
         Provider::Bedrock => Protocol::Bedrock,
     };
-    // A server of one's own often asks for no key; the providers do.
+    // Self-hosted servers often need no key; the providers do.
     let keyless = profile.base_url.as_ref().map(|_| Secret::new(""));
     let key = profile
         .api_key
@@ -46,7 +46,7 @@ pub fn open(profile: &AgentProfile, outbound: &Outbound) -> Result<Arc<dyn Model
     Ok(Arc::new(Remote::new(outbound.clone(), protocol, profile.model(), profile.base_url.as_ref(), &key)?))
 }
 
-/// Why a profile has no model.
+/// Why a profile has no usable model.
 #[derive(Debug, Error)]
 pub enum ModelConfigError {
     #[error(transparent)]
@@ -57,25 +57,25 @@ pub enum ModelConfigError {
     Client(#[from] ModelError),
 }
 
-/// A model that can be asked for a turn.
+/// A model that generates turns.
 pub trait Model: Send + Sync {
-    /// The turn's pieces, in order. A stream that ends without [`ModelChunk::End`] was cut off.
+    /// The turn's chunks, in order. A stream that ends without [`ModelChunk::End`] was cut off.
     /// Dropping it closes the connection.
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>>;
 }
 
-/// What a model is asked.
+/// A request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelRequest {
     pub purpose: Purpose,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolDescription>,
     pub temperature: Option<f64>,
-    /// Tokens the turn may have at most.
+    /// Maximum tokens of the turn.
     pub max_tokens: u32,
 }
 
-/// What a model is asked for: scripts answer by it, and traces tell it.
+/// What a request is for: scripts select their answer by it, and traces report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// The next turn of a conversation.
@@ -89,21 +89,21 @@ pub enum Purpose {
     Selection,
 }
 
-/// A piece of a turn.
+/// A chunk of a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelChunk {
     Text(String),
     Thinking(String),
-    /// Signed or redacted thinking, to be sent back as it is.
+    /// Signed or redacted reasoning, to be sent back unchanged.
     Thought(Thought),
-    /// So many bytes of a call's arguments have come. The call is told when it is whole; until then this is a sign of
-    /// life, and has to be paid for.
+    /// So many bytes of a call's arguments have arrived. The call itself follows when complete; until then the bytes
+    /// show that the model is working, and are charged.
     Fragment {
         bytes: usize,
     },
-    /// A call, joined from its fragments.
+    /// A complete call, joined from its fragments.
     Call(RequestedCall),
-    /// The turn is over, as the protocol says.
+    /// The turn has ended, by the provider's protocol.
     End {
         stop: StopReason,
         usage: ModelUsage,
@@ -114,17 +114,17 @@ pub enum ModelChunk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// Answered (A14).
+    /// Completed (A14).
     Stop,
     ToolCalls,
     /// `max_tokens` was reached.
     Length,
-    /// The provider held back the answer.
+    /// The provider withheld the answer.
     Refusal,
 }
 
 impl StopReason {
-    /// As traces tell it.
+    /// The name in traces.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Stop => "stop",
@@ -135,7 +135,7 @@ impl StopReason {
     }
 }
 
-/// Why there is no turn, or no more of it. Never holds a key, or what the provider wrote beside its message.
+/// Why a turn failed. Contains no key, and nothing that the provider wrote besides known error names.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ModelError {
     /// HTTP 529 (A65).
@@ -143,29 +143,29 @@ pub enum ModelError {
     Overloaded { retry_after: Option<Duration> },
     #[error("the model did not answer in time")]
     Timeout,
-    /// 429 and 503: it says itself when to come back, or does not.
-    #[error("the model's provider asks to wait: HTTP {status}")]
+    /// HTTP 429 or 503, with the provider's `Retry-After` if it sent one.
+    #[error("the model's provider is rate limiting or unavailable: HTTP {status}")]
     Limited { status: u16, retry_after: Option<Duration> },
-    /// Other 5xx, a connection that failed or broke off.
+    /// Other 5xx, or a connection that failed or closed early.
     #[error("the model's provider failed: {0}")]
     Unavailable(String),
-    /// The same request would be refused again: a wrong key, an unknown model, a malformed request.
+    /// A retry would be refused too: a wrong key, an unknown model, a malformed request.
     #[error("the model's provider refused the request: {0}")]
     Refused(String),
-    #[error("the model's answer cannot be read: {0}")]
+    #[error("the model's answer is invalid: {0}")]
     Garbled(String),
-    /// Not asked at all: a budget does not reach for the turn.
+    /// Not sent: the budget is too small for the turn.
     #[error("{message}")]
     OverBudget { code: ErrorCode, message: String },
 }
 
 impl ModelError {
-    /// An answer that can be read, and means nothing in the provider's protocol.
+    /// An answer that parses but violates the provider's protocol.
     fn foreign() -> Self {
-        Self::Garbled("it does not keep to the provider's protocol".into())
+        Self::Garbled("it violates the provider's protocol".into())
     }
 
-    /// What an HTTP status of the provider means; 529 is Anthropic's "overloaded" (A65).
+    /// The error of a provider's HTTP status; 529 is Anthropic's "overloaded" (A65).
     pub(crate) fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
         match status {
             529 => Self::Overloaded { retry_after },
@@ -177,7 +177,7 @@ impl ModelError {
         }
     }
 
-    /// As replies and events carry it, from the closed list of error codes.
+    /// The code in replies and events, from the closed list of error codes.
     pub fn code(&self) -> &'static str {
         let code = match self {
             Self::Overloaded { .. } => ErrorCode::Overloaded,
@@ -199,7 +199,7 @@ mod tests {
     use crate::config::OutboundConfig;
 
     #[test]
-    fn a_profile_without_its_key_or_script_says_what_is_missing() {
+    fn a_profile_without_its_key_or_script_names_what_is_missing() {
         let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
         let base = || Url::parse("http://127.0.0.1:1/v1").ok();
         for (provider, base_url, key, problem) in [
@@ -214,10 +214,12 @@ mod tests {
             let model = Some("nowhere.yaml".to_owned());
             let profile =
                 AgentProfile { provider: Some(provider), model, base_url, api_key: key, ..AgentProfile::default() };
-            let told = open(&profile, &outbound).err().map(|error| error.to_string());
+            let message = open(&profile, &outbound).err().map(|error| error.to_string());
             match problem {
-                None => assert_eq!(told, None),
-                Some(problem) => assert!(told.as_ref().is_some_and(|told| told.contains(problem)), "{told:?}"),
+                None => assert_eq!(message, None),
+                Some(problem) => {
+                    assert!(message.as_ref().is_some_and(|message| message.contains(problem)), "{message:?}")
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What models are told, in one place (A58): a file a prompt, each of which an operator's folder may replace.
+//! All prompts for models (A58): one file each, which an operator's folder may replace.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Prompts {
     selection: String,
 }
 
-/// A prompt of the operator's folder that cannot be used.
+/// A prompt of the operator's folder that cannot be read.
 #[derive(Debug, Error)]
 #[error("the prompt {file} cannot be read: {source}")]
 pub struct UnreadablePrompt {
@@ -26,16 +26,16 @@ pub struct UnreadablePrompt {
     source: io::Error,
 }
 
-/// Most characters of a thread's summary (A42).
+/// Maximum characters of a thread's summary (A42).
 pub const MAX_SUMMARY: usize = 300;
 
-/// Most characters of the user's message that a summary is made from (A46).
+/// Maximum characters of the user's message in the input of a summary (A46).
 const MAX_USER: usize = 1_000;
 
-/// Most characters of the reply that a summary is made from (A46).
+/// Maximum characters of the reply in the input of a summary (A46).
 const MAX_REPLY: usize = 2_000;
 
-/// What stands where there is no summary yet.
+/// Placeholder for a missing summary.
 const NO_SUMMARY: &str = "(なし)";
 
 impl Default for Prompts {
@@ -51,13 +51,13 @@ impl Default for Prompts {
 }
 
 impl Prompts {
-    /// The prompts, those replaced that `folder` has a file for: `with_tools.md`, `without_tools.md`,
+    /// The prompts, replaced by the files that `folder` has: `with_tools.md`, `without_tools.md`,
     /// `reasoning_summary.md`, `conversation_summary.md`, `selection.md`.
     ///
     /// # Errors
-    /// The folder is not there, or a file in it is no text that can be read.
+    /// The folder does not exist, or a file in it is not readable text.
     pub fn load(folder: &Path) -> Result<Self, UnreadablePrompt> {
-        // A folder that is named wrongly must not pass for one that replaces nothing.
+        // A mistyped folder must not pass for an empty one.
         std::fs::read_dir(folder).map_err(|source| unreadable(folder, source))?;
         let mut prompts = Self::default();
         for (name, prompt) in [
@@ -77,30 +77,30 @@ impl Prompts {
         Ok(prompts)
     }
 
-    /// The system prompt of a run, `{current_date}` (A59) and `{tools_info}` (A60) filled in.
+    /// The system prompt of a run, with `{current_date}` (A59) and `{tools_info}` (A60) filled in.
     pub fn system(&self, today: Date, tools: &[ToolDescription]) -> String {
         let prompt = if tools.is_empty() { &self.without_tools } else { &self.with_tools };
-        // The tools last: a description that contains `{current_date}` is left as it is.
+        // The tools last: `{current_date}` in a description is not replaced.
         prompt.replace("{current_date}", &today.to_string()).replace("{tools_info}", &tools_info(tools))
     }
 
-    /// How the tool calls of a reply are to be summed up (A73).
+    /// The prompt to summarize the tool calls of a reply (A73).
     pub fn reasoning_summary(&self) -> &str {
         &self.reasoning_summary
     }
 
-    /// How tools are to be chosen for a task.
+    /// The prompt to select tools for a task.
     pub fn selection(&self) -> &str {
         &self.selection
     }
 
-    /// How a thread's summary is to be made.
+    /// The prompt to summarize a thread.
     pub fn conversation_summary(&self) -> &str {
         &self.conversation_summary
     }
 }
 
-/// What a thread's new summary is made from (A46): the old one, and the beginnings of the latest exchange.
+/// The input of a thread's new summary (A46): the old one, and the start of the latest exchange.
 pub fn summary_input(old: Option<&str>, user: &str, reply: &str) -> String {
     format!(
         "Old summary:\n{}\n\nUser:\n{}\n\nAssistant:\n{}",
@@ -110,17 +110,17 @@ pub fn summary_input(old: Option<&str>, user: &str, reply: &str) -> String {
     )
 }
 
-/// A summary as a model is reminded of it, in a system message before the history (A30).
+/// The system message with a thread's summary, placed before the history (A30).
 pub fn reminder(summary: &str) -> String {
     format!("[過去の会話の要約]\n{summary}")
 }
 
-/// At most so many characters from the start.
-pub fn beginning(text: &str, most: usize) -> &str {
-    text.char_indices().nth(most).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+/// The first `max` characters, or all if there are fewer.
+pub fn beginning(text: &str, max: usize) -> &str {
+    text.char_indices().nth(max).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
-/// `- name: description`, a line a tool (A52).
+/// `- name: description`, one line for each tool (A52).
 fn tools_info(tools: &[ToolDescription]) -> String {
     let line = |tool: &ToolDescription| format!("- {}: {}", tool.name, tool.description);
     tools.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_and_the_tools_stand_in_the_prompt() {
+    fn the_prompt_contains_the_date_and_the_tools() {
         let tools = [tool("weather", "Tells the weather."), tool("clock", "Not to be filled in: {current_date}")];
         let prompt = Prompts::default().system(date(2026, 11, 21), &tools);
         assert!(prompt.starts_with("Today is 2026-11-21."), "{prompt}");
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn without_tools_none_are_promised() {
+    fn without_tools_the_prompt_offers_none() {
         let prompt = Prompts::default().system(date(2026, 11, 21), &[]);
         assert!(prompt.contains("2026-11-21") && prompt.contains("no tools"), "{prompt}");
     }
 
     #[test]
-    fn a_file_of_the_folder_replaces_its_prompt_and_no_other() {
+    fn a_file_in_the_folder_replaces_only_its_prompt() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("without_tools.md"), "Only {current_date}.").unwrap();
         let prompts = Prompts::load(folder.path()).unwrap();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_or_file_that_cannot_be_read_is_named() {
+    fn an_unreadable_folder_or_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
         assert!(Prompts::load(&missing).unwrap_err().to_string().contains("missing"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_is_made_from_the_beginnings_of_the_exchange() {
+    fn a_summary_is_made_from_the_start_of_the_exchange() {
         let input = summary_input(None, &"質".repeat(1_001), &"答".repeat(2_001));
         assert!(input.contains("(なし)"));
         assert_eq!((input.matches('質').count(), input.matches('答').count()), (1_000, 2_000));
@@ -186,10 +186,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_beginning_is_one_and_never_too_long(text in "\\PC{0,40}", most in 0_usize..40) {
-            let cut = beginning(&text, most);
+        fn a_beginning_is_a_prefix_and_never_too_long(text in "\\PC{0,40}", max in 0_usize..40) {
+            let cut = beginning(&text, max);
             prop_assert!(text.starts_with(cut));
-            prop_assert_eq!(cut.chars().count(), text.chars().count().min(most));
+            prop_assert_eq!(cut.chars().count(), text.chars().count().min(max));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The loop: turns until the model answers, within the profile's bounds.
+//! The loop: turns until the model answers, within the profile's limits.
 //!
-//! The work on a run is one stream, borrowed from its [`Progress`]: an end from outside (abort, wall time)
-//! drops the work, and what the run has come to stands.
+//! The work of a run is one stream that borrows its [`Progress`]: an end from outside (abort, wall time) drops the
+//! work and keeps the progress.
 
 mod progress;
 
@@ -26,11 +26,11 @@ use crate::infra::telemetry;
 
 use self::progress::Progress;
 
-/// Why there are no more turns.
+/// Why the run ends.
 #[derive(Debug)]
 enum Ending {
     Answered(StopReason),
-    /// The turn's remaining calls are the client's to run.
+    /// The turn's remaining calls are for the client to run.
     ClientTools,
     Limit {
         status: &'static str,
@@ -40,9 +40,9 @@ enum Ending {
     Aborted,
 }
 
-/// One call of a turn; one that cannot be run has the reason in place of its arguments.
+/// One call of a turn; a call that cannot be run has the reason in place of its arguments.
 #[derive(Debug)]
-struct Asked {
+struct CheckedCall {
     call: RequestedCall,
     arguments: Result<Arguments, String>,
 }
@@ -52,7 +52,7 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
         let RunInput { messages, client_tools, abort, meter, span } = input;
         let profile = &*agent.profile;
         let mut progress = Progress::new(messages, client_tools, meter, profile);
-        // A bound too far off to be a moment is none.
+        // A deadline beyond what the clock can represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
             let mut work = pin!(turns(&agent, &mut progress, &span));
@@ -75,7 +75,7 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
     }
 }
 
-/// Turns until an [`Ending`], which comes as the error.
+/// Turns until an [`Ending`], which is returned as the error.
 fn turns<'a>(
     agent: &'a Agent,
     progress: &'a mut Progress,
@@ -91,9 +91,9 @@ fn turns<'a>(
             let request = progress.begin_turn(profile)?;
             let span = telemetry::turn_span(run);
             let model = MeteredModel { model: &*agent.model, meter: &meter, profile, span: &span };
-            let patience = RetryPolicy { timeout: profile.timeout(), retries: profile.retries };
+            let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries };
             {
-                let mut pieces = pin!(retry::ask(&model, request, patience));
+                let mut pieces = pin!(retry::ask(&model, request, policy));
                 while let Some(piece) = pieces.next().await {
                     if let Some(event) = progress.handle(piece)? {
                         yield event;
@@ -101,13 +101,13 @@ fn turns<'a>(
                 }
             }
             let (own, clients) = progress.calls(profile)?;
-            for asked in &own {
-                if let Some(event) = asked.announcement() {
+            for checked in &own {
+                if let Some(event) = checked.announcement() {
                     yield event;
                 }
             }
             {
-                let answers = stream::iter(own).map(|asked| answer(&*agent.toolbox, asked).instrument(span.clone()));
+                let answers = stream::iter(own).map(|checked| answer(&*agent.toolbox, checked).instrument(span.clone()));
                 let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
                 while let Some((call, answer)) = answers.next().await {
                     yield progress.record(&call, answer, profile);
@@ -121,8 +121,8 @@ fn turns<'a>(
     }
 }
 
-async fn answer(toolbox: &dyn Toolbox, asked: Asked) -> (RequestedCall, ToolAnswer) {
-    let Asked { call, arguments } = asked;
+async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall) -> (RequestedCall, ToolAnswer) {
+    let CheckedCall { call, arguments } = checked;
     let answer = match arguments {
         Ok(arguments) => toolbox.call(ToolboxCall { id: call.id.clone(), tool: call.tool.clone(), arguments }).await,
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
@@ -130,15 +130,15 @@ async fn answer(toolbox: &dyn Toolbox, asked: Asked) -> (RequestedCall, ToolAnsw
     (call, answer)
 }
 
-impl Asked {
+impl CheckedCall {
     fn new(call: RequestedCall) -> Self {
         let arguments = call.read_arguments().map_err(|problem| {
-            format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send them again, whole.")
+            format!("The arguments are not an acceptable JSON object ({problem}). The tool was not run; send the complete arguments again.")
         });
         Self { call, arguments }
     }
 
-    /// A call that may be incomplete is not run, whatever of its arguments is there.
+    /// A call that may be incomplete is not run, even if its arguments parse.
     fn cut_off(call: RequestedCall, max_tokens: u32) -> Self {
         let problem = format!(
             "The turn reached its token limit ({max_tokens} tokens) before this call was complete. The tool was not \
@@ -166,15 +166,13 @@ impl Ending {
         }
     }
 
-    /// What is told of it; an answer speaks for itself.
+    /// The status event of an ending; an answer needs none.
     fn event(self) -> Option<Event> {
         match self {
             Self::Answered(_) | Self::ClientTools => None,
             Self::Limit { status, message } => Some(Event::Status { status: status.to_owned(), message }),
             Self::Failed(error) => Some(Event::Error { code: error.code().to_owned(), message: error.to_string() }),
-            Self::Aborted => {
-                Some(Event::Status { status: "aborted".into(), message: "The run was stopped from outside.".into() })
-            }
+            Self::Aborted => Some(Event::Status { status: "aborted".into(), message: "The run was aborted.".into() }),
         }
     }
 }

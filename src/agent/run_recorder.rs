@@ -12,7 +12,7 @@ use crate::gateway::Gateway;
 use crate::infra::store::AgentRun;
 use crate::infra::telemetry;
 
-/// Open while the run goes on; written when dropped.
+/// Created when the run starts; writes the record when dropped.
 pub(super) struct RunRecorder {
     gateway: Arc<Gateway>,
     meter: Arc<Meter>,
@@ -22,7 +22,7 @@ pub(super) struct RunRecorder {
     agent: Arc<str>,
     model: String,
     caller_key: Arc<str>,
-    /// Until the run says otherwise: the client has disconnected.
+    /// Holds until the run reports another reason: the client has disconnected.
     reason: FinishReason,
 }
 
@@ -42,12 +42,12 @@ impl RunRecorder {
         }
     }
 
-    /// What the run is traced under.
+    /// The span of the run's trace.
     pub(super) fn span(&self) -> Span {
         self.span.clone()
     }
 
-    /// Takes an event of the run into account.
+    /// Updates the record with an event of the run.
     pub(super) fn record(&mut self, event: &Event) {
         if let Event::Finished { reason, .. } = event {
             self.reason = *reason;

@@ -1,4 +1,4 @@
-//! Which tools fit a task, by a model: it is offered the tools, and the calls it would make are the answer.
+//! Selects tools for a task by a model: it is offered the tools, and the calls that it makes are the selection.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::prompts::Prompts;
 use super::toolbox::{ToolDescription, ToolboxCall};
 use crate::config::AgentProfile;
 
-/// The calls that the model would make, of tools that it was offered and with arguments that are an object.
+/// The calls that the model makes, if their tools were offered and their arguments are an object.
 ///
 /// # Errors
 /// The model's failure.
@@ -31,28 +31,28 @@ pub async fn select(
         temperature: profile.temperature().map(|_| 0.0),
         max_tokens: profile.max_tokens(),
     });
-    // Somebody waits, and a search is there in its place.
-    let patience = RetryPolicy { timeout: profile.timeout(), retries: 0 };
-    let work = choose(model, request, patience);
+    // A client waits, and a search can replace the model.
+    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0 };
+    let work = choose(model, request, policy);
     retry::within(profile.timeout(), work).await
 }
 
 async fn choose(
     model: &dyn Model,
     request: Arc<ModelRequest>,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
 ) -> Result<Vec<ToolboxCall>, ModelError> {
-    let mut pieces = pin!(retry::ask(model, Arc::clone(&request), patience));
-    let (mut asked, mut is_cut) = (Vec::new(), false);
+    let mut pieces = pin!(retry::ask(model, Arc::clone(&request), policy));
+    let (mut requested, mut is_cut) = (Vec::new(), false);
     while let Some(piece) = pieces.next().await {
         match piece? {
-            ModelChunk::Call(call) => asked.push(call),
+            ModelChunk::Call(call) => requested.push(call),
             ModelChunk::End { stop, .. } => is_cut = stop == StopReason::Length,
             _ => {}
         }
     }
-    let last = asked.len().saturating_sub(1);
-    let calls = asked.into_iter().enumerate().filter_map(|(index, call)| {
+    let last = requested.len().saturating_sub(1);
+    let calls = requested.into_iter().enumerate().filter_map(|(index, call)| {
         let is_offered = request.tools.iter().any(|tool| tool.name == call.tool);
         let arguments = call.read_arguments().ok().filter(|_| is_offered)?;
         let is_whole = !is_cut || !call.may_be_cut(index == last);
@@ -72,22 +72,22 @@ mod tests {
     use crate::agent::models::Replay;
     use crate::budget::ModelUsage;
 
-    struct Saying(Vec<Result<ModelChunk, ModelError>>);
+    struct ScriptedModel(Vec<Result<ModelChunk, ModelError>>);
 
-    impl Model for Saying {
+    impl Model for ScriptedModel {
         fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
             stream::iter(self.0.clone()).boxed()
         }
     }
 
     #[tokio::test]
-    async fn a_call_that_the_token_limit_may_have_cut_off_is_not_chosen() {
+    async fn a_call_that_the_token_limit_may_have_cut_off_is_not_selected() {
         let call = |id: &str, arguments: &str| {
             Ok(ModelChunk::Call(RequestedCall::new(id.into(), "add".into(), arguments.into())))
         };
         for (stop, expected) in [(StopReason::Length, vec!["a"]), (StopReason::ToolCalls, vec!["a", "b", "c"])] {
             let end = Ok(ModelChunk::End { stop, usage: ModelUsage::default() });
-            let model = Saying(vec![call("a", "{\"x\": 1}"), call("b", ""), call("c", "{}"), end]);
+            let model = ScriptedModel(vec![call("a", "{\"x\": 1}"), call("b", ""), call("c", "{}"), end]);
             let tool = ToolDescription { name: "add".into(), description: String::new(), parameters: json!({}) };
             let (profile, prompts) = (AgentProfile::default(), Prompts::default());
             let calls = select(&model, &profile, &prompts, "add".into(), vec![tool]).await.unwrap();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_calls_of_tools_that_were_offered_with_readable_arguments_are_chosen() {
+    async fn only_calls_of_offered_tools_with_valid_arguments_are_selected() {
         let script = r#"
 turns: []
 selection:

@@ -1,4 +1,4 @@
-//! The agent service: begins runs, and keeps what all of them share.
+//! The agent service: starts runs, and keeps the state that they share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::client_calls::Waiting;
+use super::client_calls::PausedRuns;
 use super::conversations::Conversations;
 use super::meter::{Account, Meter, MeteredModel};
 use super::run_recorder::RunRecorder;
 use super::selection;
-use super::summary::{self, Done};
+use super::summary::{self, CompletedCall};
 use super::toolbox::{Shortlist, ToolboxCall, shortlist};
 use super::{
     Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, models,
@@ -24,35 +24,35 @@ use crate::core::call::{BudgetScopes, Caller, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
-/// Most runs at once, of all callers.
+/// Maximum concurrent runs of all callers.
 const MAX_RUNS: usize = 1_000;
 
-/// Most threads summed up at once; a reply beyond them leaves its thread's summary as it is.
+/// Maximum concurrent thread summaries; a reply above it leaves its thread's summary unchanged.
 const MAX_SUMMARIES: usize = 50;
 
-/// Begins the runs of agents that use a gateway's tools.
+/// Starts the runs of agents that use a gateway's tools.
 pub struct AgentService {
     gateway: Arc<Gateway>,
     prompts: Prompts,
     slots: Arc<Semaphore>,
     summaries: Arc<Semaphore>,
-    waiting: Waiting,
+    paused_runs: PausedRuns,
     conversations: Conversations,
 }
 
-/// What a run is asked, by whom, and what it belongs to.
+/// The input of a run, its caller, and what its calls belong to.
 pub struct AgentRequest {
     /// The profile's name, for records of the run.
     pub agent: Arc<str>,
     pub profile: Arc<AgentProfile>,
     pub caller: Arc<Caller>,
     pub toolbox: Arc<dyn Toolbox>,
-    /// The conversation so far as the client knows it, or the next message of a session's.
+    /// The conversation so far as the client has it, or the next message of a session.
     pub messages: Vec<Message>,
     pub client_tools: Vec<ToolDescription>,
-    /// The session whose conversation goes on (A41).
+    /// The session whose conversation continues (A41).
     pub session: Option<Arc<str>>,
-    /// The thread that the model is reminded of and that is summed up anew (A42).
+    /// The thread whose summary is sent to the model and updated after the run (A42).
     pub thread: Option<Arc<str>>,
     /// The budget scopes that pay for the model.
     pub scopes: BudgetScopes,
@@ -90,7 +90,7 @@ impl AgentRequest {
 
 impl AgentService {
     /// # Errors
-    /// The folder of prompts that the configuration names, or a file in it, cannot be read.
+    /// The configured folder of prompts, or a file in it, cannot be read.
     pub fn new(gateway: &Arc<Gateway>) -> Result<Arc<Self>, UnreadablePrompt> {
         let directory = gateway.config().agent.prompts_directory.clone();
         Ok(Arc::new(Self {
@@ -98,7 +98,7 @@ impl AgentService {
             prompts: directory.as_deref().map_or_else(|| Ok(Prompts::default()), Prompts::load)?,
             slots: Arc::new(Semaphore::new(MAX_RUNS)),
             summaries: Arc::new(Semaphore::new(MAX_SUMMARIES)),
-            waiting: Waiting::default(),
+            paused_runs: PausedRuns::default(),
             conversations: Conversations::default(),
         }))
     }
@@ -108,10 +108,10 @@ impl AgentService {
         &self.gateway
     }
 
-    /// Begins a run. Dropping the stream ends it.
+    /// Starts a run. Dropping the stream ends it.
     ///
     /// # Errors
-    /// `overloaded` when too many runs go on, `upstream_error` when the profile's model cannot be asked.
+    /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used.
     pub async fn begin(
         self: &Arc<Self>,
         request: AgentRequest,
@@ -127,12 +127,12 @@ impl AgentService {
         let messages = self.conversation(history, &tools, reminder.as_deref());
         let meter = Arc::new(request.meter(gateway));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
-        let AgentRequest { profile, caller, messages: asked, client_tools, session, thread, scopes, abort, .. } =
+        let AgentRequest { profile, caller, messages: input, client_tools, session, thread, scopes, abort, .. } =
             request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
         let events = agent.run(RunInput { messages, client_tools, abort, meter, span: recorder.span() });
         let service = Arc::clone(self);
-        let mut outcome = Some(Outcome { service, profile, caller, scopes, asked, session, thread, old: reminder });
+        let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
         Ok(events.inspect(move |event| {
             let _taken = &slot;
             recorder.record(event);
@@ -144,25 +144,25 @@ impl AgentService {
         }))
     }
 
-    /// What was done for a reply, in at most three items (A73); none where the model cannot say.
+    /// A summary of a reply's calls, in at most three items (A73); empty if the model fails.
     pub async fn sum_up(
         &self,
         payer: (&Arc<Caller>, &BudgetScopes),
         profile: &AgentProfile,
         question: &str,
-        calls: &[Done<'_>],
+        calls: &[CompletedCall<'_>],
     ) -> Vec<String> {
         let Some(model) = open(profile, &self.gateway).ok().filter(|_| !calls.is_empty()) else { return Vec::new() };
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
         let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
         let items = summary::of_calls(&model, profile, &self.prompts, question, calls).await;
         items.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the tool calls of a reply were not summed up");
+            tracing::warn!(%error, "the tool calls of a reply were not summarized");
             Vec::new()
         })
     }
 
-    /// The calls that a profile's model would make for a task; `None` where there is no model, or it does not say.
+    /// The calls that a profile's model selects for a task; `None` if there is no model, or it fails.
     pub async fn select(
         &self,
         payer: (&Arc<Caller>, &BudgetScopes),
@@ -183,16 +183,16 @@ impl AgentService {
         }
     }
 
-    /// What was said so far, by the client's word and by what is remembered of it.
+    /// The conversation so far, from the client's messages and the stored ones.
     fn history(&self, request: &AgentRequest) -> Vec<Message> {
         let key = &request.caller.key;
         let mut history =
             request.session.as_ref().map(|session| self.conversations.of(key, session)).unwrap_or_default();
-        history.extend(self.waiting.restore(key, request.messages.clone()));
+        history.extend(self.paused_runs.restore(key, request.messages.clone()));
         history
     }
 
-    /// Everything the model is told (A30): our prompt, the client's own, the thread's summary, the history.
+    /// The messages sent to the model (A30): our prompt, the client's own, the thread's summary, the history.
     fn conversation(&self, history: Vec<Message>, tools: &[ToolDescription], reminder: Option<&str>) -> Vec<Message> {
         let prompt = Message::System(self.prompts.system(jiff::Zoned::now().date(), tools));
         let mut messages: Vec<_> = [prompt].into_iter().chain(history).collect();
@@ -207,38 +207,38 @@ impl AgentService {
         let thread = request.thread.as_deref().filter(|_| self.gateway.config().agent.memory.summaries)?;
         let summary = self.gateway.store().thread_summary(&request.caller.key, thread).await;
         summary.unwrap_or_else(|error| {
-            tracing::warn!(%error, "a run goes on without its thread's summary");
+            tracing::warn!(%error, "a run continues without its thread's summary");
             None
         })
     }
 }
 
-/// The profile of a name.
+/// The profile with that name.
 ///
 /// # Errors
-/// `invalid_request`, with the names there are.
+/// `invalid_request`, with the names of all profiles.
 pub fn profile(config: &AgentConfig, name: &str) -> Result<Arc<AgentProfile>, CallError> {
     match config.profiles.get(name) {
         Some(profile) => Ok(Arc::new(profile.clone())),
         None => {
             let shown: String = name.chars().take(100).collect();
-            let message = format!("there is no agent {shown:?}; `GET /v1/models` lists those there are");
+            let message = format!("there is no agent {shown:?}; `GET /v1/models` lists all agents");
             let names = config.profiles.keys().cloned().collect();
             Err(CallError::new(ErrorCode::InvalidRequest, message).with_alternatives(names))
         }
     }
 }
 
-/// The toolbox and its tools, as many of them as the model takes. Where tools cannot be listed, the run says so
-/// itself and goes on without (A68).
+/// The toolbox and its tools, as many as the model accepts. If the tools cannot be listed, the run logs it and
+/// continues without them (A68).
 async fn offer(
     gateway: &Gateway,
     request: &AgentRequest,
     history: &[Message],
 ) -> (Arc<dyn Toolbox>, Vec<ToolDescription>) {
     let Ok(all) = request.toolbox.list().await else { return (Arc::clone(&request.toolbox), Vec::new()) };
-    let (count, room) = (all.len(), request.profile.max_tools.saturating_sub(request.client_tools.len()));
-    let tools = shortlist(all, room, history);
+    let (count, remaining) = (all.len(), request.profile.max_tools.saturating_sub(request.client_tools.len()));
+    let tools = shortlist(all, remaining, history);
     let left_out = count.saturating_sub(tools.len());
     gateway.pipeline.settlement.metrics.record_tools_left_out(&request.agent, left_out);
     (Arc::new(Shortlist { tools: tools.clone(), toolbox: Arc::clone(&request.toolbox) }), tools)
@@ -254,16 +254,16 @@ fn meter_of(gateway: &Gateway, (caller, scopes): (&Arc<Caller>, &BudgetScopes)) 
     Meter::paid_by(Account { budgets, caller: Arc::clone(caller), scopes: scopes.clone() })
 }
 
-/// What a run leaves behind when it is over.
+/// What is stored when a run ends.
 struct Outcome {
     service: Arc<AgentService>,
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
     scopes: BudgetScopes,
-    asked: Vec<Message>,
+    input: Vec<Message>,
     session: Option<Arc<str>>,
     thread: Option<Arc<str>>,
-    /// The thread's summary so far.
+    /// The thread's previous summary.
     old: Option<String>,
 }
 
@@ -271,23 +271,23 @@ impl Outcome {
     fn keep(self, reason: FinishReason, added: &[Message]) {
         let service = &self.service;
         if reason == FinishReason::ToolCalls {
-            service.waiting.keep(&self.caller.key, &self.asked, added.to_vec());
+            service.paused_runs.keep(&self.caller.key, &self.input, added.to_vec());
         }
         if let Some(session) = self.session.as_ref().filter(|_| !added.is_empty()) {
-            let exchange = self.asked.iter().chain(added).cloned();
+            let exchange = self.input.iter().chain(added).cloned();
             service.conversations.add(&self.caller.key, session, exchange);
         }
         if reason == FinishReason::Stop {
-            self.sum_up_thread(added);
+            self.summarize_thread(added);
         }
     }
 
-    /// In the background, and never waited for (A47).
-    fn sum_up_thread(self, added: &[Message]) {
+    /// Runs in the background; the reply does not wait for it (A47).
+    fn summarize_thread(self, added: &[Message]) {
         let last = |messages: &[Message], text: fn(&Message) -> Option<&String>| {
             messages.iter().rev().find_map(text).cloned().unwrap_or_default()
         };
-        let user = last(&self.asked, |message| match message {
+        let user = last(&self.input, |message| match message {
             Message::User(text) => Some(text),
             _ => None,
         });
@@ -298,7 +298,7 @@ impl Outcome {
         let memory = self.service.gateway.config().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
         let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {
-            tracing::warn!("too many threads are summed up at once; one keeps its old summary");
+            tracing::warn!("too many concurrent thread summaries; a thread keeps its old summary");
             return;
         };
         let gateway = Arc::clone(&self.service.gateway);
@@ -316,7 +316,7 @@ impl Outcome {
         profile: &AgentProfile,
         thread: &str,
         exchange: [&str; 2],
-        most: u32,
+        max_summaries: u32,
     ) -> Result<(), CallError> {
         let (service, key) = (&self.service, &self.caller.key);
         let model = open(profile, &service.gateway)?;
@@ -327,7 +327,12 @@ impl Outcome {
         if summary.is_empty() {
             return Ok(());
         }
-        service.gateway.store().keep_thread_summary(key, thread, &summary, most).await.map_err(CallError::internal)
+        service
+            .gateway
+            .store()
+            .keep_thread_summary(key, thread, &summary, max_summaries)
+            .await
+            .map_err(CallError::internal)
     }
 }
 

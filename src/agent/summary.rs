@@ -1,4 +1,4 @@
-//! What a model is asked beside its runs: to sum up the tool calls of a reply (A73), and a thread (A42).
+//! Summaries by a model: of the tool calls of a reply (A73), and of a thread (A42).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use super::models::{Model, ModelChunk, ModelError, ModelRequest, Purpose};
 use super::prompts::{MAX_SUMMARY, Prompts, beginning, summary_input};
 use crate::config::AgentProfile;
 
-/// Tokens of a summary (A46).
+/// Maximum tokens of a summary (A46).
 const MAX_TOKENS: u32 = 500;
 
-/// Items of the summary of a reply's tool calls (A58).
+/// Maximum items in the summary of a reply's tool calls (A58).
 const MAX_ITEMS: usize = 3;
 
-/// Most characters of each tool's answer that is summed up.
+/// Maximum characters of each tool result in the input.
 const MAX_ANSWER: usize = 1_000;
 
-/// Most calls that are summed up.
+/// Maximum calls in the input.
 const MAX_CALLS: usize = 50;
 
 /// A tool call that led to a reply.
 #[derive(Debug, Clone, Copy)]
-pub struct Done<'a> {
+pub struct CompletedCall<'a> {
     pub tool: &'a str,
     pub success: bool,
     pub text: &'a str,
@@ -48,7 +48,7 @@ pub async fn of_thread(
     Ok(beginning(text.trim(), MAX_SUMMARY).to_owned())
 }
 
-/// What was done for a reply, in a few items.
+/// The summary of a reply's calls, in a few items.
 ///
 /// # Errors
 /// The model's failure.
@@ -57,9 +57,9 @@ pub async fn of_calls(
     profile: &AgentProfile,
     prompts: &Prompts,
     question: &str,
-    calls: &[Done<'_>],
+    calls: &[CompletedCall<'_>],
 ) -> Result<Vec<String>, ModelError> {
-    let line = |call: &Done<'_>| {
+    let line = |call: &CompletedCall<'_>| {
         let outcome = if call.success { "answered" } else { "failed" };
         format!("- {} {outcome}: {}", call.tool, beginning(call.text, MAX_ANSWER))
     };
@@ -80,14 +80,14 @@ async fn ask(
         purpose,
         messages: vec![Message::System(prompt.to_owned()), Message::User(input)],
         tools: Vec::new(),
-        // A46; left out where the model takes none.
+        // A46; omitted if the model does not accept one.
         temperature: profile.temperature().map(|_| 0.0),
         max_tokens: MAX_TOKENS,
     };
-    // A reply waits for its summary, and a background task should not be long either.
-    let patience = RetryPolicy { timeout: profile.timeout(), retries: 0 };
+    // The reply waits for this summary, and a background task should be short too.
+    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0 };
     let work = async {
-        let mut pieces = pin!(retry::ask(model, Arc::new(request), patience));
+        let mut pieces = pin!(retry::ask(model, Arc::new(request), policy));
         let mut text = String::new();
         while let Some(piece) = pieces.next().await {
             if let ModelChunk::Text(more) = piece? {
@@ -99,7 +99,7 @@ async fn ask(
     retry::within(profile.timeout(), work).await
 }
 
-/// The items of a list, one a line, whatever they begin with.
+/// The items of a list, one a line, without their bullets.
 fn items(text: &str) -> Vec<String> {
     let item = |line: &str| {
         let item = line.trim().trim_start_matches(['-', '*', '•']).trim();
@@ -120,10 +120,10 @@ mod tests {
     use crate::agent::models::StopReason;
     use crate::budget::ModelUsage;
 
-    /// Says one thing, and remembers what it was asked.
-    struct Saying(&'static str, Mutex<Vec<Arc<ModelRequest>>>);
+    /// Answers with one text, and records the requests.
+    struct ScriptedModel(&'static str, Mutex<Vec<Arc<ModelRequest>>>);
 
-    impl Model for Saying {
+    impl Model for ScriptedModel {
         fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
             self.1.lock().unwrap().push(request);
             let end = ModelChunk::End { stop: StopReason::Stop, usage: ModelUsage::default() };
@@ -131,28 +131,28 @@ mod tests {
         }
     }
 
-    fn saying(text: &'static str) -> Saying {
-        Saying(text, Mutex::default())
+    fn model_answering(text: &'static str) -> ScriptedModel {
+        ScriptedModel(text, Mutex::default())
     }
 
     #[tokio::test]
-    async fn a_threads_summary_is_asked_for_as_specified_and_never_too_long() {
-        let model = saying(concat!("  質質質質質質質質質質", "質質質質質質質質質質"));
+    async fn a_threads_summary_is_requested_as_specified_and_never_too_long() {
+        let model = model_answering(concat!("  質質質質質質質質質質", "質質質質質質質質質質"));
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let summary = of_thread(&model, &profile, &prompts, Some("before"), ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), 20);
-        let asked = model.1.lock().unwrap()[0].clone();
-        assert_eq!((asked.temperature, asked.max_tokens, asked.tools.len()), (Some(0.0), 500, 0));
-        assert!(matches!(&asked.messages[..], [Message::System(_), Message::User(text)] if text.contains("before")));
-        let endless = saying(Box::leak("x".repeat(1_000).into_boxed_str()));
+        let request = model.1.lock().unwrap()[0].clone();
+        assert_eq!((request.temperature, request.max_tokens, request.tools.len()), (Some(0.0), 500, 0));
+        assert!(matches!(&request.messages[..], [Message::System(_), Message::User(text)] if text.contains("before")));
+        let endless = model_answering(Box::leak("x".repeat(1_000).into_boxed_str()));
         let summary = of_thread(&endless, &profile, &prompts, None, ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), MAX_SUMMARY);
     }
 
-    /// Says a word now and then, for ever.
-    struct Dripping;
+    /// Sends a word every 20 seconds without end.
+    struct EndlessModel;
 
-    impl Model for Dripping {
+    impl Model for EndlessModel {
         fn stream(&self, _: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
             let word = |()| async {
                 tokio::time::sleep(Duration::from_secs(20)).await;
@@ -163,22 +163,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_summary_without_an_end_is_not_waited_for() {
+    async fn a_summary_without_an_end_times_out() {
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let begun = Instant::now();
-        let summary = of_thread(&Dripping, &profile, &prompts, None, ["q", "a"]).await;
+        let summary = of_thread(&EndlessModel, &profile, &prompts, None, ["q", "a"]).await;
         assert_eq!((summary, begun.elapsed()), (Err(ModelError::Timeout), profile.timeout()));
     }
 
     #[tokio::test]
-    async fn calls_are_summed_up_in_three_items_at_most() {
-        let model = saying("- looked it up\n\n* found 3\n- third\n- fourth");
-        let calls = [Done { tool: "search", success: false, text: "no such page" }];
+    async fn calls_are_summarized_in_three_items_at_most() {
+        let model = model_answering("- looked it up\n\n* found 3\n- third\n- fourth");
+        let calls = [CompletedCall { tool: "search", success: false, text: "no such page" }];
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let items = of_calls(&model, &profile, &prompts, "what?", &calls).await.unwrap();
         assert_eq!(items, ["looked it up", "found 3", "third"]);
-        let asked = model.1.lock().unwrap()[0].clone();
-        let Some(Message::User(input)) = asked.messages.last() else { panic!("{asked:?}") };
+        let request = model.1.lock().unwrap()[0].clone();
+        let Some(Message::User(input)) = request.messages.last() else { panic!("{request:?}") };
         assert!(input.contains("- search failed: no such page") && input.contains("what?"), "{input}");
     }
 }

@@ -1,4 +1,4 @@
-//! Scripted conversations as data (`tests/agent/*.yaml`), and the ends that come from outside.
+//! Scripted conversations as data (`tests/agent/*.yaml`), and runs that end from outside.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -23,7 +23,7 @@ use crate::budget::Budgets;
 use crate::config::BudgetConfig;
 use crate::core::call::{BudgetScopes, Caller};
 
-/// What the model says, what the tools answer, and what must come out.
+/// The model's turns, the tools' results, and the expected events.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
@@ -39,9 +39,9 @@ struct Case {
     toolbox_unreachable: bool,
     /// What the run's model may cost, as `budget` of the configuration.
     budget: Option<BudgetConfig>,
-    /// The run is aborted from outside after so many seconds.
+    /// The run is aborted after so many seconds.
     abort_after_seconds: Option<f64>,
-    /// Whoever asked hears so many events and leaves.
+    /// The client disconnects after so many events.
     leaves_after_events: Option<usize>,
     /// How long the run takes.
     takes_seconds: Option<u64>,
@@ -65,7 +65,7 @@ struct ScriptedTool {
     error_info: Option<Value>,
 }
 
-/// Tools that do as they are told, and count how many of them run.
+/// Scripted tools that count how many of their calls are running.
 #[derive(Default)]
 struct ScriptedToolbox {
     tools: Vec<ScriptedTool>,
@@ -73,7 +73,7 @@ struct ScriptedToolbox {
     running: Arc<AtomicUsize>,
 }
 
-/// One of those under way; dropping it says that the call was given up or is over.
+/// One running call; dropped when the call ends or is cancelled.
 struct Running(Arc<AtomicUsize>);
 
 impl Drop for Running {
@@ -109,22 +109,22 @@ impl Toolbox for ScriptedToolbox {
     }
 }
 
-/// A script that remembers what it was asked.
-struct Listening {
+/// A script that records the requests.
+struct RecordingModel {
     script: Replay,
-    asked: Mutex<Vec<Arc<ModelRequest>>>,
+    requests: Mutex<Vec<Arc<ModelRequest>>>,
 }
 
-impl Listening {
+impl RecordingModel {
     fn new(name: &str, script: &Value) -> Arc<Self> {
         let script = Replay::parse(name, &script.to_string()).unwrap();
-        Arc::new(Self { script, asked: Mutex::default() })
+        Arc::new(Self { script, requests: Mutex::default() })
     }
 }
 
-impl Model for Listening {
+impl Model for RecordingModel {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        self.asked.lock().unwrap().push(Arc::clone(&request));
+        self.requests.lock().unwrap().push(Arc::clone(&request));
         self.script.stream(request)
     }
 }
@@ -150,19 +150,19 @@ fn brief(message: &Message) -> Value {
     }
 }
 
-/// Events as JSON; durations differ from run to run.
-fn told(events: &[Event], names: &Names) -> Vec<Value> {
-    let mut told: Vec<_> = events.iter().map(|event| names.used_in(serde_json::to_value(event).unwrap())).collect();
-    for event in &mut told {
+/// Events as JSON, without durations, which differ from run to run.
+fn event_json(events: &[Event], names: &Names) -> Vec<Value> {
+    let mut values: Vec<_> = events.iter().map(|event| names.used_in(serde_json::to_value(event).unwrap())).collect();
+    for event in &mut values {
         if let Some(event) = event.as_object_mut() {
             event.shift_remove("duration_ms");
         }
     }
-    told
+    values
 }
 
-/// What a case calls the ids of calls, which are random: by the script's own ids, or `own 1`, `own 2` … where the
-/// script gives none or gives one twice.
+/// The names that a case uses for the random ids of calls: the script's own ids, or `own 1`, `own 2` … if the script
+/// gives none or repeats one.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 
@@ -182,7 +182,7 @@ impl Names {
                 names.insert(call.id.clone(), name);
             }
         }
-        // Of a run that nobody heard to its end.
+        // From a run whose client disconnected early.
         for event in events {
             if let Event::ToolInput { id, .. } = event {
                 let name = format!("own {}", names.len() + 1);
@@ -203,7 +203,7 @@ impl Names {
     }
 }
 
-/// A request whose money is bounded.
+/// A request with a cost limit.
 fn paid_by(budget: &BudgetConfig) -> Meter {
     let budgets = Arc::new(Budgets::new(budget));
     let scopes = BudgetScopes { request: Some("r".into()), ..BudgetScopes::default() };
@@ -211,11 +211,14 @@ fn paid_by(budget: &BudgetConfig) -> Meter {
 }
 
 async fn check(name: &str, case: Case) {
-    let model = Listening::new(name, &case.model);
+    let model = RecordingModel::new(name, &case.model);
     let toolbox = ScriptedToolbox { tools: case.tools, unreachable: case.toolbox_unreachable, ..Default::default() };
     let (running, begun) = (Arc::clone(&toolbox.running), Instant::now());
-    let agent =
-        Agent { model: Arc::<Listening>::clone(&model), toolbox: Arc::new(toolbox), profile: Arc::new(case.profile) };
+    let agent = Agent {
+        model: Arc::<RecordingModel>::clone(&model),
+        toolbox: Arc::new(toolbox),
+        profile: Arc::new(case.profile),
+    };
     let client_tools = case.client_tools.iter().map(|tool| description(tool)).collect();
     let meter = Arc::new(case.budget.as_ref().map(paid_by).unwrap_or_default());
     let input = RunInput { messages: question(), client_tools, meter, ..RunInput::default() };
@@ -226,30 +229,30 @@ async fn check(name: &str, case: Case) {
             abort.cancel();
         });
     }
-    let heard = case.leaves_after_events.unwrap_or(usize::MAX);
-    let events: Vec<_> = agent.run(input).take(heard).collect().await;
-    assert_eq!(running.load(Ordering::SeqCst), 0, "{name}: no call goes on after the run");
+    let max_events = case.leaves_after_events.unwrap_or(usize::MAX);
+    let events: Vec<_> = agent.run(input).take(max_events).collect().await;
+    assert_eq!(running.load(Ordering::SeqCst), 0, "{name}: no call runs after the run");
     if let Some(seconds) = case.takes_seconds {
         assert_eq!(begun.elapsed().as_secs(), seconds, "{name}");
     }
     let names = Names::of(&events);
-    let told = told(&events, &names);
-    assert_eq!(Value::from(told.clone()), Value::from(case.events), "{name}: {:#}", Value::from(told));
+    let actual = event_json(&events, &names);
+    assert_eq!(Value::from(actual.clone()), Value::from(case.events), "{name}: {:#}", Value::from(actual));
     if let Some(expected) = case.last_offer {
-        let asked = model.asked.lock().unwrap();
-        let offered: Vec<_> = asked.last().unwrap().tools.iter().map(|tool| tool.name.clone()).collect();
+        let requests = model.requests.lock().unwrap();
+        let offered: Vec<_> = requests.last().unwrap().tools.iter().map(|tool| tool.name.clone()).collect();
         assert_eq!(offered, expected, "{name}");
     }
     if let Some(expected) = case.last_request {
-        let asked = model.asked.lock().unwrap();
-        let messages = asked.last().unwrap().messages.iter().skip(1);
+        let requests = model.requests.lock().unwrap();
+        let messages = requests.last().unwrap().messages.iter().skip(1);
         let messages: Vec<_> = messages.map(|message| names.used_in(brief(message))).collect();
         assert_eq!(Value::from(messages), Value::from(expected), "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn scripted_conversations_come_out_as_written() {
+async fn scripted_conversations_give_the_expected_events() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent");
     let mut played = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -262,42 +265,42 @@ async fn scripted_conversations_come_out_as_written() {
     assert!(played >= 32, "only {played} conversations");
 }
 
-/// An agent that says "Let me see." and calls a tool that never answers.
+/// An agent that sends "Let me see." and calls a tool that never returns.
 fn hanging(profile: AgentProfile) -> (Agent, Arc<AtomicUsize>) {
     let call = json!({"id": "a", "tool": "hang", "arguments": "{}"});
     let script = json!({"turns": [{"text": ["Let me see."], "calls": [call]}]});
     let hang = ScriptedTool { name: "hang".into(), takes_seconds: 1e9, ..ScriptedTool::default() };
     let toolbox = ScriptedToolbox { tools: vec![hang], ..ScriptedToolbox::default() };
     let running = Arc::clone(&toolbox.running);
-    let model = Listening::new("hanging", &script);
+    let model = RecordingModel::new("hanging", &script);
     (Agent { model, toolbox: Arc::new(toolbox), profile: Arc::new(profile) }, running)
 }
 
-/// What an end from outside leaves: the status, and of the turn what was said, without the call.
+/// The expected end of an aborted run: the status, and the turn's text without the call.
 fn assert_ended(events: &[Event], status: &str, reason: FinishReason) {
-    let [.., Event::Status { status: told, .. }, Event::Finished { reason: finished, messages }, Event::Usage(usage)] =
+    let [.., Event::Status { status: actual, .. }, Event::Finished { reason: finished, messages }, Event::Usage(usage)] =
         events
     else {
         panic!("{events:?}");
     };
-    assert_eq!((told.as_str(), *finished, usage.turns), (status, reason, 1));
+    assert_eq!((actual.as_str(), *finished, usage.turns), (status, reason, 1));
     let messages: Vec<_> = messages.iter().map(brief).collect();
     assert_eq!(messages, [json!({"assistant": "Let me see.", "calls": []})]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_hangs_ends_the_run_when_its_time_is_up() {
+async fn a_tool_that_hangs_ends_the_run_at_its_time_limit() {
     let (agent, running) = hanging(AgentProfile { max_run_seconds: 60.0, ..AgentProfile::default() });
     let begun = Instant::now();
     let input = RunInput { messages: question(), ..RunInput::default() };
     let events: Vec<_> = agent.run(input).collect().await;
     assert_ended(&events, "max_run_seconds", FinishReason::Limit);
     assert_eq!(begun.elapsed().as_secs(), 60);
-    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was given up");
+    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was cancelled");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_abort_ends_the_run_at_once_and_keeps_what_was_said() {
+async fn an_abort_ends_the_run_at_once_and_keeps_the_text_so_far() {
     let (agent, running) = hanging(AgentProfile::default());
     let input = RunInput { messages: question(), ..RunInput::default() };
     let (abort, begun) = (input.abort.clone(), Instant::now());
@@ -308,11 +311,11 @@ async fn an_abort_ends_the_run_at_once_and_keeps_what_was_said() {
     let events: Vec<_> = agent.run(input).collect().await;
     assert_ended(&events, "aborted", FinishReason::Aborted);
     assert_eq!(begun.elapsed().as_secs(), 5);
-    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was given up");
+    assert_eq!(running.load(Ordering::SeqCst), 0, "the call was cancelled");
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_stream_gives_up_the_calls_under_way() {
+async fn dropping_the_stream_cancels_the_running_calls() {
     let (agent, running) = hanging(AgentProfile::default());
     {
         let mut run = pin!(agent.run(RunInput { messages: question(), ..RunInput::default() }));
@@ -324,13 +327,13 @@ async fn dropping_the_stream_gives_up_the_calls_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_of_a_turn_run_side_by_side_up_to_the_profiles_number() {
+async fn calls_of_a_turn_run_in_parallel_up_to_the_profiles_limit() {
     for (parallel, seconds) in [(4, 10), (2, 20), (1, 40)] {
         let calls: Vec<_> = (0..4).map(|n| json!({"id": format!("c{n}"), "tool": "slow", "arguments": "{}"})).collect();
         let script = json!({"turns": [{"calls": calls}, {"text": ["done"]}]});
         let slow = ScriptedTool { name: "slow".into(), takes_seconds: 10.0, ..ScriptedTool::default() };
         let agent = Agent {
-            model: Listening::new("slow", &script),
+            model: RecordingModel::new("slow", &script),
             toolbox: Arc::new(ScriptedToolbox { tools: vec![slow], ..ScriptedToolbox::default() }),
             profile: Arc::new(AgentProfile { parallel_tool_calls: parallel, ..AgentProfile::default() }),
         };

@@ -1,4 +1,4 @@
-//! The one thing an agent knows of tools: what there is, and how to call it.
+//! The agent's interface to tools: listing and calling them.
 
 mod images;
 mod in_process;
@@ -18,14 +18,14 @@ pub use self::shortlist::{Shortlist, shortlist};
 
 /// Tools as an agent sees them.
 pub trait Toolbox: Send + Sync {
-    /// The tools the run may use now, in a fixed order.
+    /// The tools that the run may use now, in a fixed order.
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>>;
 
-    /// Runs one. Dropping the future cancels the call.
+    /// Runs one tool. Dropping the future cancels the call.
     fn call(&self, call: ToolboxCall) -> BoxFuture<'_, ToolAnswer>;
 }
 
-/// What a model is told of a tool.
+/// The description of a tool for a model.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ToolDescription {
     pub name: String,
@@ -51,13 +51,13 @@ pub struct ToolboxCall {
     pub arguments: Arguments,
 }
 
-/// A tool's answer, for the model to read.
+/// A tool's result, for the model to read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
     pub success: bool,
     /// The text form of the output, or the error's message.
     pub text: String,
-    /// The typed error of a refusal or failure, as replies carry it.
+    /// The typed error of a refusal or failure, as in replies.
     pub error_info: Option<Value>,
     /// PNG or JPEG, as data URLs or base64 blocks of the output.
     pub images: Vec<ToolImage>,
@@ -69,7 +69,7 @@ pub struct ToolImage {
     pub base64: String,
 }
 
-/// The other gateway cannot be asked; the run goes on without tools (A68).
+/// The other gateway cannot be reached; the run continues without tools (A68).
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the tools cannot be listed: {0}")]
 pub struct ToolboxUnreachable(pub String);

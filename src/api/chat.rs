@@ -17,7 +17,7 @@ use super::documentation::ReplyBody;
 use super::event_stream;
 use super::reply;
 use super::request::{JsonBody, Parameters, RequestMeta, forbid_other_sites};
-use crate::agent::summary::Done;
+use crate::agent::summary::CompletedCall;
 use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
@@ -90,7 +90,7 @@ pub(super) async fn chat(
     let calls: Vec<_> = reply
         .tool_calls
         .iter()
-        .map(|call| Done { tool: &call.name, success: call.success, text: &call.text })
+        .map(|call| CompletedCall { tool: &call.name, success: call.success, text: &call.text })
         .collect();
     if let [Message::User(question)] = &question[..] {
         reply.summary = agents.sum_up((&origin.caller, &scopes), &profile, question, &calls).await;

@@ -194,7 +194,7 @@ async fn the_key_of_a_provider_is_in_no_log_reply_trace_or_file() {
     let traces = String::from_utf8_lossy(&traces.lock().unwrap()).into_owned();
     let (log, files) = (program.log(), contents(&directory.path().join("state")));
     for (what, text, expected) in [
-        ("the log", &log, &["the model is asked again", "a tool call ended"][..]),
+        ("the log", &log, &["the request to the model is retried", "a tool call ended"][..]),
         ("replies", &replies, &["It is 42.", "check the profile's api_key", "a redirect", "HTTP 500"]),
         ("traces", &traces, &["invoke_agent", "chat m", "upstream_error", "gen_ai.usage.input_tokens"]),
         ("files", &files, &["agent_runs", "calculator"]),

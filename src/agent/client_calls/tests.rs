@@ -33,29 +33,29 @@ fn outline(messages: &[Message]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_gateway_did_is_put_back_for_its_caller_within_ten_minutes() {
-    let waiting = Waiting::default();
+async fn what_the_gateway_did_is_restored_for_its_caller_within_ten_minutes() {
+    let paused_runs = PausedRuns::default();
     let added = vec![turn("one", &["a"]), result("a", "1"), turn("two", &["b", "c", "d"]), result("b", "2")];
-    waiting.keep(&key("ann"), &[user("go")], added);
+    paused_runs.keep(&key("ann"), &[user("go")], added);
     let shown = || vec![user("go"), turn("", &["c", "d"])];
     let whole = ["go", "one(a)", "a=1", "two(b,c,d)", "b=2"];
-    assert_eq!(outline(&waiting.restore("ann", shown())), whole);
-    assert_eq!(outline(&waiting.restore("ann", shown())), whole, "a client may try again");
+    assert_eq!(outline(&paused_runs.restore("ann", shown())), whole);
+    assert_eq!(outline(&paused_runs.restore("ann", shown())), whole, "a client may try again");
     let untouched = ["go", "(c,d)"];
-    assert_eq!(outline(&waiting.restore("bob", shown())), untouched);
+    assert_eq!(outline(&paused_runs.restore("bob", shown())), untouched);
     tokio::time::advance(RUN_TTL).await;
-    assert_eq!(outline(&waiting.restore("ann", shown())), untouched);
+    assert_eq!(outline(&paused_runs.restore("ann", shown())), untouched);
 }
 
 #[tokio::test]
 async fn a_run_is_found_after_the_messages_it_began_with_and_no_others() {
-    let waiting = Waiting::default();
+    let paused_runs = PausedRuns::default();
     let system = |text: &str| Message::System(text.into());
     let begun = [system("It is 9:00."), user("go"), turn("", &["z"]), result("z", "0")];
-    waiting.keep(&key("ann"), &begun, vec![turn("one", &["a"]), result("a", "1"), turn("two", &["c"])]);
+    paused_runs.keep(&key("ann"), &begun, vec![turn("one", &["a"]), result("a", "1"), turn("two", &["c"])]);
     let found = |before: &[Message], ids: &[&str]| {
         let messages = [before, &[turn("", ids), result("c", "3")]].concat();
-        waiting.restore("ann", messages.clone()) != messages
+        paused_runs.restore("ann", messages.clone()) != messages
     };
     assert!(found(&begun, &["c"]));
     assert!(found(&[system("It is 9:01."), user("go"), turn("", &["z"]), result("z", "0")], &["c"]));
@@ -76,18 +76,18 @@ async fn a_run_is_found_after_the_messages_it_began_with_and_no_others() {
 }
 
 #[tokio::test]
-async fn every_turn_of_a_conversation_that_waited_is_put_back() {
-    let waiting = Waiting::default();
-    waiting.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("", &["b"])]);
+async fn every_paused_turn_of_a_conversation_is_restored() {
+    let paused_runs = PausedRuns::default();
+    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("", &["b"])]);
     let later = [user("go"), turn("", &["b"]), result("b", "2")];
-    waiting.keep(&key("ann"), &later, vec![turn("", &["c"]), result("c", "3"), turn("", &["d"])]);
+    paused_runs.keep(&key("ann"), &later, vec![turn("", &["c"]), result("c", "3"), turn("", &["d"])]);
     let shown = [&later[..], &[turn("", &["d"]), result("d", "4")]].concat();
     let whole = ["go", "(a)", "a=1", "(b)", "b=2", "(c)", "c=3", "(d)", "d=4"];
-    assert_eq!(outline(&waiting.restore("ann", shown)), whole);
+    assert_eq!(outline(&paused_runs.restore("ann", shown)), whole);
 }
 
 #[test]
-fn transcripts_that_read_alike_are_not_the_same() {
+fn transcripts_of_the_same_text_in_other_messages_differ() {
     let called = AssistantTurn {
         text: "t".into(),
         calls: vec![RequestedCall::new("tool".into(), "a".into(), "b".into())],
@@ -99,21 +99,21 @@ fn transcripts_that_read_alike_are_not_the_same() {
 }
 
 #[tokio::test]
-async fn nothing_waits_where_no_call_is_the_clients() {
-    let waiting = Waiting::default();
-    waiting.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("done", &[])]);
-    waiting.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1")]);
-    waiting.keep(&key("ann"), &[user("go")], Vec::new());
-    assert!(waiting.lock().by_call.is_empty());
+async fn nothing_is_stored_without_a_call_for_the_client() {
+    let paused_runs = PausedRuns::default();
+    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("done", &[])]);
+    paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1")]);
+    paused_runs.keep(&key("ann"), &[user("go")], Vec::new());
+    assert!(paused_runs.lock().by_call.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_they_are_too_large_the_oldest_run_of_the_caller_with_the_most_goes() {
-    let waiting = Waiting::default();
+async fn above_the_memory_limit_the_oldest_run_of_the_largest_caller_is_evicted() {
+    let paused_runs = PausedRuns::default();
     let keep = |caller: &str, id: &str, size: usize| {
-        waiting.keep(&key(caller), &[], vec![turn("", &["own", id]), result("own", &"x".repeat(size))]);
+        paused_runs.keep(&key(caller), &[], vec![turn("", &["own", id]), result("own", &"x".repeat(size))]);
     };
-    let found = |caller: &str, id: &str| waiting.restore(caller, vec![turn("", &[id])]).len() > 1;
+    let found = |caller: &str, id: &str| paused_runs.restore(caller, vec![turn("", &[id])]).len() > 1;
     keep("bob", "his", MAX_BYTES / 8);
     for id in ["0", "1", "2", "3"] {
         keep("ann", id, MAX_BYTES / 4);
@@ -131,10 +131,10 @@ async fn when_they_are_too_large_the_oldest_run_of_the_caller_with_the_most_goes
         (bobs.map(|id| found("bob", id)), anns.map(|id| found("ann", id))),
         ([false, false, true], [false, true, true])
     );
-    // Those whose time is over go with the next that comes.
+    // Expired runs are evicted when the next one is added.
     tokio::time::advance(RUN_TTL).await;
     keep("ann", "last", 1);
-    let runs = waiting.lock();
+    let runs = paused_runs.lock();
     assert_eq!((runs.by_call.len(), runs.order.len(), runs.bytes_of.len()), (1, 1, 1));
     assert!(runs.bytes < 4 * OVERHEAD_BYTES + 8, "{}", runs.bytes);
 }

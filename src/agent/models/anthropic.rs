@@ -4,12 +4,12 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{Event, MessageMerger, TurnAssembler, failure_told};
+use super::remote::{Event, MessageMerger, TurnAssembler, provider_error};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
 use crate::agent::toolbox::{ToolDescription, ToolImage};
 
-/// What the header `anthropic-version` says.
+/// The value of the header `anthropic-version`.
 pub(super) const VERSION: &str = "2023-06-01";
 
 pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
@@ -32,21 +32,21 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     body
 }
 
-/// Everything but system prompts; one message for all that one side says in a row.
+/// All messages but system prompts; consecutive messages of one role become one.
 fn messages(conversation: &[Message]) -> Value {
     let mut messages = MessageMerger::default();
     for message in conversation {
         match message {
             Message::System(_) => {}
             Message::User(text) => messages.user([json!({"type": "text", "text": text})]),
-            Message::Assistant(turn) => messages.assistant(said(turn)),
+            Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
     }
     messages.into_messages()
 }
 
-fn said(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
+fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
     let thoughts = turn.thoughts.iter().map(|Thought { text, signature, redacted }| {
         if redacted.is_empty() {
             json!({"type": "thinking", "thinking": text, "signature": signature})
@@ -83,10 +83,10 @@ fn tool(tool: &ToolDescription) -> Value {
     json!({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
 }
 
-/// One event of an answer. Kinds that are not here are passed over, as the protocol asks.
+/// One event of an answer. Other types are ignored, as the protocol requires.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Said {
+enum StreamEvent {
     MessageStart {
         message: Start,
     },
@@ -134,7 +134,7 @@ enum Block {
     ToolUse {
         id: String,
         name: String,
-        /// Empty where it comes in fragments.
+        /// Empty if it arrives in fragments.
         #[serde(default)]
         input: Value,
     },
@@ -169,7 +169,7 @@ struct End {
 #[derive(Deserialize)]
 struct Usage {
     input_tokens: Option<u64>,
-    /// Beside the others, not among them; so are the next.
+    /// Not included in the input tokens; neither are the next.
     cache_creation_input_tokens: Option<u64>,
     cache_read_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
@@ -181,19 +181,19 @@ struct Problem {
 }
 
 /// # Errors
-/// An event that is none of the protocol's, or that tells of an error.
+/// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     match serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())? {
-        Said::MessageStart { message } => count(message.usage, turn),
-        Said::ContentBlockStart { index, content_block } => begin(index, content_block, turn)?,
-        Said::ContentBlockDelta { index, delta } => match delta {
+        StreamEvent::MessageStart { message } => count(message.usage, turn),
+        StreamEvent::ContentBlockStart { index, content_block } => begin(index, content_block, turn)?,
+        StreamEvent::ContentBlockDelta { index, delta } => match delta {
             Increment::TextDelta { text } => turn.text(text)?,
             Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking)?,
             Increment::SignatureDelta { signature } => turn.signature(index, &signature)?,
             Increment::InputJsonDelta { partial_json } => turn.call(index, None, None, &partial_json)?,
             Increment::Other => {}
         },
-        Said::MessageDelta { delta, usage } => {
+        StreamEvent::MessageDelta { delta, usage } => {
             count(usage, turn);
             match delta.stop_reason.as_deref() {
                 None => {}
@@ -202,9 +202,9 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
                 Some(_) => turn.stop(StopReason::Stop),
             }
         }
-        Said::MessageStop => turn.end(),
-        Said::Error { error } => return Err(failure_told(&error.r#type)),
-        Said::Other => {}
+        StreamEvent::MessageStop => turn.end(),
+        StreamEvent::Error { error } => return Err(provider_error(&error.r#type)),
+        StreamEvent::Other => {}
     }
     Ok(())
 }

@@ -5,15 +5,15 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::remote::{Event, MessageMerger, TurnAssembler, failure_told};
+use super::remote::{Event, MessageMerger, TurnAssembler, provider_error};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
 use crate::agent::toolbox::{ToolDescription, ToolImage};
 
-/// What stands where a tool answered nothing: an empty text is refused.
+/// Sent in place of an empty tool result, which the API refuses.
 const NOTHING: &str = "(nothing)";
 
-/// The model is named in the address.
+/// The model is part of the URL.
 pub(super) fn body(request: &ModelRequest) -> Value {
     let mut body = json!({
         "messages": messages(&request.messages),
@@ -32,21 +32,21 @@ pub(super) fn body(request: &ModelRequest) -> Value {
     body
 }
 
-/// Everything but system prompts; two messages of one side in a row are refused, so that they are one.
+/// All messages but system prompts. The API refuses two consecutive messages of one role, so they become one.
 fn messages(conversation: &[Message]) -> Value {
     let mut messages = MessageMerger::default();
     for message in conversation {
         match message {
             Message::System(_) => {}
             Message::User(text) => messages.user([json!({"text": text})]),
-            Message::Assistant(turn) => messages.assistant(said(turn)),
+            Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
     }
     messages.into_messages()
 }
 
-fn said(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
+fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
     let thoughts = turn.thoughts.iter().map(|Thought { text, signature, redacted }| {
         if redacted.is_empty() {
             json!({"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}})
@@ -140,17 +140,17 @@ struct Metadata {
 #[serde(rename_all = "camelCase")]
 struct Usage {
     input_tokens: Option<u64>,
-    /// Beside the others, not among them; so are the next.
+    /// Not included in the input tokens; neither are the next.
     cache_read_input_tokens: Option<u64>,
     cache_write_input_tokens: Option<u64>,
     output_tokens: Option<u64>,
 }
 
 /// # Errors
-/// An event that is none of the protocol's, or that tells of an error.
+/// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.failed {
-        return Err(failure_told(&event.name));
+        return Err(provider_error(&event.name));
     }
     match event.name.as_str() {
         "contentBlockStart" => {
@@ -165,7 +165,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
             Some("guardrail_intervened" | "content_filtered") => StopReason::Refusal,
             _ => StopReason::Stop,
         }),
-        // What was used comes after the stop, and last.
+        // The usage arrives after the stop, as the last event.
         "metadata" => {
             count(parsed::<Metadata>(event)?.usage, turn);
             turn.end();

@@ -1,9 +1,9 @@
-//! OpenAI's Chat Completions (<https://platform.openai.com/docs/api-reference/chat>), and whatever speaks it.
+//! OpenAI's Chat Completions (<https://platform.openai.com/docs/api-reference/chat>) and compatible APIs.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{Event, TurnAssembler, failure_told};
+use super::remote::{Event, TurnAssembler, provider_error};
 use super::{ModelError, ModelRequest, StopReason};
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
 use crate::agent::toolbox::ToolDescription;
@@ -11,16 +11,16 @@ use crate::agent::toolbox::ToolDescription;
 /// The last event of an answer.
 const DONE: &[u8] = b"[DONE]";
 
-/// A request. OpenAI itself wants `max_completion_tokens`, which its newer models know alone; others know `max_tokens`.
+/// A request. OpenAI requires `max_completion_tokens` for its newer models; other servers support only `max_tokens`.
 pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Value {
-    let most = if is_openai { "max_completion_tokens" } else { "max_tokens" };
+    let limit_field = if is_openai { "max_completion_tokens" } else { "max_tokens" };
     let mut body = json!({
         "model": model,
         "messages": messages(&request.messages),
         "stream": true,
         "stream_options": {"include_usage": true},
     });
-    body[most] = request.max_tokens.into();
+    body[limit_field] = request.max_tokens.into();
     if let Some(temperature) = request.temperature {
         body["temperature"] = temperature.into();
     }
@@ -34,14 +34,14 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
     let mut messages = Vec::with_capacity(conversation.len());
     let mut images = Vec::new();
     for message in conversation {
-        // A call's answer takes text alone, and all answers of a turn stand together: images come after them.
+        // A tool message holds only text, and the results of a turn must be consecutive: images follow them.
         if !matches!(message, Message::Tool(_)) {
             messages.extend(shown(&mut images));
         }
         messages.push(match message {
             Message::System(text) => json!({"role": "system", "content": text}),
             Message::User(text) => json!({"role": "user", "content": text}),
-            Message::Assistant(turn) => said(turn),
+            Message::Assistant(turn) => assistant_message(turn),
             Message::Tool(answer) => {
                 images.extend(images_of(answer));
                 json!({"role": "tool", "tool_call_id": answer.call_id, "content": answer.text})
@@ -52,11 +52,11 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
     messages
 }
 
-fn said(turn: &AssistantTurn) -> Value {
+fn assistant_message(turn: &AssistantTurn) -> Value {
     let mut message = json!({"role": "assistant", "content": turn.text});
     if !turn.calls.is_empty() {
         let call = |call: &RequestedCall| {
-            // Arguments that were no JSON went back to the model as an error; some servers read them.
+            // Arguments that are not JSON went back to the model as an error; some servers parse them.
             let arguments = call.parsed_arguments().to_string();
             let function = json!({"name": call.tool, "arguments": arguments});
             json!({"id": call.id, "type": "function", "function": function})
@@ -73,12 +73,12 @@ fn shown(images: &mut Vec<Value>) -> Option<Value> {
     (!images.is_empty()).then(|| json!({"role": "user", "content": std::mem::take(images)}))
 }
 
-/// The images of an answer, under a line that says whose they are.
+/// The images of a tool result, after a line that names the call.
 fn images_of(answer: &ToolMessage) -> Vec<Value> {
     if answer.images.is_empty() {
         return Vec::new();
     }
-    let title = format!("Images that `{}` gave (call {}):", answer.tool, answer.call_id);
+    let title = format!("Images returned by `{}` (call {}):", answer.tool, answer.call_id);
     let images = answer.images.iter().map(|image| {
         let url = format!("data:{};base64,{}", image.media_type, image.base64);
         json!({"type": "image_url", "image_url": {"url": url}})
@@ -91,7 +91,7 @@ fn tool(tool: &ToolDescription) -> Value {
     json!({"type": "function", "function": function})
 }
 
-/// One event of an answer. Whatever is not here is passed over.
+/// One event of an answer. Other fields are ignored.
 #[derive(Deserialize)]
 struct Chunk {
     choices: Option<Vec<Choice>>,
@@ -109,7 +109,7 @@ struct Choice {
 struct Delta {
     content: Option<String>,
     refusal: Option<String>,
-    /// Thinking, as servers other than OpenAI's show it, by either name.
+    /// Reasoning, under the two names that servers other than OpenAI's use.
     #[serde(alias = "reasoning")]
     reasoning_content: Option<String>,
     tool_calls: Option<Vec<Fragment>>,
@@ -128,7 +128,7 @@ struct Function {
     arguments: Option<String>,
 }
 
-/// Cached tokens are among the prompt's.
+/// Cached tokens are included in the prompt's.
 #[derive(Deserialize)]
 struct Usage {
     prompt_tokens: Option<u64>,
@@ -141,7 +141,7 @@ struct PromptDetails {
     cached_tokens: Option<u64>,
 }
 
-/// `code` is a number with some servers.
+/// Some servers send `code` as a number.
 #[derive(Deserialize)]
 struct Problem {
     code: Option<Value>,
@@ -149,7 +149,7 @@ struct Problem {
 }
 
 /// # Errors
-/// An event that is none of the protocol's, or that tells of an error.
+/// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.data == DONE {
         turn.end();
@@ -158,7 +158,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
     let chunk: Chunk = serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())?;
     if let Some(Problem { code, r#type }) = chunk.error {
         let called = [&code, &r#type].into_iter().flatten().find_map(Value::as_str);
-        return Err(failure_told(called.unwrap_or_default()));
+        return Err(provider_error(called.unwrap_or_default()));
     }
     for Choice { delta, finish_reason } in chunk.choices.unwrap_or_default().into_iter().take(1) {
         if let Some(delta) = delta {
@@ -166,7 +166,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
         }
         match finish_reason.as_deref() {
             None | Some("") => {}
-            // Mistral's word for its context's end is the second.
+            // `model_length` is Mistral's name for a full context.
             Some("length" | "model_length" | "max_tokens") => turn.stop(StopReason::Length),
             Some("content_filter") => turn.stop(StopReason::Refusal),
             Some(_) => turn.stop(StopReason::Stop),

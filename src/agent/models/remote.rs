@@ -1,7 +1,7 @@
 //! Models of a provider on the network, over our own HTTP client.
 //!
-//! What is the same for all of them is here: a request, its answer read as it comes, and bounds on both. What differs
-//! is a [`Protocol`], in a file of its own.
+//! This module holds what all providers share: sending the request, decoding the streamed answer, and limits on both.
+//! The differences are in a [`Protocol`], each in a file of its own.
 
 mod aws_events;
 mod event_decoder;
@@ -30,17 +30,17 @@ use crate::core::error::CallError;
 use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::event_decoder::Event;
-pub(super) use self::failure::of_provider_error as failure_told;
+pub(super) use self::failure::of_provider_error as provider_error;
 pub(super) use self::message_merger::MessageMerger;
 pub(super) use self::turn_assembler::TurnAssembler;
 
-/// Whoever waits for an answer gives up earlier, and the request ends with him.
+/// The run's own timeout is shorter, and drops the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 
-/// How long a server that has said why it stopped is waited for, for what was used and the end: some never say.
+/// How long to wait for usage and end of stream after the stop reason: some servers send neither.
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whose protocol is spoken.
+/// The provider's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// <https://docs.anthropic.com/en/api/messages>
@@ -56,20 +56,20 @@ pub struct Remote {
     outbound: Outbound,
     protocol: Protocol,
     model: String,
-    /// Where the provider's API stands.
+    /// The base URL of the API.
     base_url: Url,
-    /// Whether it stands where the provider has it.
+    /// Whether the base URL is the provider's own.
     is_own: bool,
-    /// The key among them.
+    /// Includes the key.
     headers: HeaderMap,
 }
 
 impl Remote {
-    /// `base_url` is what `messages`, `chat/completions` or `model/…` is appended to; without it the provider's own.
-    /// An empty key is not sent.
+    /// `base_url` is the prefix of `messages`, `chat/completions` or `model/…`; the default is the provider's own. An
+    /// empty key is not sent.
     ///
     /// # Errors
-    /// A key that no header can hold.
+    /// The key is not a valid header value.
     pub fn new(
         outbound: Outbound,
         protocol: Protocol,
@@ -77,7 +77,10 @@ impl Remote {
         base_url: Option<&Url>,
         key: &Secret,
     ) -> Result<Self, ModelError> {
-        let own = || Url::parse(protocol.own_base_url()).map_err(|_| ModelError::Refused("no address".into()));
+        let own = || {
+            Url::parse(protocol.own_base_url())
+                .map_err(|_| ModelError::Refused("the provider has no default base_url".into()))
+        };
         Ok(Self {
             outbound,
             protocol,
@@ -88,16 +91,16 @@ impl Remote {
         })
     }
 
-    /// The answer, once it is known to be one of the protocol's.
+    /// The response, once its status and content type are checked.
     async fn ask(&self, request: &ModelRequest) -> Result<OutboundStream, ModelError> {
-        let asked = OutboundRequest {
+        let outbound_request = OutboundRequest {
             method: Method::POST,
             headers: self.headers.clone(),
             body: Some(Bytes::from(self.body(request).to_string())),
             trust: Trust::Operator,
             ..OutboundRequest::get(self.address()?, Deadline::after(MAX_REQUEST))
         };
-        let answer = self.outbound.open(asked).await.map_err(|error| failure::lost(&error))?;
+        let answer = self.outbound.open(outbound_request).await.map_err(|error| failure::lost(&error))?;
         let expected = self.protocol.framing().media_type();
         if !answer.status.is_success() {
             Err(failure::refused(answer).await)
@@ -155,7 +158,7 @@ impl Model for Remote {
                     }
                 }
             }
-            // An answer that broke off has no end.
+            // The answer was cut off: there is no end.
             if turn.is_complete() {
                 for piece in turn.finish() {
                     yield piece;
@@ -166,7 +169,7 @@ impl Model for Remote {
     }
 }
 
-/// The next piece of the answer; of one that is complete, only what comes soon.
+/// The next chunk of the answer; after the stop reason only what arrives soon.
 async fn next(
     pieces: &mut (impl Stream<Item = Result<Bytes, CallError>> + Unpin),
     is_complete: bool,
@@ -211,8 +214,9 @@ impl Protocol {
                 Self::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
                 Self::Openai | Self::Bedrock => (header::AUTHORIZATION, format!("Bearer {}", key.expose())),
             };
-            let mut value = HeaderValue::try_from(value)
-                .map_err(|_| ModelError::Refused("the profile's api_key holds characters that no key has".into()))?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                ModelError::Refused("the profile's api_key holds characters that a header cannot carry".into())
+            })?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -227,11 +231,11 @@ impl Protocol {
         }
     }
 
-    /// What else is to be known of the key.
+    /// A note for the error about a missing key.
     pub(super) fn key_note(self) -> &'static str {
         match self {
             Self::Anthropic | Self::Openai => "",
-            Self::Bedrock => ". It is an API key of Bedrock: requests are not signed with access keys of AWS (SigV4)",
+            Self::Bedrock => ". Use a Bedrock API key: signing with AWS access keys (SigV4) is not supported",
         }
     }
 

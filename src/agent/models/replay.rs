@@ -1,4 +1,4 @@
-//! A conversation from a file instead of a model: demos, tests and the quick start need no key.
+//! Plays a conversation from a file in place of a model: demos, tests and the quick start need no key.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{Message, RequestedCall};
 use crate::budget::ModelUsage;
 
-/// What a model says, turn by turn, whatever it is asked.
+/// A model's turns in order, independent of the request.
 #[derive(Debug)]
 pub struct Replay {
     script: Script,
-    /// For error messages: where the script came from.
+    /// The script's file, for error messages.
     name: String,
 }
 
@@ -24,10 +24,10 @@ pub struct Replay {
 #[serde(deny_unknown_fields)]
 struct Script {
     turns: Vec<Turn>,
-    /// What is said when asked to sum up a reply's tool calls, or a thread.
+    /// The answer to a request for a summary of a reply's tool calls, or of a thread.
     call_summary: Option<String>,
     conversation_summary: Option<String>,
-    /// The calls that are chosen when asked which fit a task.
+    /// The answer to a request for the calls that fit a task.
     selection: Option<Vec<Call>>,
 }
 
@@ -35,17 +35,17 @@ struct Script {
 #[serde(deny_unknown_fields, default)]
 struct Turn {
     thinking: Option<String>,
-    /// Each is one piece of the stream.
+    /// The chunks of the stream.
     text: Vec<String>,
     calls: Vec<Call>,
     usage: Usage,
-    /// How long the model takes before it says anything.
+    /// Seconds before the first chunk.
     delay_seconds: f64,
-    /// The connection breaks off before the turn's end.
+    /// The connection closes before the turn's end.
     cut_off: bool,
-    /// Instead of an answer: the provider refuses with this HTTP status.
+    /// The provider refuses with this HTTP status instead of answering.
     status: Option<u16>,
-    /// Instead of what the calls say: the provider ended the turn for another reason.
+    /// The stop reason, if it is not the one that follows from the calls.
     stop: Option<StopReason>,
 }
 
@@ -54,7 +54,7 @@ struct Turn {
 struct Call {
     id: String,
     tool: String,
-    /// JSON in a text, or what a confused model would write instead.
+    /// The arguments: JSON, or the invalid text of a confused model.
     arguments: String,
 }
 
@@ -65,18 +65,18 @@ struct Usage {
     completion_tokens: u64,
 }
 
-/// Why a file cannot be played.
+/// Why a script cannot be played.
 #[derive(Debug, Error)]
 pub enum ReplayError {
     #[error("{file}: cannot be read: {problem}")]
     Unreadable { file: String, problem: std::io::Error },
-    #[error("{name}: is no script: {problem}")]
+    #[error("{name}: is not a script: {problem}")]
     Malformed { name: String, problem: String },
 }
 
 impl Replay {
     /// # Errors
-    /// The file cannot be read, or is no script.
+    /// The file cannot be read, or is not a script.
     pub fn open(file: &Path) -> Result<Self, ReplayError> {
         let name = file.display().to_string();
         match std::fs::read_to_string(file) {
@@ -86,7 +86,7 @@ impl Replay {
     }
 
     /// # Errors
-    /// The text is no script.
+    /// The text is not a script.
     pub fn parse(name: &str, yaml: &str) -> Result<Self, ReplayError> {
         let script = serde_saphyr::from_str(yaml)
             .map_err(|problem| ReplayError::Malformed { name: name.to_owned(), problem: problem.to_string() })?;
@@ -108,12 +108,15 @@ impl Replay {
         Ok(Turn { text: vec![summary], ..Turn::default() })
     }
 
-    /// The turn after those that the conversation has.
+    /// The turn that follows those in the conversation.
     fn next(&self, request: &ModelRequest) -> Result<Turn, ModelError> {
         let played = request.messages.iter().filter(|message| matches!(message, Message::Assistant(_))).count();
         self.script.turns.get(played).cloned().ok_or_else(|| {
             let turns = self.script.turns.len();
-            ModelError::Refused(format!("{} has {turns} turns, and all are played; start anew", self.name))
+            ModelError::Refused(format!(
+                "{} has {turns} turns, and all are used up; start a new conversation",
+                self.name
+            ))
         })
     }
 }
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_script_that_is_at_its_end_says_so() {
+    async fn a_script_that_is_used_up_reports_it() {
         let model = Replay::parse("short.yaml", "turns: [{text: [hello]}]").unwrap();
         play(&model, vec![Message::User("hi".into())]).await;
         let beyond = play(&model, later()).await;
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn summaries_are_said_as_written_or_refused() {
+    async fn summaries_are_played_as_written_or_refused() {
         let model = Replay::parse("s.yaml", "{turns: [], call_summary: '- added'}").unwrap();
         let ask = async |purpose| {
             let request = ModelRequest { purpose, ..ModelRequest::default() };
@@ -213,10 +216,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_script_is_refused_with_its_name() {
+    fn a_file_that_is_not_a_script_is_refused_with_its_name() {
         for yaml in ["", "turns: 3", "turns: [{says: hello}]", "turns: [{calls: [{id: a}]}]", "conversation: []"] {
             let error = Replay::parse("broken.yaml", yaml).unwrap_err().to_string();
-            assert!(error.starts_with("broken.yaml: is no script"), "{error}");
+            assert!(error.starts_with("broken.yaml: is not a script"), "{error}");
         }
         let error = Replay::open(Path::new("/nowhere/script.yaml")).unwrap_err().to_string();
         assert!(error.starts_with("/nowhere/script.yaml: cannot be read"), "{error}");

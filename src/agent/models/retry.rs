@@ -1,4 +1,4 @@
-//! How long a model is waited for, and how often it is asked again (A12, A13, A65, A66).
+//! Timeouts of a model's answer, and retries (A12, A13, A65, A66).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use futures_util::stream::{Stream, StreamExt};
 
 use super::{Model, ModelChunk, ModelError, ModelRequest};
 
-/// Further attempts when the provider is overloaded (A65) or does not answer in time (A66).
+/// Retries if the provider is overloaded (A65) or does not answer in time (A66).
 const RETRIES_WHEN_SLOW: u32 = 3;
 
-/// The wait before the first further attempt; doubled before each later one.
+/// The wait before the first retry; doubled before each later one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// No wait is longer, whatever the provider asks for.
+/// Upper limit of every wait, including one that the provider requests.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy)]
 pub struct RetryPolicy {
-    /// For the first piece, and between two pieces.
+    /// For the first chunk, and between two chunks.
     pub timeout: Duration,
-    /// Further attempts after other failures of the provider.
+    /// Retries after other failures of the provider.
     pub retries: u32,
 }
 
-/// The turn's pieces up to its end. The model is asked again only while it has said nothing: a piece that
-/// is out cannot be taken back. Ends with [`ModelChunk::End`] or an error, always.
+/// The turn's chunks up to its end. The request is retried only before the first chunk: a chunk that was sent cannot
+/// be withdrawn. The last item is always [`ModelChunk::End`] or an error.
 pub fn ask(
     model: &dyn Model,
     request: Arc<ModelRequest>,
-    patience: RetryPolicy,
+    policy: RetryPolicy,
 ) -> impl Stream<Item = Result<ModelChunk, ModelError>> + Send + '_ {
     stream! {
         let mut failures = 0;
@@ -38,25 +38,25 @@ pub fn ask(
             let mut pieces = model.stream(Arc::clone(&request));
             let mut silent = true;
             let error = loop {
-                match next(pieces.next(), patience.timeout).await {
+                match next(pieces.next(), policy.timeout).await {
                     Ok(end @ ModelChunk::End { .. }) => {
                         yield Ok(end);
                         return;
                     }
                     Ok(piece) => {
-                        // A call is run when it is whole, and not before the end: a fragment can be taken back.
+                        // A call is run only at the end of the turn, so its fragments can be discarded.
                         silent &= matches!(piece, ModelChunk::Fragment { .. });
                         yield Ok(piece);
                     }
                     Err(error) => break error,
                 }
             };
-            // The connection closes before the wait, not after it.
+            // Closes the connection before the wait.
             drop(pieces);
             failures += 1;
-            match patience.wait(&error, failures) {
+            match policy.wait(&error, failures) {
                 Some(wait) if silent => {
-                    tracing::warn!(%error, failures, wait_ms = wait.as_millis(), "the model is asked again");
+                    tracing::warn!(%error, failures, wait_ms = wait.as_millis(), "the request to the model is retried");
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
@@ -68,10 +68,10 @@ pub fn ask(
     }
 }
 
-/// Work that is for somebody who waits: all of it within the time that a model has for its first piece.
+/// Runs work with a client waiting for it: all of it within the timeout of a model's first chunk.
 ///
 /// # Errors
-/// Its own, or that it takes longer.
+/// Those of the work, or [`ModelError::Timeout`].
 pub async fn within<T>(timeout: Duration, work: impl Future<Output = Result<T, ModelError>>) -> Result<T, ModelError> {
     tokio::time::timeout(timeout, work).await.unwrap_or(Err(ModelError::Timeout))
 }
@@ -82,15 +82,15 @@ async fn next(
 ) -> Result<ModelChunk, ModelError> {
     match tokio::time::timeout(timeout, piece).await {
         Err(_) => Err(ModelError::Timeout),
-        Ok(None) => Err(ModelError::Unavailable("the answer broke off before its end".into())),
+        Ok(None) => Err(ModelError::Unavailable("the answer was cut off".into())),
         Ok(Some(piece)) => piece,
     }
 }
 
 impl RetryPolicy {
-    /// How long to wait after the nth failure; `None` to give up.
+    /// The wait after the nth failure; `None` to give up.
     fn wait(self, error: &ModelError, failures: u32) -> Option<Duration> {
-        let (retries, asked_for) = match error {
+        let (retries, retry_after) = match error {
             ModelError::Overloaded { retry_after } => (RETRIES_WHEN_SLOW, *retry_after),
             ModelError::Timeout => (RETRIES_WHEN_SLOW, None),
             ModelError::Limited { retry_after, .. } => (self.retries, *retry_after),
@@ -98,7 +98,7 @@ impl RetryPolicy {
             ModelError::Refused(_) | ModelError::Garbled(_) | ModelError::OverBudget { .. } => (0, None),
         };
         let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        (failures <= retries).then(|| asked_for.unwrap_or(backoff).min(MAX_WAIT))
+        (failures <= retries).then(|| retry_after.unwrap_or(backoff).min(MAX_WAIT))
     }
 }
 
@@ -115,10 +115,10 @@ mod tests {
 
     type Piece = Result<ModelChunk, ModelError>;
 
-    /// Gives the answers one after another; an empty one never comes.
-    struct Moody(Mutex<Vec<Vec<Piece>>>);
+    /// Gives the answers one after another; an empty one never arrives.
+    struct ScriptedAnswers(Mutex<Vec<Vec<Piece>>>);
 
-    impl Model for Moody {
+    impl Model for ScriptedAnswers {
         fn stream(&self, _request: Arc<ModelRequest>) -> BoxStream<'_, Piece> {
             match self.0.lock().unwrap().pop() {
                 Some(answer) if answer.is_empty() => stream::pending().boxed(),
@@ -139,20 +139,20 @@ mod tests {
         Err(ModelError::Unavailable("HTTP 500".into()))
     }
 
-    /// What came out, how many answers were left unasked for, and the seconds it took.
+    /// The chunks, how many answers were left, and the elapsed seconds.
     async fn play(mut answers: Vec<Vec<Piece>>) -> (Vec<Piece>, usize, u64) {
         answers.reverse();
-        let model = Moody(Mutex::new(answers));
+        let model = ScriptedAnswers(Mutex::new(answers));
         let request = ModelRequest { max_tokens: 1, ..ModelRequest::default() };
-        let patience = RetryPolicy { timeout: Duration::from_secs(30), retries: 2 };
+        let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2 };
         let begun = Instant::now();
-        let pieces = ask(&model, Arc::new(request), patience).collect().await;
+        let pieces = ask(&model, Arc::new(request), policy).collect().await;
         let left = model.0.lock().unwrap().len();
         (pieces, left, begun.elapsed().as_secs())
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_overloaded_provider_is_asked_three_times_more_with_doubled_waits() {
+    async fn an_overloaded_provider_is_retried_three_times_with_doubled_waits() {
         let (pieces, left, seconds) =
             play(vec![vec![overloaded()], vec![overloaded()], vec![overloaded()], vec![end()]]).await;
         assert_eq!((pieces, left, seconds), (vec![end()], 0, 1 + 2 + 4));
@@ -161,13 +161,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_model_is_asked_three_times_more_and_then_timed_out() {
+    async fn a_silent_model_is_retried_three_times_and_then_times_out() {
         let (pieces, left, seconds) = play(vec![Vec::new(); 5]).await;
         assert_eq!((pieces, left, seconds), (vec![Err(ModelError::Timeout)], 1, 4 * 30 + 1 + 2 + 4));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn other_failures_have_the_profiles_retries_and_refusals_none() {
+    async fn other_failures_use_the_profiles_retries_and_refusals_none() {
         let (pieces, left, _) = play(vec![vec![unavailable()]; 4]).await;
         assert_eq!((pieces, left), (vec![unavailable()], 1));
         for last in [ModelError::Refused("HTTP 401".into()), ModelError::Garbled("no JSON".into())] {
@@ -176,9 +176,8 @@ mod tests {
         }
     }
 
-    /// Fault 2.
     #[tokio::test(start_paused = true)]
-    async fn a_provider_that_says_when_to_come_back_is_asked_then() {
+    async fn retry_after_of_the_provider_sets_the_wait() {
         let limited = || Err(ModelError::Limited { status: 429, retry_after: Some(Duration::from_secs(7)) });
         let (pieces, left, seconds) = play(vec![vec![limited()], vec![limited()], vec![end()]]).await;
         assert_eq!((pieces, left, seconds), (vec![end()], 0, 14));
@@ -187,15 +186,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_has_been_said_is_not_said_again() {
+    async fn a_turn_is_not_retried_after_its_first_chunk() {
         let hello = || Ok(ModelChunk::Text("hello".into()));
         let (pieces, left, _) = play(vec![vec![hello()], vec![hello(), end()]]).await;
-        assert_eq!(left, 1, "a cut-off answer is not asked for again");
+        assert_eq!(left, 1, "a cut-off answer is not retried");
         assert!(matches!(&pieces[..], [Ok(ModelChunk::Text(_)), Err(ModelError::Unavailable(_))]), "{pieces:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_provider_cannot_ask_for_an_endless_wait() {
+    async fn a_provider_cannot_request_an_endless_wait() {
         let a_year = Err(ModelError::Overloaded { retry_after: Some(Duration::from_secs(31_536_000)) });
         let (pieces, _, seconds) = play(vec![vec![a_year], vec![end()]]).await;
         assert_eq!((pieces, seconds), (vec![end()], MAX_WAIT.as_secs()));

@@ -1,11 +1,11 @@
-//! What a run has come to so far: the conversation, the turn under way, and what was used.
+//! The state of a run: the conversation, the current turn, and the usage.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Asked, Ending};
+use super::{CheckedCall, Ending};
 use crate::agent::call_ids::{self, ProviderId};
 use crate::agent::event::Event;
 use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
@@ -14,20 +14,20 @@ use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopRe
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::AgentProfile;
 
-/// The same call failing this often ends the run: asking once more will not help.
+/// The run ends when the same call has failed this often: another attempt will not help.
 const SAME_FAILURES: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Progress {
     conversation: Vec<Message>,
-    /// So many messages the run began with.
+    /// Number of messages that the run began with.
     given: usize,
     client_tools: Vec<ToolDescription>,
     tools: Vec<ToolDescription>,
-    /// The model's; see [`call_ids::api_of`].
+    /// The model's API; see [`call_ids::api_of`].
     api: Arc<str>,
     turn: AssistantTurn,
-    /// How the turn under way ended.
+    /// How the current turn ended.
     stop: StopReason,
     answers: Vec<ToolMessage>,
     /// Tool and arguments → how often the call failed since it last succeeded.
@@ -64,8 +64,8 @@ impl Progress {
         Arc::clone(&self.meter)
     }
 
-    /// Takes over the tools for the whole run, the client's and as many others as the model takes; without a gateway
-    /// it goes on with the client's alone (A68).
+    /// Sets the tools of the whole run: the client's, and as many others as the model accepts. If the gateway's tools
+    /// cannot be listed, the run continues with the client's alone (A68).
     pub(super) fn offer(
         &mut self,
         listed: Result<Vec<ToolDescription>, ToolboxUnreachable>,
@@ -74,7 +74,7 @@ impl Progress {
         let (own, event) = match listed {
             Ok(tools) => (tools, None),
             Err(problem) => {
-                tracing::warn!(%problem, "the run goes on without the gateway's tools");
+                tracing::warn!(%problem, "the run continues without the gateway's tools");
                 (Vec::new(), Some(Event::Status { status: "without_tools".into(), message: problem.to_string() }))
             }
         };
@@ -85,7 +85,7 @@ impl Progress {
     }
 
     /// # Errors
-    /// The bound that another turn would break.
+    /// The limit that another turn would exceed.
     pub(super) fn begin_turn(&mut self, profile: &AgentProfile) -> Result<Arc<ModelRequest>, Ending> {
         let used = self.meter.used();
         if used.turns >= profile.max_turns {
@@ -106,7 +106,7 @@ impl Progress {
         }))
     }
 
-    /// Adds a piece to the turn under way; what of it is told at once.
+    /// Adds a chunk to the current turn; returns the event to send now, if any.
     ///
     /// # Errors
     /// The model's failure.
@@ -125,12 +125,12 @@ impl Progress {
         Ok(None)
     }
 
-    /// The calls of the turn just heard: those to answer here, and the client's. One that the token limit may have cut
-    /// off is answered here, whoever has the tool.
+    /// Splits the calls of the finished turn into those to run here and those for the client. A call that the token
+    /// limit may have cut off is answered here, with an error.
     ///
     /// # Errors
-    /// There are none, so that the run is over, or more than the run may make.
-    pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<Asked>, Vec<RequestedCall>), Ending> {
+    /// There are no calls, so the run is complete, or more than the run may make.
+    pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
         let over = self.turn.calls.is_empty()
             || self.stop == StopReason::Refusal
             || profile.end_words.iter().any(|word| self.turn.text.contains(word.as_str()));
@@ -146,22 +146,22 @@ impl Progress {
                     max_tokens,
                     "a tool call was cut off by the token limit and not run; raise `max_tokens`"
                 );
-                own.push(Asked::cut_off(call.clone(), max_tokens));
+                own.push(CheckedCall::cut_off(call.clone(), max_tokens));
             } else if self.is_clients(&call.tool) {
                 clients.push(call.clone());
             } else {
-                own.push(Asked::new(call.clone()));
+                own.push(CheckedCall::new(call.clone()));
             }
         }
-        let most = profile.max_tool_calls as usize;
-        if own.len() > most.saturating_sub(self.meter.used().tool_calls as usize) {
-            let message = format!("The run may make {most} tool calls, and the model asked for more.");
+        let max = profile.max_tool_calls as usize;
+        if own.len() > max.saturating_sub(self.meter.used().tool_calls as usize) {
+            let message = format!("The run may make {max} tool calls, and the model requested more.");
             return Err(Ending::Limit { status: "max_tool_calls", message });
         }
         Ok((own, clients))
     }
 
-    /// Keeps the answer for the model, and says what is told of it.
+    /// Keeps the result for the model, and returns its events.
     pub(super) fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
         self.count_failure(call, answer.success);
@@ -185,10 +185,10 @@ impl Progress {
         }
     }
 
-    /// Puts the turn and the answers to its calls into the conversation.
+    /// Adds the turn and the results of its calls to the conversation.
     ///
     /// # Errors
-    /// The run cannot go on by itself, or should not.
+    /// The run ends here: the client must run calls, or a limit is reached.
     pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
         let waits_for_client = self.turn.calls.len() > self.answers.len();
         self.keep_turn();
@@ -200,7 +200,7 @@ impl Progress {
 
     /// The last events of the run.
     pub(super) fn close(mut self, ending: Ending) -> impl Iterator<Item = Event> + Send {
-        // A call without an answer would make the conversation one that no provider takes.
+        // Providers refuse a conversation with a call that has no result.
         let answered: HashSet<_> = self.answers.iter().map(|answer| answer.call_id.clone()).collect();
         self.turn.calls.retain(|call| answered.contains(&call.id));
         self.keep_turn();
@@ -219,7 +219,7 @@ impl Progress {
         self.conversation.extend(self.answers.drain(..).map(Message::Tool));
     }
 
-    /// Every call gets an id of ours; its provider's is kept for the way back.
+    /// Gives every call an id of ours; its provider's is kept for later requests.
     fn add_call(&mut self, mut call: RequestedCall) {
         let id = std::mem::replace(&mut call.id, call_ids::new_id());
         call.provider_id = Some(ProviderId { api: Arc::clone(&self.api), id });
@@ -247,11 +247,11 @@ impl Progress {
     }
 }
 
-/// The beginning of a text too long for a model, and a note of what is not there.
-fn cut(mut text: String, most: usize) -> String {
+/// The start of a text that is too long for a model, and a note on what was cut.
+fn cut(mut text: String, max: usize) -> String {
     let whole = text.len();
-    if whole > most {
-        text.truncate(text.floor_char_boundary(most));
+    if whole > max {
+        text.truncate(text.floor_char_boundary(max));
         let shown = text.len();
         text.push_str(&format!("\n[cut: the first {shown} of {whole} bytes are shown; ask for less to see the rest]"));
     }
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_between_characters_and_says_so() {
+    fn a_long_text_is_cut_between_characters_with_a_note() {
         assert_eq!(cut("関所".into(), 6), "関所");
         let short = cut("関所".into(), 5);
         assert!(short.starts_with("関\n[cut: the first 3 of 6 bytes are shown"), "{short}");

@@ -1,16 +1,16 @@
-//! Images in what tools give back, for models that can see.
+//! Images in tool results, for models that accept them.
 
 use serde_json::Value;
 
 use super::ToolImage;
 
-/// More images of one answer are left out: each costs a model about a thousand tokens.
+/// Further images of one result are left out: each costs a model about a thousand tokens.
 const MAX_IMAGES: usize = 8;
 
-/// So many bytes of an image tell it from any other text: the signature and the size stand at its beginning.
+/// An image is recognized by this many bytes: they contain the signature and the size.
 const TELLING_BYTES: usize = 48;
 
-/// The images of what a tool gave, and its text without their bytes.
+/// The images of a tool result, and its text without their bytes.
 pub(super) fn find_images<'a>(given: impl IntoIterator<Item = &'a Value>, text: String) -> (Vec<ToolImage>, String) {
     let mut images = Vec::new();
     given.into_iter().for_each(|value| collect(value, &mut images));
@@ -18,7 +18,7 @@ pub(super) fn find_images<'a>(given: impl IntoIterator<Item = &'a Value>, text: 
     (images, text)
 }
 
-/// The text without an image's bytes, of which it may hold a beginning only, where it was cut.
+/// The text without an image's bytes; a text that was cut may hold only their start.
 fn without_bytes(mut text: String, base64: &str) -> String {
     let beginning = base64.get(..TELLING_BYTES).unwrap_or(base64);
     if let Some(at) = text.find(beginning) {
@@ -28,8 +28,8 @@ fn without_bytes(mut text: String, base64: &str) -> String {
     text
 }
 
-/// Data URLs (RFC 2397), image blocks of the Model Context Protocol and figures of `python_executor`, in the order
-/// they stand in the output.
+/// Data URLs (RFC 2397), image blocks of the Model Context Protocol and figures of `python_executor`, in the order of
+/// the output.
 fn collect(value: &Value, found: &mut Vec<ToolImage>) {
     match value {
         _ if found.len() >= MAX_IMAGES => {}
@@ -43,7 +43,7 @@ fn collect(value: &Value, found: &mut Vec<ToolImage>) {
     }
 }
 
-/// An output and its form for MCP clients show the same image twice.
+/// An output and its form for MCP clients contain the same image twice.
 fn add(image: Option<ToolImage>, found: &mut Vec<ToolImage>) {
     found.extend(image.filter(|image| !found.contains(image)));
 }

@@ -23,7 +23,7 @@ pub struct InProcess {
     pub session: Option<Arc<Session>>,
     pub claimed_user: Option<String>,
     pub trace: Option<TraceParent>,
-    /// Tools that are off for the caller's session (A53): neither listed nor run.
+    /// Tools that are switched off for the caller's session (A53): neither listed nor run.
     pub off: BTreeSet<String>,
 }
 
@@ -32,7 +32,7 @@ impl InProcess {
         Self {
             gateway,
             caller,
-            // A toolbox is made for one run, whose calls are one request (E60, E61).
+            // A toolbox serves one run, whose calls are one request (E60, E61).
             scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() },
             session: None,
             claimed_user: None,
@@ -76,7 +76,7 @@ impl From<&Reply> for ToolAnswer {
     fn from(reply: &Reply) -> Self {
         match &reply.outcome {
             Ok(answer) => {
-                let blocks = answer.mcp.iter().flat_map(|told| &told.content);
+                let blocks = answer.mcp.iter().flat_map(|result| &result.content);
                 let (images, text) = find_images(blocks.chain([&answer.output]), answer.text.clone());
                 Self { success: true, text, error_info: None, images }
             }

@@ -1,4 +1,4 @@
-//! The tools of another gateway, over its HTTP face.
+//! The tools of another gateway, over its HTTP API.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
 use crate::infra::remote_gateway::{RemoteGateway, RemoteRequest};
 
-/// The longest wait for the list of tools.
+/// Timeout of listing the tools.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The request that the gateway's budget counts the calls of a run to.
+/// Header with the request id under which the gateway's budget counts a run's calls.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Calls go through the other gateway's checkpoint, as the caller of the key that is sent.
+/// Calls go through the other gateway's pipeline, as the caller of the API key.
 #[derive(Debug, Clone)]
 pub struct OverHttp {
     gateway: RemoteGateway,
     session: Option<String>,
 }
 
-/// What an execute route answers, as far as an agent needs it.
+/// The fields of an execute reply that an agent needs.
 #[derive(Deserialize)]
 struct Reply {
     success: bool,
@@ -32,7 +32,7 @@ struct Reply {
     output: Value,
     #[serde(default)]
     text: String,
-    /// The blocks of an MCP server's answer, where they are more than text.
+    /// The content blocks of an MCP server's result, if it has more than text.
     #[serde(default)]
     content: Vec<Value>,
     error: Option<String>,
@@ -55,16 +55,16 @@ impl OverHttp {
     }
 
     async fn schemas(&self) -> Result<Vec<ToolDescription>, String> {
-        let asked = RemoteRequest {
+        let request = RemoteRequest {
             within: LIST_TIMEOUT,
             query: &[("usable", "true")],
             ..RemoteRequest::get(&["tools", "schemas"])
         };
-        let answer = self.gateway.ask(asked).await?.body;
+        let answer = self.gateway.ask(request).await?.body;
         if let Some(refused) = answer["error"].as_str() {
             return Err(refused.to_owned());
         }
-        serde_json::from_value(answer).map_err(|_| "what answers there is no sekisho".to_owned())
+        serde_json::from_value(answer).map_err(|_| "the server is not a sekisho gateway".to_owned())
     }
 
     async fn reply(&self, call: &ToolboxCall) -> Result<Reply, String> {
@@ -73,7 +73,7 @@ impl OverHttp {
             body["session_id"] = session.as_str().into();
         }
         let answer = self.gateway.ask(RemoteRequest::post(&["tools", &call.tool, "execute"], &body)).await?;
-        serde_json::from_value(answer.body).map_err(|_| "what answers there is no sekisho".to_owned())
+        serde_json::from_value(answer.body).map_err(|_| "the server is not a sekisho gateway".to_owned())
     }
 }
 
@@ -81,8 +81,9 @@ impl Toolbox for OverHttp {
     fn list(&self) -> BoxFuture<'_, Result<Vec<ToolDescription>, ToolboxUnreachable>> {
         Box::pin(async {
             let listed = self.schemas().await;
-            listed
-                .map_err(|problem| ToolboxUnreachable(format!("{} does not answer: {problem}", self.gateway.server())))
+            listed.map_err(|problem| {
+                ToolboxUnreachable(format!("{} cannot be reached: {problem}", self.gateway.server()))
+            })
         })
     }
 
@@ -91,7 +92,7 @@ impl Toolbox for OverHttp {
             match self.reply(&call).await {
                 Ok(reply) => reply.into_answer(),
                 Err(problem) => {
-                    let text = format!("the gateway of the tools does not answer: {problem}");
+                    let text = format!("the gateway of the tools cannot be reached: {problem}");
                     ToolAnswer { success: false, text, error_info: None, images: Vec::new() }
                 }
             }
@@ -102,7 +103,7 @@ impl Toolbox for OverHttp {
 impl Reply {
     fn into_answer(self) -> ToolAnswer {
         if !self.success {
-            let text = self.error.unwrap_or_else(|| "the tool failed without saying why".into());
+            let text = self.error.unwrap_or_else(|| "the tool failed without an error message".into());
             return ToolAnswer { success: false, text, error_info: self.error_info, images: Vec::new() };
         }
         let (images, text) = find_images(self.content.iter().chain([&self.output]), self.text);
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_of_an_mcp_server_are_those_of_its_blocks() {
+    fn images_of_an_mcp_server_are_taken_from_its_blocks() {
         let block = json!({"type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo="});
         let reply = json!({
             "success": true, "output": "see\n[image image/png]", "text": "see\n[image image/png]", "error": null,

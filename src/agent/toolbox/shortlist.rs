@@ -1,4 +1,4 @@
-//! The tools that a model is offered where there are more than it takes.
+//! Selects the tools to offer if there are more than the model accepts.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -9,44 +9,44 @@ use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachabl
 use crate::agent::message::Message;
 use crate::registry::{SearchIndex, Searchable};
 
-/// What the user said last is looked at first, and of what he said before so many messages.
+/// How many of the latest user messages are searched.
 const LATEST_MESSAGES: usize = 4;
 
-/// At most so many of the tools, in their order: those that the conversation has called, then those that fit what the
-/// user said best.
-pub fn shortlist(mut tools: Vec<ToolDescription>, most: usize, conversation: &[Message]) -> Vec<ToolDescription> {
-    if tools.len() <= most {
+/// At most `max` of the tools, in their order: first those that the conversation has called, then those that best
+/// match the user's messages.
+pub fn shortlist(mut tools: Vec<ToolDescription>, max: usize, conversation: &[Message]) -> Vec<ToolDescription> {
+    if tools.len() <= max {
         return tools;
     }
-    let kept = chosen(&tools, most, conversation);
+    let kept = chosen(&tools, max, conversation);
     tracing::info!(
         tools = tools.len(),
         offered = kept.len(),
-        "a model is offered the tools that fit best: there are more than `max_tools`"
+        "there are more tools than `max_tools`: the model is offered the best matches"
     );
     let mut place = 0..;
     tools.retain(|_| place.next().is_some_and(|place| kept.contains(&place)));
     tools
 }
 
-/// The places of the tools that are kept.
-fn chosen(tools: &[ToolDescription], most: usize, conversation: &[Message]) -> BTreeSet<usize> {
+/// The indexes of the selected tools.
+fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BTreeSet<usize> {
     let calls = conversation.iter().filter_map(|message| match message {
         Message::Assistant(turn) => Some(&turn.calls),
         _ => None,
     });
     let called: HashSet<_> = calls.flatten().map(|call| call.tool.as_str()).collect();
-    let said = conversation.iter().rev().filter_map(|message| match message {
+    let user_text = conversation.iter().rev().filter_map(|message| match message {
         Message::User(text) => Some(text.as_str()),
         _ => None,
     });
-    let said = said.take(LATEST_MESSAGES).collect::<Vec<_>>().join("\n");
+    let user_text = user_text.take(LATEST_MESSAGES).collect::<Vec<_>>().join("\n");
     let index = SearchIndex::build(tools.iter().map(Searchable::from));
     let known = (0..tools.len()).filter(|place| called.contains(tools[*place].name.as_str()));
-    let fitting = index.search(&said, most).into_iter().map(|(place, _)| place);
+    let fitting = index.search(&user_text, max).into_iter().map(|(place, _)| place);
     let mut kept = BTreeSet::new();
     for place in known.chain(fitting).chain(0..tools.len()) {
-        if kept.len() >= most {
+        if kept.len() >= max {
             break;
         }
         kept.insert(place);
@@ -60,7 +60,7 @@ impl<'a> From<&'a ToolDescription> for Searchable<'a> {
     }
 }
 
-/// A toolbox of which some tools are shown.
+/// A toolbox that offers some of its tools.
 pub struct Shortlist {
     pub tools: Vec<ToolDescription>,
     pub toolbox: Arc<dyn Toolbox>,
@@ -105,21 +105,21 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_the_question_and_what_was_called_before_is_offered() {
+    fn matching_and_previously_called_tools_are_offered() {
         let call = RequestedCall::new("a".into(), "api__operation_150".into(), "{}".into());
         let turn = AssistantTurn { calls: vec![call], ..AssistantTurn::default() };
         let earlier = vec![Message::User("send a letter".into()), Message::Assistant(turn)];
-        let asked = [earlier, vec![Message::User("and the forecast for Oslo?".into())]].concat();
-        for (most, expected) in [
+        let conversation = [earlier, vec![Message::User("and the forecast for Oslo?".into())]].concat();
+        for (max, expected) in [
             (1, vec!["api__operation_150"]),
             (2, vec!["api__operation_150", "weather"]),
             (3, vec!["api__operation_150", "weather", "mail"]),
             (4, vec!["api__operation_0", "api__operation_150", "weather", "mail"]),
             (0, vec![]),
         ] {
-            assert_eq!(names(&shortlist(tools(), most, &asked)), expected);
+            assert_eq!(names(&shortlist(tools(), max, &conversation)), expected);
         }
-        assert_eq!(shortlist(tools(), 128, &asked).len(), 128);
-        assert_eq!(shortlist(tools(), 202, &asked), tools());
+        assert_eq!(shortlist(tools(), 128, &conversation).len(), 128);
+        assert_eq!(shortlist(tools(), 202, &conversation), tools());
     }
 }

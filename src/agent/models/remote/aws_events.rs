@@ -6,19 +6,19 @@ use bytes::{Buf, BytesMut};
 
 use super::event_decoder::{Event, MAX_EVENT, Unreadable};
 
-/// The whole length, the headers' length, and the checksum of both.
+/// Total length, headers length, and the checksum of both, in bytes.
 const PRELUDE: usize = 12;
 
-/// The checksum at a frame's end.
+/// Bytes of the checksum at a frame's end.
 const CHECKSUM: usize = 4;
 
-/// The header that says what kind of frame it is: `event`, `exception` or `error`.
+/// The header with the frame's type: `event`, `exception` or `error`.
 const MESSAGE_TYPE: &[u8] = b":message-type";
 
-/// The headers that name an event, an exception, an error.
+/// The headers with the name of an event, exception or error.
 const NAMES: [&[u8]; 3] = [b":event-type", b":exception-type", b":error-code"];
 
-/// The reader's place in the stream.
+/// The state of the decoder.
 #[derive(Debug, Default)]
 pub(super) struct AwsEventDecoder {
     buffer: BytesMut,
@@ -29,10 +29,10 @@ impl AwsEventDecoder {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// The next frame; `None` until more has come. One that tells of a failure has its [`Event::failed`] set.
+    /// The next frame; `None` until more bytes arrive. A frame that reports a failure has [`Event::failed`] set.
     ///
     /// # Errors
-    /// A frame larger than [`MAX_EVENT`], or that does not add up.
+    /// A frame is larger than [`MAX_EVENT`], or its lengths or checksums do not match.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         let (Some(length), Some(headers)) = (number(&self.buffer, 0), number(&self.buffer, 4)) else {
             return Ok(None);
@@ -58,7 +58,7 @@ impl AwsEventDecoder {
     }
 }
 
-/// What a frame's headers say of it; `None` for headers that break off.
+/// The event of a frame's headers; `None` if they are incomplete.
 fn described(mut headers: &[u8]) -> Option<Event> {
     let mut event = Event::default();
     while let Some((length, rest)) = headers.split_first() {
@@ -104,21 +104,21 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A frame with headers of the kind "text".
+    /// A frame with headers of the type "text".
     pub(in crate::agent::models) fn frame(headers: &[(&str, &str)], payload: &str) -> Vec<u8> {
-        let mut told = Vec::new();
+        let mut header_bytes = Vec::new();
         for (name, value) in headers {
-            told.push(u8::try_from(name.len()).unwrap());
-            told.extend_from_slice(name.as_bytes());
-            told.push(7);
-            told.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
-            told.extend_from_slice(value.as_bytes());
+            header_bytes.push(u8::try_from(name.len()).unwrap());
+            header_bytes.extend_from_slice(name.as_bytes());
+            header_bytes.push(7);
+            header_bytes.extend_from_slice(&u16::try_from(value.len()).unwrap().to_be_bytes());
+            header_bytes.extend_from_slice(value.as_bytes());
         }
-        let length = u32::try_from(PRELUDE + told.len() + payload.len() + CHECKSUM).unwrap();
+        let length = u32::try_from(PRELUDE + header_bytes.len() + payload.len() + CHECKSUM).unwrap();
         let mut frame = length.to_be_bytes().to_vec();
-        frame.extend_from_slice(&u32::try_from(told.len()).unwrap().to_be_bytes());
+        frame.extend_from_slice(&u32::try_from(header_bytes.len()).unwrap().to_be_bytes());
         frame.extend_from_slice(&crc32fast::hash(&frame).to_be_bytes());
-        frame.extend_from_slice(&told);
+        frame.extend_from_slice(&header_bytes);
         frame.extend_from_slice(payload.as_bytes());
         frame.extend_from_slice(&crc32fast::hash(&frame).to_be_bytes());
         frame
@@ -140,25 +140,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn frames_are_read_however_they_are_cut() {
+    fn frames_are_decoded_from_chunks_of_any_size() {
         let failure = frame(&[(":message-type", "exception"), (":exception-type", "throttlingException")], "{}");
         let stream = [event("messageStart", "{\"role\": \"assistant\"}"), event("empty", ""), failure].concat();
         for size in [1, 2, 13, stream.len()] {
             let found = read(&stream, size).unwrap();
-            let told: Vec<_> =
+            let actual: Vec<_> =
                 found.iter().map(|event| (event.name.as_str(), event.data.len(), event.failed)).collect();
             let expected = [("messageStart", 21, false), ("empty", 0, false), ("throttlingException", 2, true)];
-            assert_eq!(told, expected, "by {size}");
+            assert_eq!(actual, expected, "by {size}");
         }
     }
 
     #[test]
-    fn frames_that_do_not_add_up_are_refused() {
+    fn frames_with_wrong_lengths_or_checksums_are_refused() {
         let good = event("messageStart", "{}");
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 1;
-            // A length changed upwards leaves a frame that has not wholly come.
+            // A larger length leaves a frame that is incomplete.
             assert!(read(&bad, 7).is_err() || read(&bad, 7).unwrap().is_empty(), "byte {at}");
         }
         let endless = [&u32::MAX.to_be_bytes()[..], &[0; 20]].concat();
@@ -168,7 +168,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_upset_it(bytes in proptest::collection::vec(any::<u8>(), 0..200), headers in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), headers in proptest::collection::vec(any::<u8>(), 0..60)) {
             _ = read(&bytes, 9);
             _ = described(&headers);
         }

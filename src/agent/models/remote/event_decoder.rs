@@ -1,26 +1,26 @@
-//! A provider's answer as a row of events, whichever way it is framed; nothing is kept beyond its bound.
+//! A provider's answer as a sequence of events, in either framing and within the size limits.
 
 use super::aws_events::AwsEventDecoder;
 use super::events::Events;
 use crate::agent::models::ModelError;
 
-/// Most bytes of one event. An honest one holds some words, or where servers do not send fragments a whole call.
+/// Maximum bytes of one event. A valid one holds a few words, or a whole call if the server sends no fragments.
 pub(super) const MAX_EVENT: usize = 1 << 20;
 
-/// Most bytes of an answer: 128 000 tokens, each in an event of its own, come to some 45 MB.
+/// Maximum bytes of an answer: 128 000 tokens in an event each take about 45 MB.
 pub(super) const MAX_ANSWER: usize = 64 << 20;
 
 /// One event of an answer.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::agent::models) struct Event {
-    /// The event's type, where the framing has one.
+    /// The event's type, if the framing has one.
     pub(in crate::agent::models) name: String,
     pub(in crate::agent::models) data: Vec<u8>,
-    /// The framing itself says that it tells of a failure; the name is the failure's.
+    /// The framing marks the event as a failure; `name` is the failure's name.
     pub(in crate::agent::models) failed: bool,
 }
 
-/// Why an answer's bytes are no events.
+/// Why the bytes of an answer are not events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unreadable {
     LargeEvent,
@@ -28,7 +28,7 @@ pub(super) enum Unreadable {
     Malformed,
 }
 
-/// How events are framed.
+/// The framing of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     /// `text/event-stream`
@@ -46,7 +46,7 @@ impl Framing {
     }
 }
 
-/// The reader of one answer.
+/// The decoder of one answer.
 #[derive(Debug)]
 pub(super) struct EventDecoder {
     reader: Reader,
@@ -83,7 +83,7 @@ impl EventDecoder {
     }
 
     /// # Errors
-    /// An event that is too large, or none.
+    /// An event is too large or malformed.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         match &mut self.reader {
             Reader::Events(events) => events.next(),
@@ -95,9 +95,9 @@ impl EventDecoder {
 impl From<Unreadable> for ModelError {
     fn from(unreadable: Unreadable) -> Self {
         Self::Garbled(match unreadable {
-            Unreadable::LargeEvent => format!("one event of it has more than {MAX_EVENT} bytes"),
-            Unreadable::LargeAnswer => format!("it has more than {MAX_ANSWER} bytes"),
-            Unreadable::Malformed => "its frames do not add up".into(),
+            Unreadable::LargeEvent => format!("an event is larger than {MAX_EVENT} bytes"),
+            Unreadable::LargeAnswer => format!("it is larger than {MAX_ANSWER} bytes"),
+            Unreadable::Malformed => "a frame has a wrong length or checksum".into(),
         })
     }
 }

@@ -1,32 +1,32 @@
-//! Server-sent events, read from an answer's bytes as they come
+//! Server-sent events, decoded from an answer's bytes as they arrive
 //! (<https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation>).
 //!
-//! As the standard says, and unlike stricter readers: unknown fields are passed over, a name given twice is the
-//! later one. Nothing here waits for text that is whole: a piece may end within a character.
+//! As the standard requires, and unlike stricter parsers: unknown fields are ignored, and of repeated fields the last
+//! one counts. A chunk may end within a character.
 
 use bytes::{Buf, BytesMut};
 
 use super::event_decoder::{Event, MAX_EVENT, Unreadable};
 
-/// What comes before the first event where a server writes one.
+/// The byte order mark that some servers send first.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The reader's place in the stream.
+/// The state of the decoder.
 #[derive(Debug, Default)]
 pub(super) struct Events {
-    /// What has come and is not read yet, and before it what was read since more was last asked for.
+    /// Bytes that have arrived, including those consumed since the last read.
     buffer: BytesMut,
-    /// Where the line under way begins.
+    /// Where the current line begins.
     line: usize,
-    /// Up to here it has no end: no byte is looked at twice.
+    /// No line end before this index: no byte is searched twice.
     searched: usize,
-    /// The last line ended with CR, so that an LF right after it belongs to the same end.
+    /// The last line ended with CR, so that an LF directly after it belongs to the same line end.
     after_carriage_return: bool,
     begun: bool,
     event: Draft,
 }
 
-/// The event under way.
+/// The current event.
 #[derive(Debug, Default)]
 struct Draft {
     name: Vec<u8>,
@@ -38,10 +38,10 @@ impl Events {
         self.buffer.extend_from_slice(piece);
     }
 
-    /// The next event with data; `None` until more has come.
+    /// The next event with data; `None` until more bytes arrive.
     ///
     /// # Errors
-    /// An event larger than [`MAX_EVENT`].
+    /// An event is larger than [`MAX_EVENT`].
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         while let Some(end) = self.end_of_line() {
             let line = self.buffer.get(self.line..end).unwrap_or_default();
@@ -57,7 +57,7 @@ impl Events {
         Ok(None)
     }
 
-    /// Where the line under way ends, once its end has come.
+    /// The end of the current line, once it has arrived.
     fn end_of_line(&mut self) -> Option<usize> {
         if self.after_carriage_return
             && let Some(next) = self.buffer.get(self.line)
@@ -77,8 +77,7 @@ impl Events {
 }
 
 impl Draft {
-    /// The event that an empty line ends. Without data it says nothing in any of the protocols: servers send such
-    /// to stay connected.
+    /// The event that an empty line completes. Events without data are skipped: servers send them as keep-alives.
     fn dispatch(&mut self) -> Option<Event> {
         let Self { name, mut data } = std::mem::take(self);
         data.pop();
@@ -86,7 +85,7 @@ impl Draft {
         (!data.is_empty()).then_some(Event { name, data, failed: false })
     }
 
-    /// A line with something on it ends no event.
+    /// A line that is not empty adds to the event.
     fn field(&mut self, line: &[u8]) -> Result<Option<Event>, Unreadable> {
         let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
         let (field, value) = line.split_at(colon);
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_read_as_the_standard_says() {
+    fn events_are_decoded_by_the_standard() {
         for (stream, expected) in [
             ("data: a\n\n", vec![("", "a")]),
             ("\u{feff}data:a\r\n\r\n", vec![("", "a")]),
@@ -148,15 +147,15 @@ mod tests {
     }
 
     #[test]
-    fn an_event_without_an_end_is_not_kept_for_ever() {
-        let most = MAX_EVENT / 1_000 + 2;
+    fn an_event_without_an_end_is_not_buffered_without_limit() {
+        let count = MAX_EVENT / 1_000 + 2;
         let line = "x".repeat(1_000);
-        let endless_line = (0..most).map(|piece| if piece == 0 { format!("data: {line}") } else { line.clone() });
+        let endless_line = (0..count).map(|piece| if piece == 0 { format!("data: {line}") } else { line.clone() });
         assert_eq!(read(endless_line), Err(Unreadable::LargeEvent));
-        assert_eq!(read((0..most).map(|_| format!("data: {line}\n"))), Err(Unreadable::LargeEvent));
-        assert_eq!(read((0..most).map(|_| line.clone())), Err(Unreadable::LargeEvent), "no field's");
+        assert_eq!(read((0..count).map(|_| format!("data: {line}\n"))), Err(Unreadable::LargeEvent));
+        assert_eq!(read((0..count).map(|_| line.clone())), Err(Unreadable::LargeEvent), "no field's");
         let mut events = Events::default();
-        for _ in 0..most {
+        for _ in 0..count {
             events.feed(format!(": {line}\n").as_bytes());
             assert_eq!(events.next(), Ok(None));
             assert!(events.buffer.len() + events.event.data.len() < 2_000, "comments are not kept");
@@ -165,12 +164,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_is_cut_the_same_is_read(stream in "(data: ?[a-z関]{0,5}|event: [a-z]|:|[a-z]{0,3})?(\n|\r|\r\n)*(data: x(\n\n|\r\r|\r\n\r\n)){0,3}", size in 1..7_usize) {
+        fn chunks_of_any_size_give_the_same_events(stream in "(data: ?[a-z関]{0,5}|event: [a-z]|:|[a-z]{0,3})?(\n|\r|\r\n)*(data: x(\n\n|\r\r|\r\n\r\n)){0,3}", size in 1..7_usize) {
             prop_assert_eq!(read([&stream]), read(stream.as_bytes().chunks(size)));
         }
 
         #[test]
-        fn no_bytes_upset_it(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut events = Events::default();
             events.feed(&bytes);
             while let Ok(Some(event)) = events.next() {

@@ -1,7 +1,7 @@
-//! Failures of a provider, as the loop knows them.
+//! Maps failures of a provider to [`ModelError`].
 //!
-//! Of what a provider writes into its errors only words of a list of ours are told: the rest may repeat what it was
-//! sent, a key among it.
+//! Of a provider's error text only names on a fixed list are reported: the rest may repeat the request, including the
+//! key.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::agent::models::ModelError;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::OutboundStream;
 
-/// Most bytes of an error's body that are looked at.
+/// Maximum bytes of an error's body that are read.
 const MAX_ERROR_BYTES: usize = 16 << 10;
 
-/// How long an error's body is waited for: what the status says is known already.
+/// How long to wait for an error's body: the status is known already.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What providers call their errors, for those that their readers can do something about
+/// Error names of providers that a reader can act on
 /// (<https://platform.openai.com/docs/guides/error-codes>, <https://docs.anthropic.com/en/api/errors>,
 /// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html#API_runtime_ConverseStream_Errors>).
 const WORDS: [&str; 24] = [
@@ -49,33 +49,33 @@ const WORDS: [&str; 24] = [
     "AccessDeniedException",
 ];
 
-/// What an answer that is no success means.
+/// The error of a response that is not a success.
 pub(super) async fn refused(answer: OutboundStream) -> ModelError {
     let (status, wait) = (answer.status.as_u16(), retry_after(&answer.headers));
     match (ModelError::of_status(status, wait), status) {
-        // No address is asked that the configuration does not name, and a key goes nowhere else.
+        // Redirects are not followed: only configured addresses are contacted, and no other server gets the key.
         (_, 300..400) => ModelError::Refused(format!("HTTP {status}, a redirect; check the profile's base_url")),
-        (ModelError::Refused(told), _) => match word(&body(answer).await) {
-            Some(word) => ModelError::Refused(format!("{told} ({word})")),
-            None => ModelError::Refused(told),
+        (ModelError::Refused(message), _) => match word(&body(answer).await) {
+            Some(word) => ModelError::Refused(format!("{message} ({word})")),
+            None => ModelError::Refused(message),
         },
         (error, _) => error,
     }
 }
 
-/// What an answer means that is a success by its status, and none of the protocol's.
+/// The error of a response with a success status that is not in the provider's protocol.
 pub(super) async fn foreign(answer: OutboundStream, expected: &'static str) -> ModelError {
     let body = body(answer).await;
     let is_error = serde_json::from_slice::<Value>(&body).is_ok_and(|body| body.get("error").is_some());
     if is_error { reported(word(&body)) } else { ModelError::Garbled(format!("it is not of the type {expected}")) }
 }
 
-/// An error that came as part of an answer, by what the provider calls it.
+/// An error that arrived within an answer, by the provider's name for it.
 pub(in crate::agent::models) fn of_provider_error(called: &str) -> ModelError {
     reported(listed(called))
 }
 
-/// What kept us from an answer, or from the rest of it.
+/// Why the response, or the rest of it, did not arrive.
 pub(super) fn lost(error: &CallError) -> ModelError {
     match error.code() {
         ErrorCode::Timeout => ModelError::Timeout,
@@ -95,32 +95,32 @@ fn reported(word: Option<&'static str>) -> ModelError {
     }
 }
 
-/// The first bytes of a body, as far as they come soon.
+/// The first bytes of a body, as far as they arrive in time.
 async fn body(answer: OutboundStream) -> Vec<u8> {
     let mut body = Vec::new();
     let mut pieces = std::pin::pin!(answer.pieces());
     let reading = async {
         while let Some(Ok(piece)) = pieces.next().await {
-            let room = MAX_ERROR_BYTES - body.len();
-            body.extend_from_slice(&piece[..piece.len().min(room)]);
+            let remaining = MAX_ERROR_BYTES - body.len();
+            body.extend_from_slice(&piece[..piece.len().min(remaining)]);
             if body.len() == MAX_ERROR_BYTES {
                 break;
             }
         }
     };
-    // What came until then may say enough.
+    // What has arrived may be enough.
     _ = tokio::time::timeout(ERROR_BODY_TIMEOUT, reading).await;
     body
 }
 
-/// The word of our list that the body calls its error; the narrower one where it has two.
+/// The listed error name in the body; of two, the more specific one.
 fn word(body: &[u8]) -> Option<&'static str> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let places = ["/error/code", "/error/type", "/code", "/type", "/__type"];
     places.iter().filter_map(|place| body.pointer(place)?.as_str()).find_map(listed)
 }
 
-/// AWS writes the same name with a small letter in its streams.
+/// AWS writes the name in lower camel case in its streams.
 fn listed(called: &str) -> Option<&'static str> {
     WORDS.into_iter().find(|word| word.eq_ignore_ascii_case(called))
 }

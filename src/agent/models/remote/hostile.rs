@@ -1,5 +1,5 @@
-//! Providers that mean ill, or are broken as if they did: each ends as a typed error, soon, and without being read
-//! beyond its bounds. The bytes that the network took are counted, its own buffers among them.
+//! Hostile and broken providers: each failure ends as a typed error, soon, and within the size limits. Sent bytes are
+//! counted, including those in the network's buffers.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use super::provider::{
 use super::*;
 use crate::agent::models::StopReason;
 
-/// What lies between a sender and us takes so much before it stops him: the kernel's buffers above all.
+/// Bytes that the buffers between a sender and the reader hold before the sender blocks; mostly the kernel's.
 const ON_THE_WAY: usize = 48 << 20;
 
-/// A model is waited for no longer in these tests.
+/// The timeout of models in these tests.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An answer's pieces up to an error, each waited for as the loop does, and how many bytes the provider got rid of.
-async fn suffered(protocol: Protocol, answer: Answer) -> (Vec<ModelChunk>, Option<ModelError>, usize) {
+/// The chunks of an answer up to an error, each with the run's timeout, and how many bytes the provider sent.
+async fn outcome_of(protocol: Protocol, answer: Answer) -> (Vec<ModelChunk>, Option<ModelError>, usize) {
     let provider = Provider::serving(answer).await;
     let model = provider.model(protocol);
-    let (mut heard, begun) = (Vec::new(), Instant::now());
+    let (mut chunks, begun) = (Vec::new(), Instant::now());
     let error = {
         let mut pieces = model.stream(Arc::new(request(question())));
         loop {
             match tokio::time::timeout(TIMEOUT, pieces.next()).await {
-                Ok(Some(Ok(piece))) => heard.push(piece),
+                Ok(Some(Ok(piece))) => chunks.push(piece),
                 Ok(Some(Err(error))) => break Some(error),
                 Ok(None) => break None,
                 Err(_) => break Some(ModelError::Timeout),
@@ -36,12 +36,12 @@ async fn suffered(protocol: Protocol, answer: Answer) -> (Vec<ModelChunk>, Optio
         }
     };
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
-    let told = format!("{error:?}");
-    assert!(!told.contains(KEY), "{told}");
-    (heard, error, provider.sent.load(Ordering::SeqCst))
+    let message = format!("{error:?}");
+    assert!(!message.contains(KEY), "{message}");
+    (chunks, error, provider.sent.load(Ordering::SeqCst))
 }
 
-/// The same bytes again and again.
+/// The same bytes, repeated without end.
 fn endless(protocol: Protocol, begin: &'static str, piece: &str) -> Answer {
     let piece = Bytes::from(piece.repeat((32 << 10) / piece.len().max(1) + 1));
     let pieces = move || {
@@ -52,74 +52,74 @@ fn endless(protocol: Protocol, begin: &'static str, piece: &str) -> Answer {
 }
 
 fn garbled(error: &Option<ModelError>, expected: &str) {
-    assert!(matches!(error, Some(ModelError::Garbled(told)) if told.contains(expected)), "{expected}: {error:?}");
+    assert!(matches!(error, Some(ModelError::Garbled(message)) if message.contains(expected)), "{expected}: {error:?}");
 }
 
 #[tokio::test]
-async fn an_endless_body_of_an_error_is_not_read() {
+async fn an_endless_error_body_is_not_read_to_its_end() {
     for protocol in ALL {
         for (status, begin) in [(400, "{\"error\": {\"message\": \""), (500, ""), (200, "")] {
             let answer = endless(protocol, begin, "x").status(status).header("content-type", "application/json");
             let begun = Instant::now();
-            let (heard, error, sent) = suffered(protocol, answer).await;
+            let (chunks, error, sent) = outcome_of(protocol, answer).await;
             match (status, error) {
-                (400, Some(ModelError::Refused(told))) => assert_eq!(told, "HTTP 400"),
-                (500, Some(ModelError::Unavailable(told))) => assert_eq!(told, "HTTP 500"),
+                (400, Some(ModelError::Refused(message))) => assert_eq!(message, "HTTP 400"),
+                (500, Some(ModelError::Unavailable(message))) => assert_eq!(message, "HTTP 500"),
                 (200, error) => garbled(&error, protocol.framing().media_type()),
                 (_, error) => panic!("{protocol:?} {status}: {error:?}"),
             }
-            assert!(heard.is_empty() && sent < ON_THE_WAY, "{protocol:?} {status}: {sent} bytes");
+            assert!(chunks.is_empty() && sent < ON_THE_WAY, "{protocol:?} {status}: {sent} bytes");
             assert!(begun.elapsed() < Duration::from_secs(2), "{protocol:?} {status}");
         }
     }
 }
 
-/// The status says enough.
+/// The status is enough.
 #[tokio::test]
-async fn a_body_of_an_error_that_never_comes_is_not_waited_for() {
+async fn an_error_body_that_never_arrives_is_not_waited_for() {
     let silent = || Answer::new(Protocol::Openai, || stream::pending().boxed()).status(400);
     let begun = Instant::now();
-    let (_, error, _) = suffered(Protocol::Openai, silent()).await;
+    let (_, error, _) = outcome_of(Protocol::Openai, silent()).await;
     assert_eq!(error, Some(ModelError::Refused("HTTP 400".into())));
     assert!(begun.elapsed() < TIMEOUT, "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn an_endless_line_is_given_up_at_its_bound() {
+async fn an_endless_line_ends_with_an_error_at_its_size_limit() {
     for protocol in [Protocol::Openai, Protocol::Anthropic] {
         for begin in ["data: ", "event: ", ": ", ""] {
-            let (heard, error, sent) = suffered(protocol, endless(protocol, begin, "x")).await;
+            let (chunks, error, sent) = outcome_of(protocol, endless(protocol, begin, "x")).await;
             garbled(&error, "1048576 bytes");
-            assert!(heard.is_empty() && sent < ON_THE_WAY, "{protocol:?} {begin:?}: {sent} bytes");
+            assert!(chunks.is_empty() && sent < ON_THE_WAY, "{protocol:?} {begin:?}: {sent} bytes");
         }
-        let (_, error, sent) = suffered(protocol, endless(protocol, "", "data: xxxxxxxxxxxxxxxx\n")).await;
+        let (_, error, sent) = outcome_of(protocol, endless(protocol, "", "data: xxxxxxxxxxxxxxxx\n")).await;
         garbled(&error, "1048576 bytes");
         assert!(sent < ON_THE_WAY, "{protocol:?}: {sent} bytes");
     }
-    let (_, error, sent) = suffered(Protocol::Bedrock, endless(Protocol::Bedrock, "\u{7f}", "x")).await;
+    let (_, error, sent) = outcome_of(Protocol::Bedrock, endless(Protocol::Bedrock, "\u{7f}", "x")).await;
     garbled(&error, "1048576 bytes");
     assert!(sent < ON_THE_WAY, "{sent} bytes");
 }
 
-/// Small events without an end, and none of them says anything: the whole has a bound too.
+/// Small events without content and without end: the whole answer has a size limit too.
 #[tokio::test]
-async fn an_endless_row_of_empty_events_is_given_up() {
+async fn an_endless_sequence_of_empty_events_ends_with_an_error() {
     for piece in ["\n", ": ping\n\n", "data: {\"choices\": []}\n\n", "data: {\"choices\": [{\"delta\": {}}]}\n\n"] {
-        let (heard, error, sent) = suffered(Protocol::Openai, endless(Protocol::Openai, "", piece)).await;
-        // Whichever comes first, on this machine.
+        let (chunks, error, sent) = outcome_of(Protocol::Openai, endless(Protocol::Openai, "", piece)).await;
+        // The size limit or the timeout, depending on the machine's speed.
         let is_bounded = match &error {
-            Some(ModelError::Garbled(told)) => told.contains("67108864 bytes"),
+            Some(ModelError::Garbled(message)) => message.contains("67108864 bytes"),
             Some(ModelError::Timeout) => true,
             _ => false,
         };
-        assert!(is_bounded && heard.is_empty(), "{piece:?}: {error:?}");
+        assert!(is_bounded && chunks.is_empty(), "{piece:?}: {error:?}");
         assert!(sent < event_decoder::MAX_ANSWER + ON_THE_WAY, "{piece:?}: {sent} bytes, {error:?}");
     }
 }
 
-/// Signs of life that say nothing are none.
+/// Keep-alives without content do not reset the timeout.
 #[tokio::test]
-async fn a_drip_of_nothing_times_out() {
+async fn keep_alives_without_content_time_out() {
     let nothing = json!({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "add", "arguments": ""}}]});
     let drips = [
         (Protocol::Openai, b": ping\n\n".to_vec()),
@@ -139,15 +139,15 @@ async fn a_drip_of_nothing_times_out() {
             };
             stream::unfold(ticks, next).map(move |()| drop.clone()).boxed()
         };
-        let (heard, error, _) = suffered(protocol, Answer::new(protocol, pieces)).await;
-        assert_eq!((heard, error), (Vec::new(), Some(ModelError::Timeout)), "{protocol:?}");
+        let (chunks, error, _) = outcome_of(protocol, Answer::new(protocol, pieces)).await;
+        assert_eq!((chunks, error), (Vec::new(), Some(ModelError::Timeout)), "{protocol:?}");
     };
     futures_util::future::join_all(drips.map(drip)).await;
 }
 
-/// A long call takes its time, and is no silence.
+/// The fragments of a long call reset the timeout.
 #[tokio::test]
-async fn a_call_that_comes_slowly_is_waited_for() {
+async fn a_call_that_arrives_slowly_is_waited_for() {
     let fragment = |arguments: &str| {
         let function = json!({"name": "add", "arguments": arguments});
         Bytes::from(format!(
@@ -165,23 +165,23 @@ async fn a_call_that_comes_slowly_is_waited_for() {
         };
         stream::iter(events.clone()).then(slowly).boxed()
     };
-    let (heard, error, _) = suffered(Protocol::Openai, Answer::new(Protocol::Openai, pieces)).await;
+    let (chunks, error, _) = outcome_of(Protocol::Openai, Answer::new(Protocol::Openai, pieces)).await;
     assert_eq!(error, None);
-    let call = heard.iter().find_map(|piece| if let ModelChunk::Call(call) = piece { Some(call) } else { None });
+    let call = chunks.iter().find_map(|piece| if let ModelChunk::Call(call) = piece { Some(call) } else { None });
     assert_eq!(call.unwrap().arguments, "{\"x\": 11111}");
 }
 
 #[tokio::test]
-async fn another_type_of_content_is_no_answer() {
+async fn another_content_type_is_refused() {
     for protocol in ALL {
         for media_type in ["text/html", "application/json", "text/event-streams", ""] {
             let answer = Answer::whole(protocol, b"<html>", 4_096).header("content-type", media_type);
-            garbled(&suffered(protocol, answer).await.1, protocol.framing().media_type());
+            garbled(&outcome_of(protocol, answer).await.1, protocol.framing().media_type());
         }
-        // RFC 9110 §8.3.1: the case does not matter, and parameters follow.
+        // RFC 9110 §8.3.1: the type is case-insensitive, and parameters may follow.
         let media_type = format!("{}; charset=utf-8", protocol.framing().media_type().to_uppercase());
         let answer = Answer::whole(protocol, &two_calls(protocol), 4_096).header("content-type", &media_type);
-        assert_eq!(suffered(protocol, answer).await.1, None);
+        assert_eq!(outcome_of(protocol, answer).await.1, None);
     }
 }
 
@@ -199,14 +199,14 @@ async fn an_error_with_the_status_of_a_success_is_an_error() {
         ] {
             let body = json!({"type": "error", "error": error}).to_string();
             let answer = Answer::whole(protocol, body.as_bytes(), 4_096).header("content-type", "application/json");
-            assert_eq!(suffered(protocol, answer).await.1, Some(expected), "{protocol:?} {body}");
+            assert_eq!(outcome_of(protocol, answer).await.1, Some(expected), "{protocol:?} {body}");
         }
     }
 }
 
-/// Some servers close without the protocol's last word, others do not even close.
+/// Some servers close the connection without the protocol's last event, others do not even close it.
 #[tokio::test]
-async fn an_answer_without_its_last_word_is_whole() {
+async fn an_answer_without_the_last_event_is_complete() {
     let openai = openai(&[delta(&json!({"content": "3"})), finish("stop")]);
     let openai = openai.strip_suffix(b"data: [DONE]\n\n").unwrap().to_vec();
     let text = json!({"type": "text_delta", "text": "3"});
@@ -218,8 +218,8 @@ async fn an_answer_without_its_last_word_is_whole() {
         for closes in [true, false] {
             let body = Bytes::from(body.clone());
             let pieces = move || {
-                let said = stream::iter([body.clone()]);
-                if closes { said.boxed() } else { said.chain(stream::pending()).boxed() }
+                let answered = stream::iter([body.clone()]);
+                if closes { answered.boxed() } else { answered.chain(stream::pending()).boxed() }
             };
             let begun = Instant::now();
             let pieces = Provider::serving(Answer::new(protocol, pieces)).await.ask(protocol, question()).await;
@@ -232,7 +232,7 @@ async fn an_answer_without_its_last_word_is_whole() {
 }
 
 #[tokio::test]
-async fn endless_arguments_and_texts_and_thoughts_are_given_up() {
+async fn endless_arguments_texts_and_thoughts_end_with_an_error() {
     let many = "1".repeat(100_000);
     let function = json!({"name": "add", "arguments": many});
     let begins =
@@ -244,27 +244,28 @@ async fn endless_arguments_and_texts_and_thoughts_are_given_up() {
         ("10 MB of thinking", Box::new(|_| json!({"reasoning": many}))),
     ] {
         let events: Vec<_> = (0..100).map(|index| delta(&delta_of(index))).collect();
-        let (_, error, _) = suffered(Protocol::Openai, Answer::whole(Protocol::Openai, &openai(&events), 65_536)).await;
+        let (_, error, _) =
+            outcome_of(Protocol::Openai, Answer::whole(Protocol::Openai, &openai(&events), 65_536)).await;
         garbled(&error, "longer than 4194304 bytes");
-        println!("{what} are given up");
+        println!("{what}: refused");
     }
     let small: Vec<_> = (0..300)
         .map(|index| json!({"tool_calls": [{"index": index, "id": "a", "function": {"name": "add"}}]}))
         .map(|event| delta(&event))
         .collect();
-    let (_, error, _) = suffered(Protocol::Openai, Answer::whole(Protocol::Openai, &openai(&small), 65_536)).await;
+    let (_, error, _) = outcome_of(Protocol::Openai, Answer::whole(Protocol::Openai, &openai(&small), 65_536)).await;
     garbled(&error, "more than 256 tool calls");
 }
 
 #[tokio::test]
-async fn a_bomb_of_compressed_bytes_is_given_up_at_its_bound() {
+async fn a_compression_bomb_ends_with_an_error_at_its_size_limit() {
     let pack = |bytes: &[u8]| {
         use std::io::Write;
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         packed.write_all(bytes).unwrap();
         packed.finish().unwrap()
     };
-    // Some 70 MB come of as many KB.
+    // About 70 MB decompressed, as many KB compressed.
     let line = pack(&[b"data: ".to_vec(), vec![b'x'; 16 << 20]].concat());
     let events = pack(": ping\n\n".repeat(9 << 20).as_bytes());
     assert!(line.len() < 256 << 10 && events.len() < 256 << 10);
@@ -275,30 +276,30 @@ async fn a_bomb_of_compressed_bytes_is_given_up_at_its_bound() {
         let provider = Provider::serving(answer).await;
         let pieces = provider.ask(Protocol::Openai, question()).await;
         match &pieces[..] {
-            [Err(ModelError::Refused(told))] if status == 400 => assert_eq!(told, "HTTP 400"),
-            [Err(ModelError::Garbled(told))] => assert!(told.contains(expected), "{what}: {told}"),
+            [Err(ModelError::Refused(message))] if status == 400 => assert_eq!(message, "HTTP 400"),
+            [Err(ModelError::Garbled(message))] => assert!(message.contains(expected), "{what}: {message}"),
             _ => panic!("{what}: {pieces:?}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_wherever_it_leads() {
+async fn redirects_are_not_followed() {
     let target = Provider::serving(Answer::whole(Protocol::Openai, &two_calls(Protocol::Openai), 4_096)).await;
     let reached = target.model(Protocol::Openai).address().unwrap();
     for (status, location) in
         [(307, reached.as_str()), (302, "http://169.254.169.254/latest/meta-data/"), (308, "http://10.0.0.1/")]
     {
         let answer = Answer::whole(Protocol::Openai, b"", 1).status(status).header("location", location);
-        let (_, error, _) = suffered(Protocol::Openai, answer).await;
+        let (_, error, _) = outcome_of(Protocol::Openai, answer).await;
         let expected = format!("HTTP {status}, a redirect; check the profile's base_url");
         assert_eq!(error, Some(ModelError::Refused(expected)));
     }
-    assert!(target.asked.lock().unwrap().is_empty(), "the key stays where it is meant for");
+    assert!(target.requests.lock().unwrap().is_empty(), "the key is sent to no other server");
 }
 
 #[tokio::test]
-async fn what_is_no_event_of_the_protocol_is_a_typed_error() {
+async fn an_event_outside_the_protocol_is_a_typed_error() {
     let begun =
         json!({"type": "content_block_delta", "index": 9, "delta": {"type": "input_json_delta", "partial_json": "{"}});
     for (protocol, event) in [
@@ -317,7 +318,7 @@ async fn what_is_no_event_of_the_protocol_is_a_typed_error() {
         (Protocol::Anthropic, format!("data: {begun}\n\n")),
         (Protocol::Bedrock, String::from_utf8(vec![0; 40]).unwrap()),
     ] {
-        let (heard, error, _) = suffered(protocol, Answer::whole(protocol, event.as_bytes(), 4_096)).await;
-        assert!(heard.is_empty() && matches!(error, Some(ModelError::Garbled(_))), "{protocol:?}: {error:?}");
+        let (chunks, error, _) = outcome_of(protocol, Answer::whole(protocol, event.as_bytes(), 4_096)).await;
+        assert!(chunks.is_empty() && matches!(error, Some(ModelError::Garbled(_))), "{protocol:?}: {error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! A conversation of two sides that take turns: what one of them says in a row is one message.
+//! Merges consecutive messages of one role, for protocols whose roles must alternate.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ impl MessageMerger {
     fn push(&mut self, role: &'static str, parts: impl IntoIterator<Item = Value>) {
         let mut parts = parts.into_iter().peekable();
         match self.0.last_mut() {
-            Some((last, said)) if *last == role => said.extend(parts),
+            Some((last, content)) if *last == role => content.extend(parts),
             // A message without parts is refused.
             _ if parts.peek().is_none() => {}
             _ => self.0.push((role, parts.collect())),

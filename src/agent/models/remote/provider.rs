@@ -1,4 +1,4 @@
-//! A provider in this process, for tests: it says what it is told to, in pieces, and counts what it got rid of.
+//! A provider in this process, for tests: sends scripted answers in pieces, and counts the bytes sent.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,16 +23,16 @@ pub(super) const KEY: &str = "sk-do-not-tell";
 
 pub(super) const ALL: [Protocol; 3] = [Protocol::Openai, Protocol::Anthropic, Protocol::Bedrock];
 
-/// One that gives the same answer to everybody.
+/// A provider that gives the same answer to every request.
 pub(super) struct Provider {
     url: Url,
     /// The bodies of requests.
-    pub(super) asked: Arc<Mutex<Vec<Value>>>,
-    /// Bytes of its answers that the network took.
+    pub(super) requests: Arc<Mutex<Vec<Value>>>,
+    /// Bytes of its answers that were written to the connection.
     pub(super) sent: Arc<AtomicUsize>,
 }
 
-/// What it answers.
+/// A scripted answer.
 pub(super) struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
@@ -40,7 +40,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// A stream of the protocol's type.
+    /// A stream with the protocol's content type.
     pub(super) fn new(
         protocol: Protocol,
         pieces: impl Fn() -> BoxStream<'static, Bytes> + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl Answer {
         Self { status: 200, headers, pieces: Arc::new(pieces) }
     }
 
-    /// A body, some bytes at a time.
+    /// A body, in pieces of `size` bytes.
     pub(super) fn whole(protocol: Protocol, body: &[u8], size: usize) -> Self {
         let pieces: Vec<_> = body.chunks(size).map(Bytes::copy_from_slice).collect();
         Self::new(protocol, move || stream::iter(pieces.clone()).boxed())
@@ -69,8 +69,8 @@ impl Answer {
 
 impl Provider {
     pub(super) async fn serving(answer: Answer) -> Self {
-        let (asked, sent) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicUsize>::default());
-        let (seen, counted) = (Arc::clone(&asked), Arc::clone(&sent));
+        let (requests, sent) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicUsize>::default());
+        let (seen, counted) = (Arc::clone(&requests), Arc::clone(&sent));
         let respond = move |request: Bytes| async move {
             seen.lock().unwrap().push(serde_json::from_slice(&request).unwrap_or_default());
             let mut response = Response::builder().status(answer.status);
@@ -84,7 +84,7 @@ impl Provider {
             response.body(Body::from_stream((answer.pieces)().map(count))).unwrap()
         };
         let address = test_server::serve(Router::new().fallback(respond)).await;
-        Self { url: Url::parse(&format!("http://{address}/v1")).unwrap(), asked, sent }
+        Self { url: Url::parse(&format!("http://{address}/v1")).unwrap(), requests, sent }
     }
 
     pub(super) fn model(&self, protocol: Protocol) -> Remote {
@@ -130,7 +130,7 @@ pub(super) fn bedrock(events: &[(&str, Value)]) -> Vec<u8> {
     events.iter().flat_map(|(name, payload)| event(name, &payload.to_string())).collect()
 }
 
-/// What each protocol says for a text and two calls, and 11 and 7 tokens.
+/// Each protocol's answer with a text, two calls, and 11 and 7 tokens.
 pub(super) fn two_calls(protocol: Protocol) -> Vec<u8> {
     match protocol {
         Protocol::Openai => two_calls_of_openai(),

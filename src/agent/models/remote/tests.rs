@@ -1,4 +1,4 @@
-//! The true protocols, from a server in this process.
+//! The protocols of the providers, served in this process.
 
 mod failures;
 
@@ -11,7 +11,7 @@ use crate::agent::models::StopReason;
 use crate::agent::toolbox::ToolImage;
 use crate::budget::ModelUsage;
 
-/// What comes of a body of the protocol's type, in pieces of so many bytes, and what was asked.
+/// The chunks from a body sent in pieces of that many bytes, and the request.
 async fn exchange(
     protocol: Protocol,
     body: &[u8],
@@ -20,12 +20,12 @@ async fn exchange(
 ) -> (Vec<Result<ModelChunk, ModelError>>, Value) {
     let provider = Provider::serving(Answer::whole(protocol, body, size)).await;
     let pieces = provider.ask(protocol, messages).await;
-    let asked = provider.asked.lock().unwrap()[0].clone();
-    (pieces, asked)
+    let request = provider.requests.lock().unwrap()[0].clone();
+    (pieces, request)
 }
 
-/// The pieces of an answer without a fault.
-async fn heard(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
+/// The chunks of an answer that is expected to succeed.
+async fn chunks_of(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
     let (pieces, _) = exchange(protocol, body, 4_096, question()).await;
     pieces.into_iter().collect::<Result<_, _>>().unwrap()
 }
@@ -40,14 +40,14 @@ fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {
 }
 
 #[tokio::test]
-async fn a_turn_is_joined_from_its_fragments_however_they_are_cut() {
+async fn a_turn_is_joined_from_its_fragments_at_any_chunk_size() {
     for protocol in ALL {
         let body = two_calls(protocol);
         for size in [1, 2, 3, 7, body.len()] {
             let (pieces, _) = exchange(protocol, &body, size, question()).await;
             let mut pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
             pieces.retain(|piece| !matches!(piece, ModelChunk::Fragment { .. }));
-            // Of the prompt 8 were in the provider's cache, and in Anthropic's answer 2 went there.
+            // 8 tokens of the prompt were read from the provider's cache; Anthropic wrote 2 to it.
             let cache_write_tokens = if protocol == Protocol::Anthropic { 2 } else { 0 };
             let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 7, cached_tokens: 8, cache_write_tokens };
             let expected = [
@@ -62,9 +62,9 @@ async fn a_turn_is_joined_from_its_fragments_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn fragments_of_a_call_are_told_as_they_come() {
+async fn fragments_of_a_call_are_reported_as_they_arrive() {
     for protocol in ALL {
-        let pieces = heard(protocol, &two_calls(protocol)).await;
+        let pieces = chunks_of(protocol, &two_calls(protocol)).await;
         let bytes = |piece: &ModelChunk| if let ModelChunk::Fragment { bytes } = piece { *bytes } else { 0 };
         assert_eq!(pieces.iter().map(bytes).sum::<usize>(), "{\"x\":1}{\"x\":3}".len(), "{protocol:?} {pieces:?}");
     }
@@ -76,7 +76,7 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
         let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
         let turn = AssistantTurn { calls: vec![call("a", "{\"x\":1}")], ..AssistantTurn::default() };
         let messages = [question(), vec![Message::Assistant(turn), Message::Tool(answer)]].concat();
-        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
         let expected = match protocol {
             Protocol::Openai => json!({
                 "model": "a-model", "stream": true, "stream_options": {"include_usage": true},
@@ -114,12 +114,12 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
                     "name": "add", "description": "Adds.", "inputSchema": {"json": {"type": "object"}}}}]},
             }),
         };
-        assert_eq!(asked, expected, "{protocol:?}: {asked:#}");
+        assert_eq!(request, expected, "{protocol:?}: {request:#}");
     }
 }
 
-/// Providers refuse arguments that are no object, a message without content and, all but OpenAI, two messages of one
-/// side in a row.
+/// Providers refuse arguments that are not an object, a message without content and, all but OpenAI, two consecutive
+/// messages of one role.
 #[tokio::test]
 async fn what_a_provider_would_refuse_is_not_sent() {
     let turn = AssistantTurn { text: " ".into(), calls: vec![call("a", "{\"x\": 1")], ..AssistantTurn::default() };
@@ -133,20 +133,20 @@ async fn what_a_provider_would_refuse_is_not_sent() {
     ];
     for protocol in [Protocol::Anthropic, Protocol::Bedrock] {
         let messages = [question(), more.clone()].concat();
-        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
-        let shape: Vec<_> = asked["messages"].as_array().unwrap().iter().collect();
+        let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let shape: Vec<_> = request["messages"].as_array().unwrap().iter().collect();
         let sides: Vec<_> = shape.iter().map(|message| message["role"].as_str().unwrap()).collect();
-        assert_eq!(sides, ["user", "assistant", "user"], "{asked:#}");
+        assert_eq!(sides, ["user", "assistant", "user"], "{request:#}");
         let parts: Vec<_> = shape.iter().map(|message| message["content"].as_array().unwrap().len()).collect();
-        assert_eq!(parts, [2, 1, 2], "{asked:#}");
+        assert_eq!(parts, [2, 1, 2], "{request:#}");
         let call = &shape[1]["content"][0];
         let input = if protocol == Protocol::Bedrock { &call["toolUse"]["input"] } else { &call["input"] };
-        assert_eq!(*input, json!({}), "{asked:#}");
+        assert_eq!(*input, json!({}), "{request:#}");
     }
 }
 
 #[tokio::test]
-async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
+async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
     let thought = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
     let begin =
         |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
@@ -194,7 +194,7 @@ async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
             ]),
         ),
     ] {
-        let pieces = heard(protocol, &body).await;
+        let pieces = chunks_of(protocol, &body).await;
         let signed = Thought { text: "Adding is easy.".into(), signature: "c2lnbmVk".into(), ..Thought::default() };
         let redacted = Thought { redacted: "c2VjcmV0".into(), ..Thought::default() };
         let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6, ..ModelUsage::default() };
@@ -209,17 +209,17 @@ async fn thinking_is_told_and_sent_back_as_it_was_signed_or_redacted() {
         assert_eq!(pieces, expected, "{protocol:?}");
         let turn = AssistantTurn { text: "3".into(), thoughts: vec![signed, redacted], ..AssistantTurn::default() };
         let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
-        let (_, asked) = exchange(protocol, &body, 4_096, messages).await;
-        assert_eq!(asked["messages"][1]["content"], sent_back, "{asked:#}");
+        let (_, request) = exchange(protocol, &body, 4_096, messages).await;
+        assert_eq!(request["messages"][1]["content"], sent_back, "{request:#}");
     }
 }
 
-/// Servers other than OpenAI's show it under two names; nobody wants it back.
+/// Servers other than OpenAI's send it under two names; none takes it back.
 #[tokio::test]
-async fn thinking_of_openais_kin_is_told_and_not_kept() {
+async fn reasoning_of_openai_compatible_servers_is_streamed_and_not_kept() {
     for name in ["reasoning", "reasoning_content"] {
         let body = openai(&[delta(&json!({name: "hm"})), delta(&json!({"content": "3"})), finish("stop")]);
-        let pieces = heard(Protocol::Openai, &body).await;
+        let pieces = chunks_of(Protocol::Openai, &body).await;
         let [ModelChunk::Thinking(thinking), ModelChunk::Text(_), ModelChunk::End { .. }] = &pieces[..] else {
             panic!("{pieces:?}")
         };
@@ -236,12 +236,12 @@ async fn images_of_tools_are_shown_to_the_model() {
             Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
         };
         let answers = vec![Message::Assistant(turn), answer("a", vec![image.clone()]), answer("b", Vec::new())];
-        let (_, asked) = exchange(protocol, &two_calls(protocol), 4_096, [question(), answers].concat()).await;
-        let last = asked["messages"].as_array().unwrap().last().unwrap();
-        assert_eq!(last["role"], "user", "{asked}");
+        let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, [question(), answers].concat()).await;
+        let last = request["messages"].as_array().unwrap().last().unwrap();
+        assert_eq!(last["role"], "user", "{request}");
         let expected = match protocol {
             Protocol::Openai => json!([
-                {"type": "text", "text": "Images that `plot` gave (call a):"},
+                {"type": "text", "text": "Images returned by `plot` (call a):"},
                 {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
             ]),
             Protocol::Anthropic => json!([
@@ -258,11 +258,11 @@ async fn images_of_tools_are_shown_to_the_model() {
                 {"toolResult": {"toolUseId": "b", "content": [{"text": "b"}]}},
             ]),
         };
-        assert_eq!(last["content"], expected, "{protocol:?}: {asked:#}");
+        assert_eq!(last["content"], expected, "{protocol:?}: {request:#}");
     }
 }
 
-/// What each protocol says for a call that the token limit cut off before its arguments.
+/// Each protocol's answer with a call that the token limit cut off before its arguments.
 fn cut_call(protocol: Protocol) -> Vec<u8> {
     let fragment = json!({"index": 0, "id": "a", "type": "function", "function": {"name": "add", "arguments": ""}});
     let block = json!({"type": "tool_use", "id": "a", "name": "add", "input": {}});
@@ -282,24 +282,24 @@ fn cut_call(protocol: Protocol) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_call_that_the_token_limit_cut_off_comes_with_that_reason() {
+async fn a_call_that_the_token_limit_cut_off_has_that_stop_reason() {
     for protocol in ALL {
-        let pieces = heard(protocol, &cut_call(protocol)).await;
+        let pieces = chunks_of(protocol, &cut_call(protocol)).await;
         assert_eq!(calls(&pieces), [call("a", "")], "{protocol:?}");
         assert!(matches!(pieces.last(), Some(ModelChunk::End { stop: StopReason::Length, .. })), "{pieces:?}");
     }
-    // Some servers say `tool_calls`, and that all the tokens were used.
+    // Some servers send `tool_calls`, with a usage of all the tokens.
     for (used, expected) in [(100, StopReason::Length), (99, StopReason::ToolCalls)] {
         let fragment = json!({"index": 0, "id": "a", "function": {"name": "add", "arguments": ""}});
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": used}});
         let body = openai(&[delta(&json!({"tool_calls": [fragment]})), finish("tool_calls"), usage]);
-        let pieces = heard(Protocol::Openai, &body).await;
+        let pieces = chunks_of(Protocol::Openai, &body).await;
         assert!(matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected), "{pieces:?}");
     }
 }
 
 #[tokio::test]
-async fn the_reason_of_an_end_is_told() {
+async fn the_stop_reason_is_reported() {
     let anthropic_end = |reason: &str| {
         anthropic(&[
             json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 6}}),
@@ -322,7 +322,7 @@ async fn the_reason_of_an_end_is_told() {
         (Protocol::Bedrock, bedrock_end("max_tokens"), StopReason::Length),
         (Protocol::Bedrock, bedrock_end("guardrail_intervened"), StopReason::Refusal),
     ] {
-        let pieces = heard(protocol, &body).await;
+        let pieces = chunks_of(protocol, &body).await;
         assert!(
             matches!(pieces.last(), Some(ModelChunk::End { stop, .. }) if *stop == expected),
             "{protocol:?} {expected:?}: {pieces:?}"
@@ -330,18 +330,18 @@ async fn the_reason_of_an_end_is_told() {
     }
 }
 
-/// A server that never says what was used is not free.
+/// A server that reports no usage is not free.
 #[tokio::test]
-async fn what_was_used_is_estimated_where_the_server_does_not_say() {
+async fn usage_is_estimated_if_the_server_reports_none() {
     let silent = openai(&[delta(&json!({"content": "12345678"})), finish("stop")]);
-    let pieces = heard(Protocol::Openai, &silent).await;
+    let pieces = chunks_of(Protocol::Openai, &silent).await;
     let Some(ModelChunk::End { usage, .. }) = pieces.last() else { panic!("{pieces:?}") };
     assert!(usage.prompt_tokens > 5 && usage.completion_tokens == 2, "{usage:?}");
 }
 
-/// The older word for the bound is all that other servers know, the newer one all that OpenAI's later models do.
+/// Other servers know only the older name of the token limit, OpenAI's later models only the newer one.
 #[test]
-fn openai_itself_is_told_its_own_word_for_the_most_tokens() {
+fn the_token_limit_has_openais_name_for_openai_alone() {
     let request = provider::request(question());
     let own = openai::body("gpt", &request, true);
     assert_eq!((&own["max_completion_tokens"], &own["max_tokens"]), (&json!(100), &Value::Null));
@@ -350,7 +350,7 @@ fn openai_itself_is_told_its_own_word_for_the_most_tokens() {
 }
 
 #[test]
-fn addresses_keep_what_the_profile_says() {
+fn urls_keep_the_profiles_path_and_query() {
     let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
     for (protocol, base_url, expected) in [
         (Protocol::Openai, None, "https://api.openai.com/v1/chat/completions"),
@@ -368,18 +368,18 @@ fn addresses_keep_what_the_profile_says() {
         assert_eq!(model.address().unwrap().as_str(), expected);
     }
     let broken = Remote::new(outbound, Protocol::Openai, "m", None, &Secret::new("k\n"));
-    assert!(matches!(broken, Err(ModelError::Refused(told)) if told.contains("api_key")));
+    assert!(matches!(broken, Err(ModelError::Refused(message)) if message.contains("api_key")));
 }
 
-/// Whatever a server calls the places of its calls, each call comes out once and whole.
+/// Whatever indexes a server sends, each call is reported once and whole.
 #[tokio::test]
-async fn calls_with_odd_places_and_ids_are_kept_apart() {
+async fn calls_with_odd_indexes_and_ids_are_kept_apart() {
     let piece = |fragment: Value| delta(&json!({"tool_calls": [fragment]}));
     let begin = |index: Value, id: &str, arguments: &str| {
         piece(json!({"index": index, "id": id, "function": {"name": "add", "arguments": arguments}}))
     };
     for (what, events, expected) in [
-        ("an absurd place takes no memory", vec![begin(json!(4_000_000_000_u32), "a", "{}")], vec![call("a", "{}")]),
+        ("a huge index takes no memory", vec![begin(json!(4_000_000_000_u32), "a", "{}")], vec![call("a", "{}")]),
         (
             "gaps, and out of order",
             vec![
@@ -390,17 +390,17 @@ async fn calls_with_odd_places_and_ids_are_kept_apart() {
             vec![call("b", "{\"n\":7}"), call("a", "{}")],
         ),
         (
-            "the same id at two places",
+            "the same id at two indexes",
             vec![begin(json!(0), "a", "{}"), begin(json!(1), "a", "{\"n\":1}")],
             vec![call("a", "{}"), call("a", "{\"n\":1}")],
         ),
         (
-            "all at one place",
+            "all at one index",
             vec![begin(json!(0), "a", "{}"), begin(json!(0), "b", "{\"n\":1}")],
             vec![call("a", "{}"), call("b", "{\"n\":1}")],
         ),
         (
-            "no place at all",
+            "no index",
             vec![
                 begin(Value::Null, "a", "{"),
                 piece(json!({"function": {"arguments": "}"}})),
@@ -409,12 +409,12 @@ async fn calls_with_odd_places_and_ids_are_kept_apart() {
             vec![call("a", "{}"), call("b", "{}")],
         ),
         (
-            "the name with every piece",
+            "the name in every fragment",
             vec![begin(json!(0), "a", "{"), begin(json!(0), "a", "}")],
             vec![call("a", "{}")],
         ),
     ] {
-        let pieces = heard(Protocol::Openai, &openai(&[events, vec![finish("tool_calls")]].concat())).await;
+        let pieces = chunks_of(Protocol::Openai, &openai(&[events, vec![finish("tool_calls")]].concat())).await;
         assert_eq!(calls(&pieces), expected, "{what}");
     }
 }

@@ -1,17 +1,17 @@
-//! A turn as it is put together from a provider's events.
+//! Assembles a turn from a provider's events.
 
 use crate::agent::message::{RequestedCall, Thought};
 use crate::agent::meter::tokens_of;
 use crate::agent::models::{ModelChunk, ModelError, StopReason};
 use crate::budget::ModelUsage;
 
-/// A longer answer is not believed: `max_tokens` bounds an honest one far below.
+/// Maximum bytes of an answer; `max_tokens` limits a valid one far below.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Calls and thoughts of one turn, for the same reason.
+/// Maximum number of calls, and of thoughts, in one turn.
 const MAX_PARTS: usize = 256;
 
-/// What a provider's file tells, in the order of its events; the pieces for the loop come out at once where they can.
+/// Takes what a provider's decoder reads, in the order of its events, and emits chunks as early as possible.
 #[derive(Debug)]
 pub(in crate::agent::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
@@ -21,13 +21,13 @@ pub(in crate::agent::models) struct TurnAssembler {
     stop: Option<StopReason>,
     over: bool,
     usage: ModelUsage,
-    /// What the turn was sent, roughly: for servers that do not say what was used.
+    /// Estimated tokens of the request, for servers that report no usage.
     prompt_tokens: u64,
-    /// What the turn may have at most.
+    /// Maximum tokens of the turn.
     max_tokens: u32,
 }
 
-/// A call, and the place in the answer that its fragments name.
+/// A call, and the index that its fragments name.
 #[derive(Debug)]
 struct PartialToolCall {
     place: u64,
@@ -50,7 +50,7 @@ impl TurnAssembler {
     }
 
     /// # Errors
-    /// The answer is longer than any.
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn text(&mut self, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         if !text.is_empty() {
@@ -59,10 +59,10 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// Thinking that is shown, and kept in the thought of its place.
+    /// Reasoning that is shown, and stored in the thought at its index.
     ///
     /// # Errors
-    /// The answer is longer than any.
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn thinking(&mut self, place: u64, text: String) -> Result<(), ModelError> {
         self.count(text.len())?;
         self.thought(place)?.text.push_str(&text);
@@ -73,28 +73,28 @@ impl TurnAssembler {
     }
 
     /// # Errors
-    /// The answer is longer than any.
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.signature.push_str(fragment);
         Ok(())
     }
 
-    /// Thinking that the provider shows to nobody, and wants back.
+    /// Encrypted reasoning, to be sent back to the provider.
     ///
     /// # Errors
-    /// The answer is longer than any.
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn redacted(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
         self.count(fragment.len())?;
         self.thought(place)?.redacted.push_str(fragment);
         Ok(())
     }
 
-    /// A fragment of the call at a place. Without a name it goes on with what began there; with another id than
-    /// that call's it begins a new one, since some servers give every call the same place.
+    /// A fragment of the call at an index. Without a name it continues the call there; with a different id it begins
+    /// a new call, since some servers give every call the same index.
     ///
     /// # Errors
-    /// The call never began, or the answer is longer than any.
+    /// The call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn call(
         &mut self,
         place: u64,
@@ -119,34 +119,34 @@ impl TurnAssembler {
                 self.calls.push(PartialToolCall { place, call });
             }
         }
-        // An empty one is no sign of life.
+        // An empty fragment does not show that the model is working.
         if !arguments.is_empty() {
             self.pieces.push(ModelChunk::Fragment { bytes: arguments.len() });
         }
         Ok(())
     }
 
-    /// Why the model stopped: everything has been said, but for what was used.
+    /// The stop reason: after it only usage follows.
     pub(in crate::agent::models) fn stop(&mut self, reason: StopReason) {
-        // A refusal stays one, whatever comes after it.
+        // A refusal is not replaced by a later reason.
         if self.stop != Some(StopReason::Refusal) {
             self.stop = Some(reason);
         }
     }
 
-    /// Tokens so far; a later word counts.
+    /// Usage so far; a later report replaces an earlier one.
     pub(in crate::agent::models) fn used(&mut self, prompt_tokens: Option<u64>, completion_tokens: Option<u64>) {
         self.usage.prompt_tokens = prompt_tokens.unwrap_or(self.usage.prompt_tokens);
         self.usage.completion_tokens = completion_tokens.unwrap_or(self.usage.completion_tokens);
     }
 
-    /// Of the prompt's tokens, those read from the provider's cache and those written to it; a later word counts.
+    /// Prompt tokens read from the provider's cache and written to it; a later report replaces an earlier one.
     pub(in crate::agent::models) fn cached(&mut self, read: Option<u64>, written: Option<u64>) {
         self.usage.cached_tokens = read.unwrap_or(self.usage.cached_tokens);
         self.usage.cache_write_tokens = written.unwrap_or(self.usage.cache_write_tokens);
     }
 
-    /// Nothing more comes, as the protocol says.
+    /// The end of the stream, by the protocol.
     pub(in crate::agent::models) fn end(&mut self) {
         self.over = true;
     }
@@ -155,31 +155,31 @@ impl TurnAssembler {
         self.over
     }
 
-    /// All was said, whether or not the server says that this was all.
+    /// Whether the stop reason has arrived, even if the end of the stream has not.
     pub(super) fn is_complete(&self) -> bool {
         self.over || self.stop.is_some()
     }
 
-    /// What can be told by now.
+    /// The chunks that can be emitted now.
     pub(super) fn take_pieces(&mut self) -> impl Iterator<Item = ModelChunk> + use<> {
         std::mem::take(&mut self.pieces).into_iter()
     }
 
-    /// The rest: what can only be told whole, and the end.
+    /// The remaining chunks: those emitted only when complete, and the end.
     pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
         let stop = match self.stop {
             Some(stop @ (StopReason::Length | StopReason::Refusal)) => stop,
             _ if self.calls.is_empty() => StopReason::Stop,
-            // Some servers say `tool_calls` also where the limit cut them off.
+            // Some servers send `tool_calls` also if the token limit cut them off.
             _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
             _ => StopReason::ToolCalls,
         };
         let (prompt_tokens, completion_tokens) = (self.prompt_tokens, tokens_of(self.bytes));
         let guess = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
-        // Not saying is not free.
+        // A turn without reported usage is not free.
         let usage = if self.usage == ModelUsage::default() { guess } else { self.usage };
-        // What was not signed is wanted back by nobody.
-        let thoughts = self.thoughts.into_iter().map(|(_, thought)| thought).filter(Thought::is_wanted_back);
+        // Unsigned thoughts are not accepted back.
+        let thoughts = self.thoughts.into_iter().map(|(_, thought)| thought).filter(Thought::can_be_sent_back);
         let calls = self.calls.into_iter().map(|joining| ModelChunk::Call(joining.call));
         thoughts.map(ModelChunk::Thought).chain(calls).chain([ModelChunk::End { stop, usage }])
     }

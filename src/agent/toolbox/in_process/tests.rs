@@ -23,7 +23,7 @@ fn call(tool: &str, arguments: Value) -> ToolboxCall {
 }
 
 #[tokio::test]
-async fn the_scripted_weather_runs_its_tool_through_the_checkpoint() {
+async fn the_scripted_weather_runs_its_tool_through_the_pipeline() {
     let (toolbox, state) = toolbox().await;
     let gateway = Arc::clone(&toolbox.gateway);
     let agent = Agent {
@@ -44,7 +44,7 @@ async fn the_scripted_weather_runs_its_tool_through_the_checkpoint() {
 }
 
 #[tokio::test]
-async fn refusals_carry_their_typed_error_and_tools_that_are_off_are_not_there() {
+async fn refusals_carry_their_typed_error_and_disabled_tools_are_not_listed() {
     let (mut toolbox, _state) = toolbox().await;
     let refused = toolbox.call(call("calculater", json!({}))).await;
     assert!(!refused.success);

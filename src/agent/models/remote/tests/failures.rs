@@ -1,4 +1,4 @@
-//! Answers that break off, and errors in the place of one.
+//! Answers that are cut off, and errors in place of an answer.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ async fn an_answer_cut_off_has_no_end() {
 }
 
 #[tokio::test]
-async fn failures_are_told_apart_and_tell_no_key() {
+async fn failures_are_distinguished_and_contain_no_key() {
     let echo = format!("{{\"error\": {{\"message\": \"wrong key {KEY}\", \"type\": \"{KEY}\"}}}}");
     for protocol in ALL {
         for (status, code, hint) in [
             (529, "overloaded", "overloaded"),
             (500, "upstream_error", "HTTP 500"),
-            (429, "upstream_error", "asks to wait: HTTP 429"),
-            (503, "upstream_error", "asks to wait: HTTP 503"),
+            (429, "upstream_error", "is rate limiting or unavailable: HTTP 429"),
+            (503, "upstream_error", "is rate limiting or unavailable: HTTP 503"),
             (401, "upstream_error", "check the profile's api_key"),
             (404, "upstream_error", "check the profile's model"),
         ] {
@@ -39,7 +39,7 @@ async fn failures_are_told_apart_and_tell_no_key() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_the_providers_own_word_for_it() {
+async fn a_refusal_contains_the_providers_name_for_it() {
     for (protocol, body, expected) in [
         (
             Protocol::Openai,
@@ -58,7 +58,7 @@ async fn a_refusal_tells_the_providers_own_word_for_it() {
 }
 
 #[tokio::test]
-async fn failures_in_the_midst_of_an_answer_are_told_apart() {
+async fn failures_within_an_answer_are_distinguished() {
     let overloaded = json!({"type": "error", "error": {"type": "overloaded_error", "message": KEY}});
     let broken = json!({"type": "error", "error": {"type": "api_error", "message": KEY}});
     let failure =
