@@ -1,4 +1,4 @@
-//! The HTTP API: every route in one list. `request_guard` checks what is true of every request.
+//! The HTTP API, with all routes in one list. `request_guard` holds the checks of every request.
 
 mod admin;
 mod chat;

@@ -1,4 +1,4 @@
-//! Routes that change what the gateway offers; they need the role `admin`.
+//! Routes that change the gateway's tools; they need the role `admin`.
 
 pub(super) mod mcp;
 pub(super) mod openapi;

@@ -1,4 +1,4 @@
-//! `/api/chat`: an agent for clients that keep no conversation of their own; and which tools a session has.
+//! `/api/chat`: agents for clients that store no conversation of their own; and the tools that a session may use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,23 +31,23 @@ pub(super) struct ChatRequest {
     #[schema(min_length = 1)]
     #[param(min_length = 1)]
     message: String,
-    /// The session whose conversation goes on; without one a new one begins.
+    /// The session whose conversation continues; without one a new session begins.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     #[param(min_length = 1, max_length = 128)]
     session_id: Option<String>,
-    /// An agent's profile; without one the default.
+    /// The profile of the agent; the default profile if omitted.
     model: Option<String>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ChatReply {
     reply: String,
-    /// For the next message.
+    /// Send it with the next message.
     #[schema(value_type = String)]
     session_id: Arc<str>,
-    /// What was done for the reply, in order.
+    /// The tool calls made for the reply, in order.
     tool_calls: Vec<ToolCallMade>,
-    /// The same in at most three short items, by the model.
+    /// A summary of the calls by the model, in at most three short items.
     summary: Vec<String>,
     #[schema(value_type = Object)]
     usage: RunUsage,
@@ -56,24 +56,24 @@ pub(super) struct ChatReply {
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 struct ToolCallMade {
     name: String,
-    /// `null` where the model wrote no JSON object.
+    /// `null` if the model wrote no JSON object.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Map<String, Value>>,
     success: bool,
     text: String,
 }
 
-/// Which tools a session's agents may use.
+/// The tools that a session's agents may use.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolSettings {
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$")]
     session_id: String,
-    /// Tool: whether it is on. Asked: those to change. Answered: all.
+    /// Tool → whether it is on. In the request: the tools to change. In the reply: all tools.
     tools: BTreeMap<String, bool>,
 }
 
-/// Lets an agent answer a message; the session remembers the conversation.
+/// Sends a message to an agent; the session stores the conversation.
 #[utoipa::path(post, path = "/api/chat", tag = "agents", request_body = ChatRequest,
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
@@ -98,8 +98,8 @@ pub(super) async fn chat(
     Ok(reply::json(StatusCode::OK, &reply))
 }
 
-/// The same, told while it goes on: first `{"type": "session", "session_id"}`, then the run's events. Older
-/// than `/v1/chat/completions`, which new clients should use.
+/// The same as a stream: first `{"type": "session", "session_id"}`, then the run's events. Older than
+/// `/v1/chat/completions`, which new clients should use.
 #[utoipa::path(get, path = "/api/chat/stream", tag = "agents", params(ChatRequest),
     responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
@@ -115,9 +115,9 @@ pub(super) async fn stream(
     let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
     let events = event_stream::first(agents.begin(request_to_agent).await?).await?;
     let session = json!({"type": "session", "session_id": session_id}).to_string();
-    // Never fails: an event has no map with keys that are no strings.
-    let told = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
-    let data = futures_util::stream::iter([session]).chain(told);
+    // Never fails: an event has no map with keys that are not strings.
+    let run_events = events.map(|event| serde_json::to_string(&event).unwrap_or_default());
+    let data = futures_util::stream::iter([session]).chain(run_events);
     Ok(event_stream::respond(data, json!({"type": "content", "text": ""}).to_string()))
 }
 
@@ -146,7 +146,7 @@ impl ChatRequest {
         gateway: &Arc<Gateway>,
     ) -> Result<(Arc<str>, AgentRequest), CallError> {
         if self.message.trim().is_empty() {
-            return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; say what is to be done"));
+            return Err(CallError::new(ErrorCode::InvalidRequest, "`message` is empty; describe the task"));
         }
         let config = gateway.config();
         let name = self.model.as_deref().unwrap_or(&config.agent.default_profile);
@@ -159,8 +159,8 @@ impl ChatRequest {
     }
 }
 
-/// The session named; or a new one, without which the run begins all the same where the caller has too many
-/// of them: only tools that keep something need one.
+/// The named session, or a new one. If the caller has too many sessions, the run starts without one: only tools that
+/// store something need it.
 fn open_session(
     id: Option<String>,
     origin: &RequestMeta,
@@ -181,7 +181,7 @@ fn open_session(
 
 impl ChatReply {
     /// # Errors
-    /// The run's own, what was said before it as its output.
+    /// The run's own error, with the content before it as its output.
     fn of(session_id: Arc<str>, events: Vec<Event>) -> Result<Self, CallError> {
         let mut reply = Self {
             reply: String::new(),
@@ -190,7 +190,7 @@ impl ChatReply {
             summary: Vec::new(),
             usage: RunUsage::default(),
         };
-        let mut asked: Vec<(String, Map<String, Value>)> = Vec::new();
+        let mut requested: Vec<(String, Map<String, Value>)> = Vec::new();
         let mut failure = None;
         for event in events {
             let (id, name, success, text) = match event {
@@ -198,10 +198,10 @@ impl ChatReply {
                     reply.reply.push_str(&text);
                     continue;
                 }
-                // What was said before a call is no part of the answer.
+                // Text before a call is not part of the answer.
                 Event::ToolInput { id, arguments, .. } => {
                     reply.reply.clear();
-                    asked.push((id, arguments));
+                    requested.push((id, arguments));
                     continue;
                 }
                 Event::ToolResult { id, tool_name, result } => (id, tool_name, true, result),
@@ -221,7 +221,8 @@ impl ChatReply {
                 }
                 Event::Thinking { .. } | Event::ClientToolCall { .. } | Event::Finished { .. } => continue,
             };
-            let arguments = asked.iter().position(|(asked, _)| *asked == id).map(|index| asked.remove(index).1);
+            let arguments =
+                requested.iter().position(|(requested, _)| *requested == id).map(|index| requested.remove(index).1);
             reply.tool_calls.push(ToolCallMade { name, arguments, success, text });
         }
         match failure {
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reply_is_what_was_said_last_and_each_call_has_its_arguments() {
+    fn the_reply_is_the_last_text_and_each_call_has_its_arguments() {
         let broken = Event::ToolError { id: "z".into(), tool_name: "add".into(), error: "no JSON".into() };
         let events = vec![
             content("Let me see."),
@@ -262,7 +263,7 @@ mod tests {
             input("b", 2),
             result("a", "1"),
             result("b", "2"),
-            // A model may give the same id again in its next turn.
+            // A model may repeat the id in its next turn.
             input("a", 3),
             result("a", "3"),
             broken,
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_carries_what_was_said_and_a_limit_is_told_after_it() {
+    fn an_error_carries_the_text_so_far_and_a_limit_is_added_after_it() {
         let error = Event::Error { code: "timeout".into(), message: "too slow".into() };
         let failed = reply(vec![content("It is"), error]).unwrap_err();
         assert_eq!((failed.code(), failed.output()), (ErrorCode::Timeout, Some(&json!("It is"))));

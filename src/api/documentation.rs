@@ -1,4 +1,4 @@
-//! `/openapi.json`: the service's own description, made from its routes.
+//! `/openapi.json`: the service's own description, generated from its routes.
 
 mod shared;
 
@@ -19,7 +19,7 @@ use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "sekisho", description = "A checkpoint for AI agents' tool calls."),
+    info(title = "sekisho", description = "A gateway for AI agents' tool calls."),
     components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody))
 )]
 struct Description;
@@ -28,7 +28,7 @@ pub(super) fn document() -> OpenApi {
     Description::openapi()
 }
 
-/// Serves the finished document, written once.
+/// Serves the finished document, serialized once.
 pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
     let mut document = serde_json::to_value(document).unwrap_or_default();
     shared::describe(&mut document);
@@ -36,8 +36,8 @@ pub(super) fn route(document: &OpenApi) -> MethodRouter<Arc<Gateway>> {
     get(async move || ([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// The reply to every execute route, and the body of every error. What the service writes is
-/// [`Reply`](crate::pipeline::Reply); a snapshot test holds the two together.
+/// The reply to every execute route, and the body of every error. The service writes
+/// [`Reply`](crate::pipeline::Reply); a snapshot test compares the two.
 #[derive(Debug, ToSchema)]
 #[schema(as = Reply)]
 #[expect(dead_code, reason = "only describes what `Reply` serialises to")]
@@ -54,7 +54,7 @@ pub(super) struct ReplyBody {
     receipt: ReceiptBody,
 }
 
-/// The body of an error at `/v1`: a reply whose `error` is what OpenAI clients read.
+/// The body of an error at `/v1`: a reply whose `error` is the object that OpenAI clients expect.
 #[derive(Debug, ToSchema)]
 #[schema(as = Fault)]
 #[expect(dead_code, reason = "only describes")]
@@ -105,7 +105,7 @@ struct ErrorInfoBody {
 struct ReceiptBody {
     call_id: String,
     dry_run: bool,
-    /// Stage → microseconds, in the order passed.
+    /// Stage → microseconds, in execution order.
     #[schema(value_type = HashMap<String, f64>)]
     stages: Value,
     schema_hash: Option<String>,

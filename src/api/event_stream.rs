@@ -1,4 +1,4 @@
-//! Server-sent events (WHATWG HTML §9.2) that get through proxies: numbered, never silent for long, not
+//! Server-sent events (WHATWG HTML §9.2) that work through proxies: numbered, never silent for long, and not
 //! buffered.
 
 use std::convert::Infallible;
@@ -14,19 +14,19 @@ use super::reply;
 use crate::agent::Event;
 use crate::core::error::CallError;
 
-/// A stream is never silent for longer: load balancers close what is idle (A33).
+/// Interval of keep-alives: load balancers close idle connections (A33).
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// What an OpenAI stream ends with (A31).
+/// The last event of an OpenAI stream (A31).
 const DONE: &str = "[DONE]";
 
-/// Tells nginx to pass events on as they come (A34).
+/// Makes nginx pass events on as they arrive (A34).
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// A run that fails before it says anything is an error like any other; later the reader is told in the stream.
+/// Waits for the first event: a run that fails before it is answered with an error status; a later error is an event.
 ///
 /// # Errors
-/// The run's own.
+/// The run's own error.
 pub(super) async fn first(
     events: impl Stream<Item = Event> + Send + 'static,
 ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
@@ -37,8 +37,8 @@ pub(super) async fn first(
     }
 }
 
-/// Sends each text as an event with a number (A35), `keep_alive` whenever there was none for
-/// [`KEEP_ALIVE`], and `[DONE]` at the end. When the client leaves, `data` is dropped.
+/// Sends each text as a numbered event (A35), `keep_alive` after each [`KEEP_ALIVE`] without one, and `[DONE]` at the
+/// end. When the client disconnects, `data` is dropped.
 pub(super) fn respond(data: impl Stream<Item = String> + Send + 'static, keep_alive: String) -> Response {
     let mut response = Response::new(Body::from_stream(frames(data, keep_alive).map(Ok::<_, Infallible>)));
     let headers = response.headers_mut();
@@ -64,7 +64,7 @@ fn frames(data: impl Stream<Item = String> + Send, keep_alive: String) -> impl S
     }
 }
 
-/// `data` is JSON on one line, or `[DONE]`: it holds no line break that would have to be escaped.
+/// `data` is JSON on one line, or `[DONE]`: it has no line breaks to escape.
 fn frame(number: u64, data: &str) -> Bytes {
     format!("id: {number}\ndata: {data}\n\n").into()
 }
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_told_not_to_buffer() {
+    fn proxies_are_asked_not_to_buffer() {
         let response = respond(stream::empty(), String::new());
         assert_eq!(response.headers()["x-accel-buffering"], "no");
         assert_eq!(response.headers()["content-type"], "text/event-stream");

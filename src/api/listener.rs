@@ -1,4 +1,4 @@
-//! Accepting connections, and letting calls in flight finish when it is time to go.
+//! Accepts connections, and lets running calls finish on shutdown.
 
 use std::future::Future;
 use std::io;
@@ -27,7 +27,7 @@ use crate::agent::AgentService;
 use crate::config::ServerConfig;
 use crate::gateway::Gateway;
 
-/// Listeners that are bound: from here on callers queue instead of being turned away.
+/// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
 pub struct Listening {
     calls: TcpListener,
@@ -36,7 +36,7 @@ pub struct Listening {
 
 /// An address that cannot be listened on.
 #[derive(Debug, Error)]
-#[error("cannot listen on {address}: {source}; is something else running there?")]
+#[error("cannot listen on {address}: {source}; check that no other process uses the port")]
 pub struct BindError {
     address: SocketAddr,
     source: io::Error,
@@ -52,19 +52,19 @@ impl Listening {
         Ok(Self { calls, metrics })
     }
 
-    /// Where calls are taken; tells the port when the configuration asked for any (0).
+    /// The address of the main listener, with the actual port if the configuration has port 0.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.calls.local_addr()
     }
 
-    /// All of them, whatever they are for.
+    /// The addresses of all listeners.
     fn addresses(&self) -> Vec<SocketAddr> {
         let metrics = self.metrics.as_ref().map(TcpListener::local_addr);
         std::iter::once(self.calls.local_addr()).chain(metrics).flatten().collect()
     }
 }
 
-/// Serves a gateway and its agents until `shutdown` resolves, then lets calls in flight finish within the grace period.
+/// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
 pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
     let gateway = agents.gateway();
     let config = gateway.config();
@@ -90,7 +90,7 @@ pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: i
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
     connections.finish(grace).await;
-    // Those whose clients have gone.
+    // Removes the tasks of closed connections.
     gateway.pipeline.replies.finish(until).await;
 }
 
@@ -98,7 +98,7 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| BindError { address, source })
 }
 
-/// On a listener of their own the metrics need no key: whoever can reach it may read them.
+/// A separate metrics listener needs no key: every client that can reach it may read the metrics.
 fn metrics_router(gateway: &Arc<Gateway>) -> Router {
     let gateway = Arc::clone(gateway);
     Router::new().route("/metrics", get(async move || super::rest::health::exposition(&gateway)))
@@ -131,7 +131,7 @@ impl Connections {
 
     async fn accept(&self, listener: &TcpListener, edge: RequestGuard) {
         loop {
-            // Never closed, so that the permit is always given in the end.
+            // Never closed, so a permit is always granted in the end.
             let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => self.serve(stream, edge.clone(), slot),
@@ -141,7 +141,7 @@ impl Connections {
     }
 
     fn serve(&self, stream: TcpStream, edge: RequestGuard, slot: OwnedSemaphorePermit) {
-        // Replies are written whole: waiting for more of them (Nagle) only adds delay.
+        // Replies are written whole: Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection closed before it was served");
             return;
@@ -152,7 +152,7 @@ impl Connections {
         let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
         self.tasks.spawn(PollInline::new(async move {
             if let Some(Err(error)) = connection.await {
-                tracing::debug!(%error, "a connection broke off");
+                tracing::debug!(%error, "a connection ended with an error");
             }
             drop(slot);
         }));
@@ -163,18 +163,18 @@ impl Connections {
             tracing::warn!(
                 connections = self.tasks.len(),
                 grace_seconds = grace.as_secs(),
-                "calls were cut off at the end of the grace period"
+                "calls were cancelled at the end of the grace period"
             );
             self.cut_off.cancel();
         }
-        // What was cut off is settled before the audit trail ends.
+        // Cancelled calls are settled before the audit trail is closed.
         self.tasks.close();
         self.tasks.wait().await;
     }
 }
 
-/// A connection that was gone before it was accepted is its own affair; anything else (no more file
-/// descriptors) passes only with time.
+/// A connection that closes before it is accepted needs no action; other errors (out of file descriptors) need a
+/// pause.
 async fn rest_after(error: &io::Error) {
     if matches!(
         error.kind(),

@@ -1,10 +1,10 @@
-//! `/mcp`: sekisho as one MCP server, over streamable HTTP: with sessions for the revisions that have them,
-//! without for 2026-07-28.
+//! `/mcp`: sekisho as one MCP server over streamable HTTP, with sessions for the revisions that have them, without
+//! sessions for 2026-07-28.
 //!
-//! What is checked here comes before any policy or limit: who asks, from which page and under which name,
-//! that the body is JSON without a key twice, and whose session it names. A tool call that is plainly in order is
-//! answered by `plain`; rmcp serves everything else, and refuses `Mcp-*` headers that do not say what the body says
-//! (-32020). Either way a call walks through the pipeline as any other.
+//! This module checks, before any policy or limit: the caller, the page's origin and host name, that the body is JSON
+//! without duplicate keys, and the owner of the session. Ordinary tool calls are answered by `fast_path`; rmcp serves
+//! everything else, and refuses `Mcp-*` headers that differ from the body (-32020). Both run calls through the
+//! pipeline like any other.
 
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
 
@@ -42,32 +42,33 @@ pub(super) use self::protected_resource::base;
 
 pub use self::stdio::serve_stdio;
 
-/// What all MCP clients of a process share.
+/// State that all MCP clients of a process share.
 #[derive(Debug)]
 pub(super) struct McpServer {
     gateway: Arc<Gateway>,
     catalogues: Catalogues,
     sessions: Arc<Sessions>,
-    waiting: ParkedCalls,
-    /// Cancelled when the service stops taking requests: streams that only wait for news end then.
+    parked: ParkedCalls,
+    /// Cancelled when the service stops accepting requests: streams that only wait for events end then.
     draining: CancellationToken,
 }
 
 impl McpServer {
-    /// `draining` is cancelled when no more requests are taken.
+    /// `draining` is cancelled when no more requests are accepted.
     fn new(gateway: &Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
         let config = gateway.config().server.mcp.clone();
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
             sessions: Arc::new(Sessions::new(&config)),
-            waiting: ParkedCalls::new(),
+            parked: ParkedCalls::new(),
             draining,
         })
     }
 
-    /// Whether no argument of the tool has to stand in a header too (SEP-2243), as far as the visitor may know.
-    fn needs_no_param_headers(&self, name: &str, visitor: &McpClientContext) -> bool {
-        !self.catalogues.present(&self.gateway).has_parameters_in_headers(name, &visitor.caller)
+    /// Whether no argument of the tool must also be sent in a header (SEP-2243), among the tools that the caller may
+    /// see.
+    fn needs_no_param_headers(&self, name: &str, client_context: &McpClientContext) -> bool {
+        !self.catalogues.present(&self.gateway).has_parameters_in_headers(name, &client_context.caller)
     }
 }

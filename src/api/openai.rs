@@ -1,4 +1,4 @@
-//! `/v1`: agents as an OpenAI client sees them.
+//! `/v1`: agents as OpenAI clients see them.
 
 mod completion;
 mod request;
@@ -33,15 +33,15 @@ pub(super) struct Models<'a> {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ModelEntry<'a> {
-    /// What `model` of a completion names.
+    /// The value of `model` in a completion request.
     id: &'a str,
     object: &'static str,
-    /// A profile has no date; clients want a number.
+    /// A profile has no date, but clients require a number.
     created: i64,
     owned_by: &'static str,
 }
 
-/// The agents there are.
+/// Lists the agents.
 #[utoipa::path(get, path = "/v1/models", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
@@ -54,7 +54,7 @@ pub(super) async fn models(
     Ok(reply::json(StatusCode::OK, &Models { object: "list", data }))
 }
 
-/// One agent.
+/// Describes one agent.
 #[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
@@ -68,7 +68,7 @@ pub(super) async fn model(
     Ok(reply::json(StatusCode::OK, &entry(&name)))
 }
 
-/// Lets an agent work until it answers. The gateway's tools run inside; calls of the client's are handed out.
+/// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
@@ -83,7 +83,7 @@ pub(super) async fn complete(
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
     let profile = service::profile(&gateway.config().agent, &name)?;
     let (messages, client_tools) = request.into_conversation()?;
-    // A thread has its own files and settings, where the caller may have one more session.
+    // A thread has its own files and settings, if the caller may have one more session.
     let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
     let toolbox = Arc::new(origin.toolbox(&gateway, session));
     let agent_request = AgentRequest { client_tools, ..origin.agent_request(&name, profile, toolbox, messages) };
@@ -116,7 +116,7 @@ async fn stream_chunks(
     Ok(event_stream::respond(data, keep_alive))
 }
 
-/// Never fails: a chunk has no map with keys that are no strings.
+/// Never fails: a chunk has no map with keys that are not strings.
 fn text_of(chunk: &Chunk) -> String {
     serde_json::to_string(chunk).unwrap_or_default()
 }
@@ -125,7 +125,7 @@ fn entry(id: &str) -> ModelEntry<'_> {
     ModelEntry { id, object: "model", created: 0, owned_by: "sekisho" }
 }
 
-/// An error that both kinds of clients can read: the house's reply, with OpenAI's object as its `error`.
+/// An error that both kinds of clients can read: a gateway reply, with OpenAI's object as its `error`.
 #[derive(Debug)]
 pub(super) struct OpenAiError(CallError);
 
@@ -148,7 +148,7 @@ impl IntoResponse for OpenAiError {
     }
 }
 
-/// The words of <https://platform.openai.com/docs/guides/error-codes> for a status.
+/// The error type for a status, from <https://platform.openai.com/docs/guides/error-codes>.
 fn kind(status: StatusCode) -> &'static str {
     match status {
         StatusCode::UNAUTHORIZED => "authentication_error",

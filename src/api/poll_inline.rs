@@ -1,8 +1,8 @@
-//! A future that goes on at once when it has woken itself while it was polled.
+//! Polls a future again at once if it wakes itself while it is polled.
 //!
-//! hyper does so with every request that has a body: the handler's wish to read it wakes the connection that the
-//! handler runs in. tokio puts such a task at the end of its queue and wakes another thread to look there, which takes
-//! longer than all the checks of a call.
+//! hyper does so with every request that has a body: reading the body wakes the connection's task, in which the
+//! handler runs. tokio would put the task at the end of its queue and wake another thread, which takes longer than
+//! all the checks of a call.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Times in a row. Whoever has more to do lets others go first.
+/// Consecutive polls; then other tasks run first.
 const MAX_INLINE_POLLS: usize = 4;
 
-/// It is being polled.
+/// A poll is running.
 const POLLED: u8 = 1;
-/// It was woken since the poll began.
+/// Woken since the poll began.
 const WOKEN: u8 = 2;
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl<F: Future> Future for PollInline<F> {
         let Self { future, wakes, waker } = &mut *self;
         wakes.task.register(context.waker());
         for _ in 0..MAX_INLINE_POLLS {
-            // Each change of the state is one that sees what was written before a wake.
+            // Each state change sees the writes that preceded a wake.
             wakes.state.swap(POLLED, Ordering::AcqRel);
             if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(waker)) {
                 return Poll::Ready(output);
@@ -89,8 +89,8 @@ mod tests {
         }
     }
 
-    /// How a first poll ends of a future that wakes itself so many times, how often it was polled by then, and whether
-    /// its task was woken.
+    /// The result of the first poll of a future that wakes itself that often, how often it was polled by then, and
+    /// whether its task was woken.
     fn polled(wakes_itself: usize) -> (bool, usize, usize) {
         let mut polls = 0;
         let counter = Arc::<Counter>::default();
@@ -109,14 +109,14 @@ mod tests {
     }
 
     #[test]
-    fn what_wakes_itself_goes_on_at_once_but_not_for_ever() {
+    fn a_future_that_wakes_itself_is_polled_again_at_once_up_to_a_limit() {
         assert_eq!(polled(0), (true, 1, 0));
         assert_eq!(polled(MAX_INLINE_POLLS - 1), (true, MAX_INLINE_POLLS, 0));
         assert_eq!(polled(MAX_INLINE_POLLS), (false, MAX_INLINE_POLLS, 1), "it is polled again later");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn no_wake_from_elsewhere_is_lost() {
+    async fn no_wake_from_another_task_is_lost() {
         for _ in 0..2_000 {
             let (sender, receiver) = tokio::sync::oneshot::channel();
             let waiting = tokio::spawn(PollInline::new(async move {

@@ -1,4 +1,4 @@
-//! A connection that is closed when its client says too little for too long at the start.
+//! Closes a connection whose client sends too little in time at the start.
 
 use std::future::Future;
 use std::io;
@@ -9,15 +9,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// HTTP/2's preface (RFC 9113 §3.4): with this many bytes the version is settled. No request of
-/// HTTP/1.1 is shorter, as it names a host.
+/// HTTP/2's preface (RFC 9113 §3.4): after this many bytes the version is known. No request of HTTP/1.1 is shorter,
+/// since it names a host.
 const PREFACE_BYTES: usize = 24;
 
-/// Before hyper knows the version of HTTP it has no time limit; this is that limit.
+/// hyper has no time limit before it knows the version of HTTP; this adds one.
 #[derive(Debug)]
 pub(super) struct PrefaceTimeout<S> {
     stream: S,
-    /// Gone once enough has been read.
+    /// `None` once enough bytes were read.
     waiting: Option<Waiting>,
 }
 
@@ -28,8 +28,8 @@ struct Waiting {
 }
 
 impl<S> PrefaceTimeout<S> {
-    pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, waiting: Some(Waiting { missing: PREFACE_BYTES, end: Box::pin(sleep(patience)) }) }
+    pub(super) fn new(stream: S, timeout: Duration) -> Self {
+        Self { stream, waiting: Some(Waiting { missing: PREFACE_BYTES, end: Box::pin(sleep(timeout)) }) }
     }
 }
 
@@ -44,7 +44,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<S> {
         let Some(waiting) = &mut self.waiting else { return read };
         if read.is_pending() {
             ready!(waiting.end.as_mut().poll(context));
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no request came in time")));
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "no request arrived in time")));
         }
         waiting.missing = waiting.missing.saturating_sub(buffer.filled().len() - before);
         if waiting.missing == 0 {

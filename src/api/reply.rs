@@ -1,4 +1,4 @@
-//! Replies and errors as HTTP. The only place that knows status codes.
+//! Replies and errors as HTTP: the only module that maps error codes to status codes.
 
 use std::any::Any;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::InvalidOutput => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-        // Nobody is left to read the status of a cancelled call.
+        // The client of a cancelled call has disconnected; nobody reads the status.
         ErrorCode::Internal | ErrorCode::Cancelled => StatusCode::INTERNAL_SERVER_ERROR,
         ErrorCode::UpstreamError | ErrorCode::OutputTooLarge => StatusCode::BAD_GATEWAY,
         ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp => StatusCode::SERVICE_UNAVAILABLE,
@@ -75,14 +75,14 @@ pub(super) fn run_error(code: String, message: String) -> CallError {
     CallError::new(code, message)
 }
 
-/// An error before or beside a tool call, in the shape of an execute reply.
+/// An error before or outside a tool call, in the form of an execute reply.
 impl IntoResponse for CallError {
     fn into_response(self) -> Response {
         (&refusal(self)).into_response()
     }
 }
 
-/// An error's reply, changed for clients that expect another shape.
+/// An error's reply, changed for clients that expect another form.
 pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> Response {
     let reply = refusal(error);
     let mut response = (&reply).into_response();
@@ -91,12 +91,12 @@ pub(super) fn refused_as(error: CallError, change: impl FnOnce(&mut Value)) -> R
             change(&mut body);
             *response.body_mut() = json(StatusCode::OK, &body).into_body();
         }
-        Err(error) => tracing::error!(%error, "a reply could not be written as JSON"),
+        Err(error) => tracing::error!(%error, "a reply could not be serialized as JSON"),
     }
     response
 }
 
-/// Room for a reply with its receipt, so that writing it does not copy it around.
+/// Initial capacity for a reply with its receipt, so that serializing it does not reallocate.
 const TYPICAL_REPLY_BYTES: usize = 2_048;
 
 /// Any serialisable body.
@@ -109,9 +109,9 @@ pub(super) fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Resp
             response.headers_mut().insert(CONTENT_TYPE, JSON);
             response
         }
-        // Only a map with keys that are no strings could end here, and no reply has one.
+        // Only a map with keys that are not strings could fail, and no reply has one.
         Err(error) => {
-            tracing::error!(%error, "a reply could not be written as JSON");
+            tracing::error!(%error, "a reply could not be serialized as JSON");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }
@@ -119,13 +119,14 @@ pub(super) fn json(status: StatusCode, body: &(impl Serialize + ?Sized)) -> Resp
 
 pub(super) async fn no_such_route(uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(100).collect();
-    let error = CallError::new(ErrorCode::InvalidRequest, format!("there is nothing at {shown}; see /openapi.json"));
+    let error = CallError::new(ErrorCode::InvalidRequest, format!("no route matches {shown}; see /openapi.json"));
     with_status(StatusCode::NOT_FOUND, error)
 }
 
 pub(super) async fn no_such_method(method: Method, uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(100).collect();
-    let error = CallError::new(ErrorCode::InvalidRequest, format!("{shown} does not take {method}; see /openapi.json"));
+    let error =
+        CallError::new(ErrorCode::InvalidRequest, format!("{shown} does not support {method}; see /openapi.json"));
     with_status(StatusCode::METHOD_NOT_ALLOWED, error)
 }
 
@@ -145,7 +146,7 @@ fn with_status(status: StatusCode, error: CallError) -> Response {
 fn refusal(error: CallError) -> Reply {
     if let Some(cause) = error.cause() {
         let code = error.code().as_str();
-        // What a client does wrong is no fault of ours, and must not be able to flood the log.
+        // A client's error is not an operator's problem, and must not be able to flood the log.
         match error.code() {
             ErrorCode::Internal => tracing::error!(code, cause, "a request failed"),
             _ => tracing::debug!(code, cause, "a request was refused"),
@@ -160,7 +161,7 @@ fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
     headers.insert(RATE_RESET, HeaderValue::from(rate.reset_seconds));
 }
 
-/// RFC 9110 §10.2.3 counts whole seconds: rounded up, so that whoever obeys is let in.
+/// RFC 9110 §10.2.3 uses whole seconds: rounded up, so that a retry after them succeeds.
 fn retry_after(headers: &mut HeaderMap, error: &CallError) {
     let owed = matches!(status(error.code()), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     if let Some(wait) = error.wait().or(owed.then_some(Duration::from_secs(1))) {

@@ -1,4 +1,4 @@
-//! From an HTTP request to a tool call: who asks, what for, with which arguments.
+//! Turns an HTTP request into a tool call: its caller, session, budgets and arguments.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,11 +31,11 @@ use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
-/// How Open WebUI names a conversation.
+/// Open WebUI's header for the id of a conversation.
 const CHAT_ID: HeaderName = HeaderName::from_static("x-openwebui-chat-id");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// `POST /tools/{name}/execute`. `arguments` and `parameters` mean the same; one of them is given.
+/// `POST /tools/{name}/execute`. `arguments` and `parameters` are synonyms; send one of them.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExecuteRequest {
@@ -65,7 +65,7 @@ pub(super) struct ExecuteNamedRequest {
     dry_run: bool,
 }
 
-/// What the call belongs to. `user_id` is never an identity: it is passed on and written down as claimed.
+/// The session and context of the call. `user_id` never authenticates: it is forwarded and recorded as a claim.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SessionContext {
@@ -93,7 +93,7 @@ pub(super) struct Incoming {
 
 impl ExecuteRequest {
     /// # Errors
-    /// `invalid_request` for contradictory fields or headers, and whatever the session says.
+    /// `invalid_request` for contradictory fields or headers, and the errors of opening the session.
     pub(super) fn into_call(
         self,
         tool: String,
@@ -114,7 +114,7 @@ impl ExecuteNamedRequest {
     }
 }
 
-/// What a request's headers say: who sent it, and what its calls belong to.
+/// The sender of a request, and the budgets and trace of its calls, from its headers.
 #[derive(Debug)]
 pub(super) struct RequestMeta {
     pub caller: Arc<Caller>,
@@ -126,15 +126,17 @@ pub(super) struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// The request may hold one call only where it has an idempotency key.
+    /// Only a request with one call may have an idempotency key.
     pub(super) fn forbid_idempotency_key(&self) -> Result<(), CallError> {
         match self.idempotency_key {
             None => Ok(()),
-            Some(_) => Err(invalid("Idempotency-Key belongs to one call; send the calls of this batch one by one")),
+            Some(_) => Err(invalid(
+                "`Idempotency-Key` applies to one call; send the calls of this batch in requests of their own",
+            )),
         }
     }
 
-    /// What the route does is the work of such a role alone.
+    /// Requires a role for the route.
     ///
     /// # Errors
     /// `denied`, with the role that is missing.
@@ -142,11 +144,11 @@ impl RequestMeta {
         if self.caller.has_role(role) {
             return Ok(());
         }
-        let message = format!("this needs the role `{role}`; call with a key that holds it");
+        let message = format!("this requires the role `{role}`; use a key that has it");
         Err(CallError::new(ErrorCode::Denied, message))
     }
 
-    /// The tools as an agent may call them for this request: those that are on in the session.
+    /// The tools that an agent may call for this request: those that are on in the session.
     pub(super) fn toolbox(&self, gateway: &Arc<Gateway>, session: Option<Arc<Session>>) -> InProcess {
         let mut toolbox = InProcess::new(Arc::clone(gateway), Arc::clone(&self.caller));
         let run = toolbox.scopes.request.take();
@@ -159,7 +161,7 @@ impl RequestMeta {
         }
     }
 
-    /// What an agent is asked by this request.
+    /// The agent request for this HTTP request.
     pub(super) fn agent_request(
         &self,
         agent: &str,
@@ -249,7 +251,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
     }
 }
 
-/// A request of an administrator, its body read as JSON once it is known that the sender is one.
+/// An administrator's request; the body is read as JSON only after the role is checked.
 #[derive(Debug)]
 pub(super) struct FromAdministrator<T> {
     pub caller: Arc<Caller>,
@@ -263,15 +265,15 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
         let (mut parts, body) = request.into_parts();
         let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
         origin.require_role("admin")?;
-        let most = gateway.config().server.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
-        Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, most).await? })
+        let max = gateway.config().server.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
+        Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, max).await? })
     }
 }
 
-/// What an administrator may send at least: the largest OpenAPI document that is read, its quotes escaped.
+/// Minimum body limit for administrators: the largest OpenAPI document that is read, with its quotes escaped.
 const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
 
-/// A request's body, read as JSON: declared as JSON, within the size and time allowed, no key twice.
+/// A request's body as JSON: declared as JSON, within the size and time limits, without duplicate keys.
 #[derive(Debug)]
 pub(super) struct JsonBody<T>(pub T);
 
@@ -288,26 +290,26 @@ async fn bounded_json<T: DeserializeOwned>(
     gateway: &Gateway,
     headers: &HeaderMap,
     body: Body,
-    most: usize,
+    max: usize,
 ) -> Result<T, CallError> {
     if !declares_json(headers) {
         let message = "the body must be JSON; send `content-type: application/json`";
         return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
     }
     let within = Duration::from_secs(gateway.config().server.read_timeout_seconds);
-    let bytes = read(body, most, within).await?;
+    let bytes = read(body, max, within).await?;
     let value = json::parse(&bytes).map_err(unacceptable)?;
     serde_json::from_value(value).map_err(|problem| {
-        // It quotes what was sent, however long that is.
+        // The message quotes the body, however long it is.
         let shown: String = problem.to_string().chars().take(300).collect();
-        invalid(format!("the body does not fit: {shown}"))
+        invalid(format!("the body has the wrong form: {shown}"))
     })
 }
 
 fn unacceptable(problem: InvalidJson) -> CallError {
     let error = format!("the body is not acceptable JSON: {problem}");
     let Some(path) = problem.large_integer else { return invalid(error) };
-    // Of one call the paths of all other faults begin at its arguments too.
+    // Locations of other errors in a call begin at its arguments too.
     let code = match path.contains("/arguments/") {
         true => ErrorCode::InvalidArguments,
         false => ErrorCode::InvalidRequest,
@@ -319,23 +321,23 @@ fn unacceptable(problem: InvalidJson) -> CallError {
     CallError::new(code, error).with_detail(Detail { path, rule: "integer".into(), message: problem.message })
 }
 
-/// Reads a body whole, within the size and time allowed.
+/// Reads a whole body, within the size and time limits.
 ///
 /// # Errors
 /// `too_large`, `invalid_request`.
-pub(super) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, CallError> {
-    let collected = tokio::time::timeout(within, Limited::new(body, most).collect()).await;
+pub(super) async fn read(body: Body, max: usize, within: Duration) -> Result<Bytes, CallError> {
+    let collected = tokio::time::timeout(within, Limited::new(body, max).collect()).await;
     match collected {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(CallError::new(ErrorCode::TooLarge, format!("the body is larger than {most} bytes")))
+            Err(CallError::new(ErrorCode::TooLarge, format!("the body is larger than {max} bytes")))
         }
-        Ok(Err(error)) => Err(invalid("the body broke off").caused_by(error)),
+        Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
         Err(_) => Err(invalid(format!("the body did not arrive within {} s", within.as_secs()))),
     }
 }
 
-/// RFC 6839 suffixes included. A form or plain text, which a web page could send without asking, is not JSON.
+/// RFC 6839 suffixes included. A form or plain text, which a web page could send without a preflight, is not JSON.
 fn declares_json(headers: &HeaderMap) -> bool {
     let Some(declared) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
     let essence = declared.split(';').next().unwrap_or_default().trim();
@@ -345,13 +347,13 @@ fn declares_json(headers: &HeaderMap) -> bool {
 
 fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
     match (arguments, parameters) {
-        (Some(_), Some(_)) => Err(invalid("`arguments` and `parameters` mean the same; send one of them")),
+        (Some(_), Some(_)) => Err(invalid("`arguments` and `parameters` are synonyms; send one of them")),
         (one, other) => Ok(one.or(other).unwrap_or_default()),
     }
 }
 
-/// A GET that does work must not come from another site's page, from where a browser sends it without asking:
-/// on loopback nobody has to say who they are.
+/// A GET that runs a tool must not come from another site's page, where a browser sends it without a preflight: on
+/// loopback callers need no credentials.
 ///
 /// # Errors
 /// `denied`.
@@ -361,7 +363,7 @@ pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
     let host = text(HOST).unwrap_or_default();
     let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
     if site_is_other || headers.contains_key(ORIGIN) && !text(ORIGIN).is_some_and(is_ours) {
-        return Err(CallError::new(ErrorCode::Denied, "a page of another site may not ask this; send a POST instead"));
+        return Err(CallError::new(ErrorCode::Denied, "a page of another site must not send this request; use POST"));
     }
     Ok(())
 }
@@ -369,14 +371,14 @@ pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
 /// Fetch Metadata (<https://www.w3.org/TR/fetch-metadata/>).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Longest id that a header may carry.
+/// Maximum bytes of an id in a header.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
 fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(invalid(format!("the header {name} stands there more than once")));
+        return Err(invalid(format!("duplicate `{name}` header")));
     }
     match value.to_str() {
         Ok(text) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),

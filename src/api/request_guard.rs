@@ -1,5 +1,5 @@
-//! What is true of every HTTP request, whatever it asks for. What is true of a tool call is a stage of the
-//! pipeline; its deadline is there too, so that every refusal is typed and no stream is cut.
+//! Checks of every HTTP request. The checks of a tool call are stages of the pipeline; the deadline is there too, so
+//! that every refusal is typed and no stream is cut off.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use tower::Service;
 use super::reply;
 use crate::core::error::{CallError, ErrorCode};
 
-/// The routes, behind what guards all of them.
+/// The routes, behind the checks of every request.
 #[derive(Debug, Clone)]
 pub(super) struct RequestGuard {
     router: Router,
@@ -26,19 +26,19 @@ pub(super) struct RequestGuard {
 }
 
 impl RequestGuard {
-    /// `on_loopback` is where the listener stands.
+    /// `on_loopback`: the listener is bound to a loopback address.
     pub(super) fn new(router: Router, on_loopback: bool) -> Self {
         Self { router, on_loopback }
     }
 
-    /// Answers a request, also when its handler panics.
+    /// Answers a request, even if its handler panics.
     pub(super) async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
-        // RFC 9112 §3.2: with two of them, who stands in front may have gone by the other.
+        // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
-            return Ok(invalid("the header host stands there more than once").into_response());
+            return Ok(invalid("duplicate `Host` header").into_response());
         }
         if self.on_loopback && !names_loopback(request.uri(), request.headers()) {
-            return Ok(invalid(NOT_OUR_NAME).into_response());
+            return Ok(invalid(HOST_NOT_LOOPBACK).into_response());
         }
         let mut router = self.router;
         match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
@@ -48,11 +48,10 @@ impl RequestGuard {
     }
 }
 
-const NOT_OUR_NAME: &str =
-    "this server listens on loopback and answers to localhost only; listen on an address to be reached by name";
+const HOST_NOT_LOOPBACK: &str = "this server listens on loopback and accepts only localhost as host; to use another host name, set `server.listen` to a non-loopback address";
 
-/// A web page that reaches a loopback listener under a name of its own (DNS rebinding) must find no
-/// anonymous caller there: on loopback, only loopback's names are answered.
+/// A web page that reaches a loopback listener under its own host name (DNS rebinding) must not become an anonymous
+/// caller there: on loopback, only loopback's host names are accepted.
 fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     let authority = uri.authority().map(Authority::as_str);
     let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {

@@ -61,6 +61,6 @@ async fn a_header_that_decides_something_stands_there_once() {
              content-length: 2\r\nconnection: close\r\n\r\n{{}}"
         );
         let answer = exchange(&app, sent.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("more than once"), "{twice}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("duplicate `"), "{twice}: {answer}");
     }
 }

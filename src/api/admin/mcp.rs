@@ -1,4 +1,4 @@
-//! `POST /tools/mcp/register`: MCP servers by HTTP.
+//! `POST /tools/mcp/register`: registers MCP servers over HTTP.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{AddServerError, Gateway};
 use crate::sources::mcp::McpRegistration;
 
-/// What was registered.
+/// The result of a registration.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Added {
     success: bool,
-    /// The name of the one tool, or the prefix of several.
+    /// The name of the only tool, or the prefix of several.
     tool_name: String,
     /// Names of the tools.
     tools: Vec<String>,
     message: String,
 }
 
-/// Makes tools of an MCP server's, and keeps the registration for the next start. A server registered before
-/// under the same name is replaced. For the role `admin`.
+/// Offers the tools of an MCP server, and stores the registration for the next start. A server that was registered
+/// under the same name is replaced. Needs the role `admin`.
 #[utoipa::path(post, path = "/tools/mcp/register", tag = "mcp", request_body = McpRegistration,
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
@@ -35,14 +35,14 @@ pub(crate) async fn register(
     FromAdministrator { caller, body }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
-    let tools = gateway.register_mcp(body).await.map_err(|fault| not_added(&fault))?;
+    let tools = gateway.register_mcp(body).await.map_err(|error| not_added(&error))?;
     tracing::info!(server = name, caller = &*caller.id, "an MCP server was registered");
     let mut message = match tools.len() {
-        1 => "1 tool is on offer".to_owned(),
-        count => format!("{count} tools are on offer"),
+        1 => "1 tool is offered".to_owned(),
+        count => format!("{count} tools are offered"),
     };
     let source = format!("mcp:{name}");
-    message.push_str(&waiting(&gateway, &source));
+    message.push_str(&quarantine_note(&gateway, &source));
     if let Some(trouble) = gateway.mcp_servers().degraded(&source) {
         message.push_str("; ");
         message.push_str(&trouble);
@@ -54,20 +54,20 @@ pub(crate) async fn register(
     Ok(reply::json(StatusCode::OK, &Added { success: true, tool_name, tools, message }))
 }
 
-/// What a lock keeps from being offered.
-pub(crate) fn waiting(gateway: &Gateway, source: &str) -> String {
+/// Names the tools that the lock quarantines.
+pub(crate) fn quarantine_note(gateway: &Gateway, source: &str) -> String {
     match gateway.quarantined_of(source).as_slice() {
         [] => String::new(),
         held_back => format!("; quarantined until `sekisho lock approve`: {}", held_back.join(", ")),
     }
 }
 
-fn not_added(fault: &AddServerError) -> CallError {
-    let code = match fault {
+fn not_added(error: &AddServerError) -> CallError {
+    let code = match error {
         AddServerError::Unusable { .. } => ErrorCode::UpstreamError,
         AddServerError::TooMany => ErrorCode::Overloaded,
-        AddServerError::Store(_) | AddServerError::Unwritable(_) => return CallError::internal(fault),
+        AddServerError::Store(_) | AddServerError::Unwritable(_) => return CallError::internal(error),
         _ => ErrorCode::InvalidRequest,
     };
-    CallError::new(code, fault.to_string())
+    CallError::new(code, error.to_string())
 }

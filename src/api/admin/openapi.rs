@@ -1,4 +1,4 @@
-//! `/tools/openapi`: OpenAPI documents by HTTP: looked at, registered, and removed again.
+//! `/tools/openapi`: validates, registers and removes OpenAPI documents over HTTP.
 
 use std::sync::Arc;
 
@@ -19,27 +19,27 @@ use crate::sources::openapi::read::operation::Api;
 use crate::sources::openapi::read::report::Report;
 use crate::sources::openapi::{Collection, CollectionError, Registration, SpecOrigin};
 
-/// `POST /tools/openapi/validate`: one of the two is given.
+/// `POST /tools/openapi/validate`: one of the two fields is required.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ValidateRequest {
-    /// Where the document stands; its host must be on the allowlist.
+    /// Address of the document; its host must be on the allowlist.
     #[schema(value_type = Option<String>)]
     spec_url: Option<Url>,
     /// The document itself, as JSON or YAML.
     spec_inline: Option<String>,
 }
 
-/// What was found in a document.
+/// The result of a validation.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(super) struct Validation {
-    /// It is an OpenAPI document, and can be registered.
+    /// Whether it is an OpenAPI document that can be registered.
     valid: bool,
     operations_count: usize,
     operations: Vec<FoundOperation>,
     /// The document's first server.
     base_url: Option<String>,
-    /// Why the document cannot be used, or what of it.
+    /// Why the document, or a part of it, cannot be used.
     errors: Vec<String>,
 }
 
@@ -51,8 +51,8 @@ struct FoundOperation {
     description: String,
 }
 
-/// Reads an OpenAPI document and tells what is in it. Nothing is registered. For the role `admin`, since
-/// it makes the service fetch and read what the caller names.
+/// Reads an OpenAPI document and describes it, without registering anything. Needs the role `admin`, since it makes
+/// the service fetch and parse what the caller names.
 #[utoipa::path(post, path = "/tools/openapi/validate", tag = "openapi", request_body = ValidateRequest,
     responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn validate(
@@ -61,7 +61,7 @@ pub(crate) async fn validate(
 ) -> Result<Response, CallError> {
     let validation = match gateway.loader().read(request.body.origin()?).await {
         Ok(api) => Validation::of(api),
-        Err(fault) => Validation { errors: vec![unusable(&fault)?], ..Validation::default() },
+        Err(error) => Validation { errors: vec![unusable(&error)?], ..Validation::default() },
     };
     Ok(reply::json(StatusCode::OK, &validation))
 }
@@ -103,19 +103,19 @@ impl Validation {
     }
 }
 
-/// What is wrong with the document; an error where the document was not seen at all.
-fn unusable(fault: &CollectionError) -> Result<String, CallError> {
-    let code = match fault {
+/// What is wrong with the document; an error if the document could not be fetched.
+fn unusable(error: &CollectionError) -> Result<String, CallError> {
+    let code = match error {
         CollectionError::Fetch(FetchError::NotAllowed { .. }) => ErrorCode::Denied,
         CollectionError::Fetch(_) => ErrorCode::UpstreamError,
         CollectionError::Busy => ErrorCode::Overloaded,
         CollectionError::Failed(problem) => return Err(CallError::internal(problem)),
         other => return Ok(other.to_string()),
     };
-    Err(CallError::new(code, fault.to_string()))
+    Err(CallError::new(code, error.to_string()))
 }
 
-/// What was registered.
+/// The result of a registration.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Registered<'a> {
     success: bool,
@@ -128,8 +128,8 @@ pub(super) struct Registered<'a> {
     max_response_bytes: usize,
 }
 
-/// Makes tools of an OpenAPI document's operations, and keeps the registration for the next start. A
-/// collection registered before under the same name is replaced. For the role `admin`.
+/// Offers the operations of an OpenAPI document as tools, and stores the registration for the next start. A
+/// collection that was registered under the same name is replaced. Needs the role `admin`.
 #[utoipa::path(post, path = "/tools/openapi/register", tag = "openapi", request_body = Registration,
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
@@ -137,13 +137,13 @@ pub(crate) async fn register(
     FromAdministrator { caller, body }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
-    let collection = gateway.register(body).await.map_err(|fault| not_registered(&fault))?;
+    let collection = gateway.register(body).await.map_err(|error| not_registered(&error))?;
     tracing::info!(collection = name, caller = &*caller.id, "a collection was registered");
-    let waiting = super::mcp::waiting(&gateway, &format!("openapi:{name}"));
-    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &waiting)))
+    let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
+    Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &quarantine_note)))
 }
 
-/// Takes a registered collection's tools away. For the role `admin`.
+/// Removes a registered collection's tools. Needs the role `admin`.
 #[utoipa::path(delete, path = "/tools/openapi/{name}", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
@@ -152,15 +152,15 @@ pub(crate) async fn unregister(
     Name(name): Name,
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
-    if !gateway.unregister(&name).await.map_err(|fault| not_registered(&fault))? {
-        let message = "no collection of that name is registered; those of the configuration are removed there";
+    if !gateway.unregister(&name).await.map_err(|error| not_registered(&error))? {
+        let message = "no collection of that name is registered; remove a configured collection from the configuration";
         return Err(CallError::new(ErrorCode::InvalidRequest, message));
     }
     tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was removed");
     Ok(reply::json(StatusCode::OK, &Removed { success: true, collection_name: name }))
 }
 
-/// What was removed.
+/// The result of a removal.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Removed {
     success: bool,
@@ -168,18 +168,18 @@ pub(super) struct Removed {
 }
 
 impl<'a> Registered<'a> {
-    fn of(name: &'a str, collection: &'a Collection, waiting: &str) -> Self {
+    fn of(name: &'a str, collection: &'a Collection, quarantine_note: &str) -> Self {
         let Collection { settings, tools, report, .. } = collection;
         let Report { operations, lost, approximated, .. } = report;
         let (registered, lost, approximated) = (tools.len(), lost.len(), approximated.len());
-        let dangerous = report.dangerous_by_method(|_| false).map(|says| format!("; {says}")).unwrap_or_default();
+        let dangerous = report.dangerous_by_method(|_| false).map(|note| format!("; {note}")).unwrap_or_default();
         Self {
             success: true,
             collection_name: name,
             operations_registered: tools.iter().map(|tool| tool.metadata.name.as_str()).collect(),
             message: format!(
                 "{registered} tools of {operations} operations; {approximated} approximations, {lost} losses\
-                 {dangerous}{waiting}"
+                 {dangerous}{quarantine_note}"
             ),
             rate_limit: settings.rate_limit,
             timeout_seconds: settings.timeout_seconds,
@@ -188,13 +188,13 @@ impl<'a> Registered<'a> {
     }
 }
 
-fn not_registered(fault: &RegisterError) -> CallError {
-    match fault {
-        RegisterError::Collection(fault) => match unusable(fault) {
+fn not_registered(error: &RegisterError) -> CallError {
+    match error {
+        RegisterError::Collection(error) => match unusable(error) {
             Ok(problem) => CallError::new(ErrorCode::InvalidRequest, problem),
             Err(error) => error,
         },
-        RegisterError::Store(_) | RegisterError::Unwritable(_) => CallError::internal(fault),
-        _ => CallError::new(ErrorCode::InvalidRequest, fault.to_string()),
+        RegisterError::Store(_) | RegisterError::Unwritable(_) => CallError::internal(error),
+        _ => CallError::new(ErrorCode::InvalidRequest, error.to_string()),
     }
 }

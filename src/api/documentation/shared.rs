@@ -1,48 +1,50 @@
-//! What many operations have in common: headers in and out, and how callers say who they are.
+//! What many operations have in common: headers of requests and responses, and authentication.
 
 use serde_json::{Map, Value, json};
 
 use super::super::request::MAX_ID_BYTES;
 
-/// Routes that run one call, and so take an `Idempotency-Key`.
+/// Routes that run one call, and so accept an `Idempotency-Key`.
 const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];
 
-/// Routes that run calls on behalf of somebody, whose budgets the headers name.
+/// Routes that run calls charged to the budgets that the headers name.
 const RUNS: [&str; 4] = ["/tools/batch-execute", "/v1/chat/completions", "/api/chat", "/api/chat/stream"];
 
-/// Of these, agents'.
+/// Of these, the routes of agents.
 const AGENTS: [&str; 3] = ["/v1/chat/completions", "/api/chat", "/api/chat/stream"];
 
-/// Routes that ask nobody who they are.
+/// Routes without authentication.
 const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Header, the name of its description, and what it is for.
+/// Header, the name of its description, and its description.
 const REQUEST: [(&str, &str, &str); 6] = [
     ("X-Request-Id", "request_id", "The request that the calls belong to: one budget for all of them."),
     ("X-Agent-Id", "agent_id", "The agent whose token budget the calls count against."),
     ("X-Task-Id", "task_id", "The task whose token budget the calls count against."),
-    ("traceparent", "traceparent", "The caller's place in its trace (W3C Trace Context)."),
-    ("Idempotency-Key", "idempotency_key", "The same call sent twice under one key runs once."),
-    ("x-openwebui-chat-id", "chat_id", "The thread whose summary is remembered."),
+    ("traceparent", "traceparent", "The caller's span (W3C Trace Context)."),
+    ("Idempotency-Key", "idempotency_key", "A call sent twice with the same key runs once."),
+    ("x-openwebui-chat-id", "chat_id", "The thread whose summary is stored and sent to the model."),
 ];
 
 const RATE: [(&str, &str, &str); 3] = [
-    ("X-RateLimit-Limit", "rate_limit", "Calls that the limit nearest to empty allows."),
-    ("X-RateLimit-Remaining", "rate_limit_remaining", "Calls left of them."),
-    ("X-RateLimit-Reset", "rate_limit_reset", "Seconds until all of them may be made again."),
+    ("X-RateLimit-Limit", "rate_limit", "Limit of calls, of the rate limit with the fewest calls left."),
+    ("X-RateLimit-Remaining", "rate_limit_remaining", "Calls left of that limit."),
+    ("X-RateLimit-Reset", "rate_limit_reset", "Seconds until the limit is fully restored."),
 ];
 
-/// Adds what the routes' own descriptions do not say.
+/// Adds the parts that the routes' own descriptions lack.
 pub(super) fn describe(document: &mut Value) {
     document["security"] = json!([{}, {"bearer": []}, {"api_key": []}]);
     let components = &mut document["components"];
     components["securitySchemes"] = json!({
         "bearer": {"type": "http", "scheme": "bearer",
-            "description": "An API key, or a JSON Web Token of the configured issuer. Callers without credentials are let in where `auth.anonymous` says so."},
+            "description": "An API key, or a JSON Web Token of the configured issuer. Callers without credentials are accepted if `auth.anonymous` allows it."},
         "api_key": {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": "An API key."},
     });
-    components["parameters"] =
-        REQUEST.into_iter().map(|(header, name, says)| (name.to_owned(), parameter(header, says))).collect();
+    components["parameters"] = REQUEST
+        .into_iter()
+        .map(|(header, name, description)| (name.to_owned(), parameter(header, description)))
+        .collect();
     components["headers"] = headers();
     let Some(paths) = document["paths"].as_object_mut() else { return };
     for (path, operations) in paths.iter_mut() {
@@ -87,20 +89,20 @@ fn describe_operation(path: &str, operation: &mut Value) {
     }
 }
 
-fn parameter(header: &str, says: &str) -> Value {
-    // `traceparent` that is none is left alone.
+fn parameter(header: &str, description: &str) -> Value {
+    // An invalid `traceparent` is ignored.
     let schema = json!({"type": "string", "minLength": 1, "maxLength": MAX_ID_BYTES, "pattern": "^[!-~]+$"});
-    json!({"name": header, "in": "header", "description": says, "schema": schema})
+    json!({"name": header, "in": "header", "description": description, "schema": schema})
 }
 
 fn headers() -> Value {
-    let number = |says: &str| json!({"description": says, "schema": {"type": "integer", "minimum": 0}});
-    let mut headers: Map<_, _> = RATE.into_iter().map(|(_, name, says)| (name.to_owned(), number(says))).collect();
-    headers
-        .insert("retry_after".to_owned(), number("Seconds to wait before the call is made again; with 429 and 503."));
+    let number = |description: &str| json!({"description": description, "schema": {"type": "integer", "minimum": 0}});
+    let mut headers: Map<_, _> =
+        RATE.into_iter().map(|(_, name, description)| (name.to_owned(), number(description))).collect();
+    headers.insert("retry_after".to_owned(), number("Seconds to wait before a retry; with 429 and 503."));
     headers.insert(
         "idempotency_replayed".to_owned(),
-        json!({"description": "`true`: the reply is that of an earlier call under the same key.", "schema": {"type": "string", "enum": ["true"]}}),
+        json!({"description": "`true`: the reply is that of an earlier call with the same key.", "schema": {"type": "string", "enum": ["true"]}}),
     );
     headers.into()
 }

@@ -1,5 +1,4 @@
-//! Requests of a session that were cancelled lately: on a connection of its own a cancellation may overtake
-//! the request it takes back.
+//! Recently cancelled requests of a session: on a separate connection a cancellation may arrive before its request.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -10,61 +9,61 @@ use rmcp::model::{ClientJsonRpcMessage, ClientNotification, JsonRpcMessage, Requ
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Cancellations of one session that are remembered at once, and for how long: connections of one client are not
-/// further apart. No id is used twice in a session, so that nothing else can be meant.
-const MOST: usize = 64;
-const KEPT: Duration = Duration::from_secs(10);
+/// How many cancellations of a session are kept, and for how long: a client's connections differ by less. An id is
+/// used only once in a session, so a kept cancellation matches no other request.
+const MAX_CANCELLATIONS: usize = 64;
+const CANCELLATION_TTL: Duration = Duration::from_secs(10);
 
-/// In the order they came.
-type Known = VecDeque<(RequestId, Instant)>;
+/// In order of arrival.
+type Cancellations = VecDeque<(RequestId, Instant)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Cancelled {
-    known: Mutex<Known>,
+    cancellations: Mutex<Cancellations>,
     more: Notify,
 }
 
 impl Cancelled {
-    /// Takes note of a message that is a cancellation.
+    /// Records the message if it is a cancellation.
     pub(super) fn record(&self, message: &ClientJsonRpcMessage) {
         let JsonRpcMessage::Notification(notification) = message else { return };
         let ClientNotification::CancelledNotification(cancelled) = &notification.notification else { return };
         let Some(id) = cancelled.params.request_id.clone() else { return };
-        let mut known = self.known();
-        known.retain(|(_, noted)| noted.elapsed() < KEPT);
-        if known.len() >= MOST {
-            known.pop_front();
+        let mut cancellations = self.cancellations();
+        cancellations.retain(|(_, noted)| noted.elapsed() < CANCELLATION_TTL);
+        if cancellations.len() >= MAX_CANCELLATIONS {
+            cancellations.pop_front();
         }
-        known.push_back((id, Instant::now()));
+        cancellations.push_back((id, Instant::now()));
         self.more.notify_waiters();
     }
 
-    /// Waits until the request is cancelled, for ever where it is not. What is remembered stays so.
+    /// Waits until the request is cancelled; pending forever if it is not. Does not consume the cancellation.
     pub(super) async fn until(&self, id: &RequestId) {
         loop {
             let mut more = pin!(self.more.notified());
             more.as_mut().enable();
-            if place(&self.known(), id).is_some() {
+            if place(&self.cancellations(), id).is_some() {
                 return;
             }
             more.await;
         }
     }
 
-    /// Whether a request was cancelled before it came. Says so once.
+    /// Whether a request was cancelled before it arrived. Consumes the cancellation.
     pub(super) fn take(&self, id: &RequestId) -> bool {
-        let mut known = self.known();
-        let at = place(&known, id);
-        at.is_some_and(|at| known.remove(at).is_some())
+        let mut cancellations = self.cancellations();
+        let at = place(&cancellations, id);
+        at.is_some_and(|at| cancellations.remove(at).is_some())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cancellations(&self) -> MutexGuard<'_, Cancellations> {
+        self.cancellations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn place(known: &Known, id: &RequestId) -> Option<usize> {
-    known.iter().position(|(cancelled, noted)| cancelled == id && noted.elapsed() < KEPT)
+fn place(cancellations: &Cancellations, id: &RequestId) -> Option<usize> {
+    cancellations.iter().position(|(cancelled, noted)| cancelled == id && noted.elapsed() < CANCELLATION_TTL)
 }
 
 #[cfg(test)]
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_served_hears_of_its_own_cancellation_alone() {
+    async fn a_running_request_receives_only_its_own_cancellation() {
         let cancelled = Cancelled::default();
         let mut waiting = pin!(cancelled.until(&RequestId::Number(5)));
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -89,11 +88,11 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none(), "another's");
         cancelled.record(&cancellation(&RequestId::Number(5)));
         assert!(waiting.now_or_never().is_some());
-        assert!(cancelled.take(&RequestId::Number(5)), "it is still remembered");
+        assert!(cancelled.take(&RequestId::Number(5)), "it is still kept");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn cancellations_are_remembered_for_their_own_request_for_a_while_and_up_to_a_number() {
+    async fn cancellations_are_kept_for_their_own_request_for_a_while_and_up_to_a_number() {
         let cancelled = Cancelled::default();
         let (number, text) = (RequestId::Number(5), RequestId::String("5".into()));
         cancelled.record(&cancellation(&number));
@@ -102,13 +101,13 @@ mod tests {
         assert!(!cancelled.take(&number), "once");
 
         cancelled.record(&cancellation(&number));
-        tokio::time::advance(KEPT).await;
+        tokio::time::advance(CANCELLATION_TTL).await;
         assert!(!cancelled.take(&number), "too long ago");
 
-        for id in 0..=MOST {
+        for id in 0..=MAX_CANCELLATIONS {
             cancelled.record(&cancellation(&RequestId::Number(id as i64)));
         }
-        assert!(!cancelled.take(&RequestId::Number(0)), "the oldest made room");
+        assert!(!cancelled.take(&RequestId::Number(0)), "the oldest was evicted");
         assert!(cancelled.take(&RequestId::Number(1)));
     }
 }

@@ -1,7 +1,8 @@
-//! The tools as MCP clients see them: made once for each state of the registry, shown to each caller as far
-//! as they may use them, in pages, in the order of their names.
+//! The tools as MCP clients see them: built once for each state of the registry, filtered for each caller, paged, and
+//! sorted by name.
 //!
-//! What a caller may use, [`CallerTools`] says and keeps; a list changes with the registry and with the policies.
+//! [`CallerTools`] decides and caches which tools a caller may use; a list changes with the registry and the
+//! policies.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,16 +20,16 @@ use crate::policy::CallerTools;
 use crate::registry::Snapshot;
 use crate::tool::{BUILTIN, Metadata, OutputSchema, Tool};
 
-/// Items of one page. Many clients read only the first page, so that it is a large one.
+/// Items of a page. Many clients read only the first page, so it is large.
 pub(super) const PAGE: usize = 2_000;
 
-/// Most bytes of a page's items as JSON: the official Python client takes no event beyond 1 MiB.
+/// Maximum bytes of a page's items as JSON: the official Python client accepts no event above 1 MiB.
 const MAX_PAGE: usize = 1_000_000;
 
-/// How long a client may think that a list is still true; changes are told besides.
+/// How long a client may cache a list; changes are also sent as notifications.
 pub(super) const LIST_TTL_MS: u64 = 10_000;
 
-/// The catalogue of the registry's present state.
+/// The catalogue of the registry's current state.
 #[derive(Debug, Default)]
 pub(super) struct Catalogues {
     present: ArcSwapOption<Catalogue>,
@@ -39,13 +40,13 @@ pub(super) struct Catalogue {
     snapshot: Arc<Snapshot>,
     /// In the order of `snapshot`.
     tools: Vec<McpTool>,
-    /// Of each tool, by what it says: equal for equal ones of another catalogue of this process. Made when asked for.
+    /// A digest of each tool's description, comparable with other catalogues of this process. Computed on first use.
     digests: OnceLock<Vec<u64>>,
-    /// Tools with arguments that stand in headers too (SEP-2243).
+    /// Tools with arguments that must also be sent in headers (SEP-2243).
     in_headers: HashSet<String>,
 }
 
-/// One page, and where the next one begins.
+/// One page, and the cursor of the next.
 #[derive(Debug)]
 pub(super) struct Page<T> {
     pub items: Vec<T>,
@@ -75,12 +76,12 @@ impl Catalogue {
         self.tools.iter().zip(by.access()).filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
-    /// What the caller may use in this catalogue.
+    /// The caller's tools in this catalogue.
     pub(super) fn tools_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> CallerTools {
         gateway.pipeline.policy.tools_for(&self.snapshot, caller)
     }
 
-    /// Differs where the caller is listed something else.
+    /// A digest that differs if the caller's list differs.
     pub(super) fn digest_for(&self, caller: &Arc<Caller>, gateway: &Gateway) -> u64 {
         let by = self.tools_for(caller, gateway);
         let digests = self.digests.get_or_init(|| self.tools.iter().map(digest).collect());
@@ -90,14 +91,14 @@ impl Catalogue {
         hasher.finish()
     }
 
-    /// The tool of that name, unless it is hidden from the caller.
+    /// The tool with that name, unless it is hidden from the caller.
     pub(super) fn get(&self, name: &str, caller: &Caller) -> Option<&McpTool> {
         let at = self.snapshot.tools().binary_search_by(|tool| tool.name().cmp(name)).ok()?;
         let hidden = self.snapshot.tools().get(at)?.metadata.is_hidden_from(caller);
         self.tools.get(at).filter(|_| !hidden)
     }
 
-    /// Whether arguments of the tool stand in headers too, as far as the caller may know of it.
+    /// Whether arguments of the tool must also be sent in headers; false for a tool that is hidden from the caller.
     pub(super) fn has_parameters_in_headers(&self, name: &str, caller: &Caller) -> bool {
         self.in_headers.contains(name) && self.get(name, caller).is_some()
     }
@@ -116,15 +117,15 @@ fn digest(tool: &McpTool) -> u64 {
         }
     }
     let mut hashing = Hashing(DefaultHasher::new());
-    // What cannot be written is not listed either.
+    // A tool that cannot be serialized is not listed either.
     let _unwritable = serde_json::to_writer(&mut hashing, tool);
     hashing.0.finish()
 }
 
-/// The part of `items` after the one that `cursor` names by its key.
+/// The items after the one whose key is in `cursor`.
 ///
 /// # Errors
-/// Invalid params: the cursor names nothing in the list as it is now.
+/// Invalid params: the cursor matches no item of the current list.
 pub(super) fn page<T: Serialize>(
     items: impl Iterator<Item = T>,
     key: impl Fn(&T) -> &str,
@@ -134,7 +135,7 @@ pub(super) fn page<T: Serialize>(
     if let Some(cursor) = cursor {
         let named = cursor.strip_prefix(CURSOR).filter(|after| items.any(|item| key(&item) == *after));
         if named.is_none() {
-            let message = "this cursor names nothing in the list as it is now; list again without a cursor";
+            let message = "this cursor matches no item of the current list; list again without a cursor";
             return Err(ErrorData::invalid_params(message, None));
         }
     }
@@ -150,7 +151,7 @@ pub(super) fn page<T: Serialize>(
     Ok(Page { items: shown, next })
 }
 
-/// Bytes of an item as JSON, and of what parts it from the next.
+/// Bytes of an item as JSON, including the separator.
 pub(super) fn size(item: &impl Serialize) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -164,16 +165,15 @@ pub(super) fn size(item: &impl Serialize) -> usize {
         }
     }
     let mut counter = Counter(1);
-    // What cannot be written is not written later either.
+    // An item that cannot be serialized is not sent either.
     let _unwritable = serde_json::to_writer(&mut counter, item);
     counter.0
 }
 
-/// What a cursor of ours begins with.
+/// Prefix of our cursors.
 const CURSOR: &str = "after:";
 
-/// As the source's own MCP server describes the tool, where there is one; the name, the description and the
-/// schemas are the registry's.
+/// The tool as its own MCP server describes it, if it has one; name, description and schemas come from the registry.
 fn described(tool: &Tool) -> McpTool {
     let metadata = &tool.metadata;
     let field = |name: &str| metadata.mcp_annotations.get(name).cloned();
@@ -194,7 +194,7 @@ fn described(tool: &Tool) -> McpTool {
     described
 }
 
-/// Clients refuse a whole list when one schema does not say `type: object`.
+/// Clients refuse a whole list if one schema lacks `type: object`.
 fn input_schema(document: &Value) -> Arc<JsonObject> {
     let mut schema = document.as_object().cloned().unwrap_or_default();
     if !schema.contains_key("type") {
@@ -211,21 +211,21 @@ fn speaks_of_headers(schema: &Value) -> bool {
     }
 }
 
-/// What is known of the gateway's own tools. Of a tool whose MCP server says nothing, nothing is known: clients
-/// then go by the protocol's defaults, which are the careful ones.
+/// Annotations of the gateway's own tools. A tool whose MCP server sends none gets none: clients then use the
+/// protocol's defaults, which are the cautious ones.
 fn own_annotations(metadata: &Metadata) -> Option<ToolAnnotations> {
     let annotations = ToolAnnotations::new().idempotent(metadata.idempotent);
     let Some(effects) = metadata.effects else {
         return (metadata.source == BUILTIN).then(|| annotations.destructive(metadata.dangerous));
     };
-    // Whoever calls an operation dangerous knows more of it than its method says.
+    // An operation marked dangerous is destructive, even if its method is not.
     let mut annotations =
         annotations.read_only(effects.read_only && !metadata.dangerous).open_world(effects.open_world);
     annotations.destructive_hint = if metadata.dangerous { Some(true) } else { effects.destructive };
     Some(annotations)
 }
 
-/// Revisions before 2026-07-28 know only output schemas of objects, and their clients refuse others.
+/// Revisions before 2026-07-28 allow only output schemas of objects, and their clients refuse others.
 pub(super) fn for_older_clients(mut tool: McpTool) -> McpTool {
     let is_object = |schema: &Arc<Map<String, Value>>| schema.get("type").is_some_and(|kind| kind == "object");
     tool.output_schema = tool.output_schema.filter(is_object);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_of_a_tool_that_nobody_knows() {
+    fn unknown_tools_have_no_annotations() {
         let effects = |read_only, destructive| Some(Effects { read_only, destructive, open_world: true });
         let of = |source: &str, dangerous, effects| {
             let metadata = Metadata { source: source.into(), dangerous, effects, ..Metadata::default() };
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!((first.items.len(), second.items.len()), (1, 1), "two would be just too many");
         let huge = ["a".repeat(2 * MAX_PAGE), "b".to_owned()];
         let first = page(huge.into_iter(), |name| name, None).expect("a page");
-        assert_eq!(first.items.len(), 1, "there is always one");
+        assert_eq!(first.items.len(), 1, "a page has at least one item");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The client behind a request, as a running call sees it: a [`ClientPeer`] that hands everything on to
-//! whoever serves the request at the moment.
+//! The client of a request, for the running call: a [`ClientPeer`] that passes everything on to the task that serves
+//! the request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -17,55 +17,55 @@ use crate::core::peer::{
     Unanswered,
 };
 
-/// ClientEvent that may wait for a slow client before more of it is left out.
-const NEWS_KEPT: usize = 64;
+/// Events that may queue for a slow client; further ones are dropped.
+const MAX_QUEUED_EVENTS: usize = 64;
 
-/// Questions of one call that may wait at once, asked side by side by one upstream.
-const QUESTIONS_KEPT: usize = 8;
+/// Concurrent questions of one call that may queue.
+const MAX_QUEUED_QUESTIONS: usize = 8;
 
-/// How long a question waits for others that are asked side by side with it.
+/// How long a question waits for other concurrent questions of its call.
 const ASKED_TOGETHER: Duration = Duration::from_millis(20);
 
-/// What a running call holds of its client.
+/// A running call's handle to its client.
 #[derive(Debug)]
 pub(super) struct Client {
     capabilities: Value,
     wants_progress: bool,
     log_level: Option<LogLevel>,
-    /// Answers that came with the request, before anything was asked.
+    /// Answers that the request contained, before any question.
     given: Mutex<Answers>,
-    /// A capability that a question would have needed.
+    /// A capability that the client lacks and a question needed.
     missing: Mutex<Option<Value>>,
     asking: OpenTime,
-    /// Its session, and for how long that had asked the client before the call.
+    /// The session, and how long it had waited for the client's answers before the call.
     session: Option<(Arc<SessionState>, Duration)>,
-    news: mpsc::Sender<ClientEvent>,
-    asked: mpsc::Sender<ClientQuestion>,
+    events: mpsc::Sender<ClientEvent>,
+    questions: mpsc::Sender<ClientQuestion>,
 }
 
-/// What whoever serves the request hears of the call.
+/// The receiving side of a call's events and questions, held by the task that serves the request.
 #[derive(Debug)]
 pub(super) struct ClientEvents {
-    pub news: PeekReceiver<ClientEvent>,
-    pub asked: PeekReceiver<ClientQuestion>,
+    pub events: PeekReceiver<ClientEvent>,
+    pub questions: PeekReceiver<ClientQuestion>,
 }
 
-/// What came from a call, in its order.
+/// Items from a call, in order.
 #[derive(Debug)]
 pub(super) struct PeekReceiver<T> {
     receiver: mpsc::Receiver<T>,
-    /// The next one, where somebody has looked.
+    /// The next item, if it was peeked.
     next: Option<Box<T>>,
 }
 
-/// Something to tell the client.
+/// A notification for the client.
 #[derive(Debug)]
 pub(super) enum ClientEvent {
     Progress(Progress),
     Log(LogMessage),
 }
 
-/// Something to ask the client. Closed when the call no longer waits for it.
+/// A question to the client. Its channel is closed when the call no longer waits.
 #[derive(Debug)]
 pub(super) struct ClientQuestion {
     pub questions: Questions,
@@ -79,8 +79,8 @@ impl Client {
         log_level: Option<LogLevel>,
         given: Answers,
     ) -> (Self, ClientEvents) {
-        let (news, heard_news) = mpsc::channel(NEWS_KEPT);
-        let (asked, heard_asked) = mpsc::channel(QUESTIONS_KEPT);
+        let (events, event_receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
+        let (questions, question_receiver) = mpsc::channel(MAX_QUEUED_QUESTIONS);
         let client = Self {
             capabilities,
             wants_progress,
@@ -89,23 +89,26 @@ impl Client {
             missing: Mutex::default(),
             asking: OpenTime::default(),
             session: None,
-            news,
-            asked,
+            events,
+            questions,
         };
-        (client, ClientEvents { news: PeekReceiver::new(heard_news), asked: PeekReceiver::new(heard_asked) })
+        (
+            client,
+            ClientEvents { events: PeekReceiver::new(event_receiver), questions: PeekReceiver::new(question_receiver) },
+        )
     }
 
-    /// A question that the session puts to the client may be this call's.
+    /// Counts the time of the session's own questions too: this call may have caused them.
     pub(super) fn in_session(self, session: &Arc<SessionState>) -> Self {
         Self { session: Some((Arc::clone(session), session.time_asking())), ..self }
     }
 
-    /// The capabilities (`ClientCapabilities`) for want of which something was not asked.
+    /// The client capabilities (`ClientCapabilities`) whose absence prevented a question.
     pub(super) fn missing(&self) -> Option<Value> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Moves answers that came in advance, and fit their questions, out of `questions`.
+    /// Moves matching answers that arrived in advance out of `questions`.
     fn given(&self, questions: &mut Questions) -> Answers {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let mut answers = Answers::new();
@@ -129,7 +132,7 @@ impl Client {
         if !questions.is_empty() {
             let (answer, answered) = oneshot::channel();
             let _open = self.asking.open();
-            self.asked.send(ClientQuestion { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
+            self.questions.send(ClientQuestion { questions, answer }).await.map_err(|_closed| Unanswered::Gone)?;
             answers.extend(answered.await.map_err(|_dropped| Unanswered::Gone)??);
         }
         Ok(answers)
@@ -141,7 +144,7 @@ impl<T> PeekReceiver<T> {
         Self { receiver, next: None }
     }
 
-    /// `None` when nothing more can come. Nothing is lost when the future is dropped.
+    /// `None` when the sender is closed. Cancel-safe.
     pub(super) async fn recv(&mut self) -> Option<T> {
         match self.next.take() {
             Some(next) => Some(*next),
@@ -153,7 +156,7 @@ impl<T> PeekReceiver<T> {
         self.next.take().map(|next| *next).or_else(|| self.receiver.try_recv().ok())
     }
 
-    /// Waits until something can be received, for ever where nothing comes.
+    /// Waits until an item can be received; pending forever if none arrives.
     pub(super) async fn arrived(&mut self) {
         if self.next.is_none() {
             self.next = self.receiver.recv().await.map(Box::new);
@@ -170,13 +173,13 @@ impl<T> PeekReceiver<T> {
 }
 
 impl ClientEvents {
-    /// What is asked with `first`: a server of an older revision puts each question for itself, and a client of the
-    /// newer one is asked all of them at once.
+    /// The questions that are asked together with `first`: a server of an older revision sends each question
+    /// separately, and a client of the newer one gets all of them in one request.
     pub(super) async fn with_others(&mut self, first: ClientQuestion) -> Vec<ClientQuestion> {
         let until = Instant::now() + ASKED_TOGETHER;
         let mut all = vec![first];
-        while let Ok(Some(asked)) = tokio::time::timeout_at(until, self.asked.recv()).await {
-            all.push(asked);
+        while let Ok(Some(next)) = tokio::time::timeout_at(until, self.questions.recv()).await {
+            all.push(next);
         }
         all
     }
@@ -202,14 +205,14 @@ impl ClientPeer for Client {
 
     fn progress(&self, progress: Progress) {
         if self.wants_progress {
-            // A client that does not keep up misses some of it.
-            _ = self.news.try_send(ClientEvent::Progress(progress));
+            // A client that is too slow misses some of them.
+            _ = self.events.try_send(ClientEvent::Progress(progress));
         }
     }
 
     fn log(&self, message: LogMessage) {
         if self.log_level.is_some_and(|least| message.level >= least) {
-            _ = self.news.try_send(ClientEvent::Log(message));
+            _ = self.events.try_send(ClientEvent::Log(message));
         }
     }
 
@@ -222,8 +225,8 @@ impl ClientPeer for Client {
     }
 }
 
-/// Whether a client with such capabilities answers such a question. An elicitation is by form unless it says
-/// `url`, which is a capability of its own; so are tools in sampling.
+/// Whether a client with these capabilities answers the question. An elicitation needs the capability `form` unless
+/// it is a `url` elicitation, which has a capability of its own; tools in sampling have one too.
 pub(super) fn is_answered_by(capabilities: &Value, question: &Question) -> bool {
     let declares = |pointer: &str| capabilities.pointer(pointer).is_some_and(Value::is_object);
     match question.method {
@@ -247,7 +250,7 @@ fn capability_for(question: &Question) -> Value {
     }
 }
 
-/// Whether an answer has the fields that the protocol demands of one to such a question.
+/// Whether an answer has the fields that the protocol requires for the question.
 pub(super) fn fits(method: QuestionMethod, answer: &Value) -> bool {
     match method {
         QuestionMethod::Elicitation => {
@@ -275,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_client_does_not_declare_is_not_asked() {
+    async fn questions_that_the_client_does_not_support_are_not_asked() {
         let url = json!({"mode": "url"});
         let with_tools = json!({"tools": []});
         for (capabilities, method, params, is_asked) in [
@@ -289,8 +292,8 @@ mod tests {
             (json!({"sampling": {"tools": {}}}), QuestionMethod::Sampling, with_tools, true),
             (json!({"sampling": {}}), QuestionMethod::Roots, json!({}), false),
         ] {
-            let (client, hearing) = client(capabilities.clone(), json!({}));
-            drop(hearing);
+            let (client, client_events) = client(capabilities.clone(), json!({}));
+            drop(client_events);
             let expected = if is_asked { Unanswered::Gone } else { Unanswered::Unsupported };
             let answer = client.ask(questions(method, params)).await;
             assert_eq!(answer, Err(expected), "{capabilities} {method:?}");
@@ -298,18 +301,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_given_in_advance_is_used_where_it_fits() {
+    async fn an_answer_given_in_advance_is_used_for_its_question() {
         let accepted = json!({"action": "accept", "content": {}});
-        let (client, hearing) = client(json!({"elicitation": {}}), json!({"key": accepted, "other": 5}));
+        let (client, client_events) = client(json!({"elicitation": {}}), json!({"key": accepted, "other": 5}));
         let answers = client.ask(questions(QuestionMethod::Elicitation, json!({}))).await.expect("answers");
         assert_eq!(answers["key"], accepted);
-        drop(hearing);
+        drop(client_events);
         let again = client.ask(questions(QuestionMethod::Elicitation, json!({}))).await;
-        assert_eq!(again, Err(Unanswered::Gone), "an answer is for one question");
+        assert_eq!(again, Err(Unanswered::Gone), "an answer is used once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_question_nobody_answers_ends_after_two_minutes() {
+    async fn an_unanswered_question_ends_after_two_minutes() {
         let (client, _hearing) = client(json!({"roots": {}}), json!({}));
         let before = tokio::time::Instant::now();
         assert_eq!(client.ask(questions(QuestionMethod::Roots, json!({}))).await, Err(Unanswered::TimedOut));
@@ -317,18 +320,18 @@ mod tests {
     }
 
     #[test]
-    fn a_client_hears_only_what_it_asked_for_and_slows_nobody_down() {
-        let (client, mut hearing) = client(json!({}), json!({}));
+    fn a_client_receives_only_requested_events_and_blocks_no_call() {
+        let (client, mut client_events) = client(json!({}), json!({}));
         let message = |level| LogMessage { level, logger: None, data: json!("text") };
         client.log(message(LogLevel::Info));
-        assert!(hearing.news.is_empty(), "less severe than asked for");
-        for _ in 0..NEWS_KEPT * 2 {
+        assert!(client_events.events.is_empty(), "less severe than requested");
+        for _ in 0..MAX_QUEUED_EVENTS * 2 {
             client.log(message(LogLevel::Error));
         }
-        let mut heard = 0;
-        while hearing.news.try_recv().is_some() {
-            heard += 1;
+        let mut received = 0;
+        while client_events.events.try_recv().is_some() {
+            received += 1;
         }
-        assert_eq!(heard, NEWS_KEPT);
+        assert_eq!(received, MAX_QUEUED_EVENTS);
     }
 }

@@ -1,4 +1,4 @@
-//! Who asks, and what their calls belong to.
+//! The sender of a request, and the session and budgets of its calls.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,29 +16,29 @@ use crate::core::peer::ClientSession;
 /// Header with the caller's own tokens for the services behind tools (C12): `name=token, name=token`.
 const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 
-/// One request's sender.
+/// The sender of one request.
 #[derive(Debug)]
 pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     pub scopes: BudgetScopes,
-    /// The MCP session, which is also the session of the calls in it.
+    /// The MCP session, which is also the session of its calls.
     pub session: Option<String>,
-    /// The client's side of it.
+    /// The client's side of the session.
     pub client_session: Option<Arc<SessionState>>,
     pub trace: Option<TraceParent>,
-    /// Show three tools that find and call all others, instead of all of them.
+    /// Whether to list three search tools in place of all tools.
     pub search: bool,
     pub tokens: Tokens,
-    /// The call that this request has begun already.
+    /// The call that this request has already started.
     pub begun: Mutex<Option<Running>>,
 }
 
-/// The caller's own tokens, by their names. They are shown to nobody but the services they are for.
+/// The caller's own tokens, by name. They are sent only to the services that they are for.
 #[derive(Default)]
 pub(super) struct Tokens(Map<String, Value>);
 
 impl McpClientContext {
-    /// Somebody with nothing but an identity.
+    /// A sender with an identity only.
     pub(super) fn new(caller: Arc<Caller>) -> Self {
         Self {
             caller,
@@ -52,7 +52,7 @@ impl McpClientContext {
         }
     }
 
-    /// Leaves a call that has begun to whoever serves the request from here on.
+    /// Detaches a running call, for the next task that serves the request.
     pub(super) fn detach(&self, call: Running) {
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
     }
@@ -75,7 +75,7 @@ impl McpClientContext {
 
 impl Tokens {
     /// # Errors
-    /// `invalid_request`: the header is there and is no such list. It is not repeated.
+    /// `invalid_request`: the header is malformed. The message does not repeat it.
     pub(super) fn of(headers: &HeaderMap) -> Result<Self, CallError> {
         let mut tokens = Map::new();
         for line in headers.get_all(&TOKENS) {
@@ -91,7 +91,7 @@ impl Tokens {
         Ok(Self(tokens))
     }
 
-    /// As the REST face takes them in `session_context.tool_parameters`.
+    /// In the form of `session_context.tool_parameters` in the REST API.
     fn tool_parameters(&self) -> Map<String, Value> {
         match self.0.is_empty() {
             true => Map::new(),
@@ -107,7 +107,7 @@ impl fmt::Debug for Tokens {
 }
 
 fn unreadable() -> CallError {
-    let message = format!("the header {TOKENS} is a list of tokens, each once: `name=token, name=token`");
+    let message = format!("the header {TOKENS} must be a list of tokens with unique names: `name=token, name=token`");
     CallError::new(ErrorCode::InvalidRequest, message)
 }
 

@@ -1,5 +1,5 @@
-//! What the streams of one session told, kept for a while: a client whose connection broke names the last event it
-//! saw (`Last-Event-ID`), and misses neither what was told meanwhile nor what is told from then on.
+//! Stores the recent events of a session's streams: a client that reconnects sends the id of the last event it
+//! received (`Last-Event-ID`), and gets all later events of that stream.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,34 +16,35 @@ use tokio::sync::watch;
 
 use super::catalogue::size;
 
-/// What is kept of one session, as JSON; the oldest is dropped first, and what is larger alone is not kept.
+/// Maximum bytes of stored events of one session, as JSON. The oldest are dropped first; a larger event is not
+/// stored.
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_EVENTS: usize = 1_000;
 
-/// Streams of one session that have not ended: each open request has one.
+/// Open streams of one session; each open request has one.
 const MAX_STREAMS: usize = 256;
 
-/// What rmcp ends the name of the stream with that belongs to no request, and so never ends.
+/// Suffix of the name that rmcp gives to the stream without a request, which never ends.
 const OF_NO_REQUEST: &str = ":common";
 
 /// The events of one session.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     log: Arc<Mutex<Log>>,
-    /// Told when there is more; closed with the session.
+    /// Notified of new events; closed with the session.
     grown: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct Log {
-    events: VecDeque<Kept>,
+    events: VecDeque<StoredEvent>,
     bytes: usize,
     open: HashMap<StreamId, Open>,
-    /// Streams so far.
+    /// Number of streams so far.
     streams: u64,
 }
 
-/// A stream that goes on.
+/// An open stream.
 #[derive(Debug)]
 struct Open {
     number: u64,
@@ -52,14 +53,14 @@ struct Open {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct StoredEvent {
     at: Position,
     event: ServerSseMessage,
     bytes: usize,
     is_last: bool,
 }
 
-/// Where an event stands: its id, as clients see it.
+/// The position of an event: its id, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Position {
     stream: u64,
@@ -67,17 +68,17 @@ struct Position {
 }
 
 #[derive(Debug, Error)]
-#[error("this is no id of an event of the session")]
+#[error("the id belongs to no event of the session")]
 struct InvalidEventId;
 
-/// What comes after an event.
+/// What follows an event.
 enum Next {
     Event {
         event: ServerSseMessage,
         is_last: bool,
     },
     NotYet,
-    /// The stream has ended, or what came next is no longer kept.
+    /// The stream has ended, or the next event is no longer stored.
     Nothing,
 }
 
@@ -111,7 +112,7 @@ impl Events {
 impl EventStore for Events {
     async fn store_event(&self, stream_id: &str, event: &ServerSseMessage) -> Result<EventId, EventStoreError> {
         let at = self.log().add(stream_id, event);
-        // Nobody may be following.
+        // There may be no receiver.
         self.grown.send_replace(());
         Ok(at.to_string())
     }
@@ -144,7 +145,7 @@ impl Log {
             let mut event = event.clone();
             event.event_id = Some(at.to_string());
             self.bytes += bytes;
-            self.events.push_back(Kept { at, event, bytes, is_last });
+            self.events.push_back(StoredEvent { at, event, bytes, is_last });
             self.drop_the_oldest();
         }
         at
@@ -166,7 +167,7 @@ impl Log {
         }
     }
 
-    /// A request that was cancelled leaves a stream open that never ends.
+    /// The stream of a cancelled request never ends, so the oldest stream is evicted.
     fn evict_for_a_stream(&mut self) {
         if self.open.len() < MAX_STREAMS {
             return;
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_missed_is_told_again_and_only_of_the_same_stream() {
+    async fn missed_events_are_replayed_only_from_their_own_stream() {
         let events = Events::default();
         let first = events.store_event("a", &log("1")).await.expect("an id");
         let other = events.store_event("b", &log("other")).await.expect("an id");
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_goes_on_is_followed_to_its_end_or_the_sessions() {
+    async fn an_open_stream_is_followed_to_its_end_or_the_sessions() {
         let events = Events::default();
         let first = events.store_event("a", &log("1")).await.expect("an id");
         let mut stream = events.replay_events_after(&first).await.expect("a stream");
@@ -251,11 +252,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_is_bounded() {
+    async fn stored_events_are_bounded() {
         let events = Events::default();
         let first = events.store_event("a", &log("1")).await.expect("an id");
         events.store_event("a", &log(&"x".repeat(MAX_BYTES))).await.expect("an id");
-        assert!(ids(&events, &first).await.is_empty(), "too large to be kept: the stream ends instead of skipping it");
+        assert!(
+            ids(&events, &first).await.is_empty(),
+            "too large to be stored: the stream ends instead of skipping it"
+        );
         for number in 0..2 * MAX_EVENTS {
             events.store_event(&format!("stream {number}"), &log("text")).await.expect("an id");
         }
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ids_of_nothing_are_refused() {
+    async fn ids_of_unknown_events_are_refused() {
         for id in ["", "0", "1-", "-1", "1-x", "18446744073709551616-0"] {
             assert!(Events::default().replay_events_after(id).await.is_err(), "{id}");
         }

@@ -1,8 +1,8 @@
-//! Tool calls that are plainly in order, answered by the task that reads them.
+//! Answers ordinary tool calls in the task that reads them.
 //!
-//! By way of rmcp a call is handed from task to task, and each time a sleeping thread may have to be woken. So rmcp
-//! gets what needs it: a request that is unusual, or wrong in a way it can name, and a call that has something to tell
-//! or to ask before it is done, or takes its time. Such a call goes on as a stream, and is not begun again.
+//! rmcp passes a call from task to task, and each step may have to wake a sleeping thread. Everything else goes
+//! through rmcp: unusual or invalid requests, and calls that send notifications, ask the client, or take longer. Such
+//! a call continues as a stream, and is not started again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,26 +25,26 @@ use super::sessions::{CallerSessions, SessionState};
 use crate::api::reply;
 use crate::core::call::Arguments;
 
-/// A call that takes longer goes on as a stream, which a client can take back and pick up again.
+/// A call that takes longer continues as a stream, which a client can cancel and resume.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Headers of the protocol: the revision, and what the body must say too (SEP-2243).
+/// Headers of the protocol: the revision, and those that repeat parts of the body (SEP-2243).
 const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 const PARAMETER: &str = "mcp-param-";
 
-/// What the keys of the protocol in `_meta` begin with.
+/// Prefix of the protocol's keys in `_meta`.
 const OF_THE_PROTOCOL: &str = "io.modelcontextprotocol/";
 
-/// A request that needs nobody else to understand it.
+/// A tool call that needs no support by rmcp.
 #[derive(Debug)]
 pub(super) struct FastPathCall {
     id: RequestId,
     name: String,
     arguments: Arguments,
     meta: RequestMetaObject,
-    /// Of the revisions that have sessions.
+    /// Set for the revisions that have sessions.
     session: Option<Arc<SessionState>>,
 }
 
@@ -64,12 +64,12 @@ enum AnswerOutcome {
 }
 
 impl FastPathCall {
-    /// `None` for everything that is not plainly in order, or is no tool call. `message` is one of JSON-RPC.
+    /// `None` for everything that is not an ordinary tool call. `message` is a JSON-RPC message.
     pub(super) fn of(
         headers: &HeaderMap,
         mut message: Map<String, Value>,
-        face: &McpServer,
-        visitor: &McpClientContext,
+        server: &McpServer,
+        client_context: &McpClientContext,
         sessions: &CallerSessions,
     ) -> Option<Self> {
         if message.get("method").is_none_or(|method| method != "tools/call") {
@@ -88,34 +88,36 @@ impl FastPathCall {
             Some(Value::Object(meta)) => meta,
             Some(_) => return None,
         };
-        let is_ordinary = params.is_empty() && !visitor.search && accepts_both(headers) && sends_json(headers);
-        let needs_no_check = !headers.contains_key(ORIGIN) && face.gateway.config().server.mcp.allowed_hosts.is_empty();
+        let is_ordinary = params.is_empty() && !client_context.search && accepts_both(headers) && sends_json(headers);
+        let needs_no_check =
+            !headers.contains_key(ORIGIN) && server.gateway.config().server.mcp.allowed_hosts.is_empty();
         if !is_ordinary || !needs_no_check {
             return None;
         }
-        let session = match &visitor.session {
+        let session = match &client_context.session {
             Some(id) => Some(sessions.state(id).filter(|state| is_older(headers, &meta) && state.allows_fast_path())?),
             None => None,
         };
         let meta = RequestMetaObject(MetaObject(meta));
-        let is_fit =
-            session.is_some() || (is_newer(headers, &name, &meta) && face.needs_no_param_headers(&name, visitor));
+        let is_fit = session.is_some()
+            || (is_newer(headers, &name, &meta) && server.needs_no_param_headers(&name, client_context));
         is_fit.then_some(Self { id, name, arguments, meta, session })
     }
 
-    /// The answer; `None` where rmcp has to serve the request, and goes on with what the visitor has under way.
-    pub(super) async fn answer(self, face: &McpServer, visitor: &Arc<McpClientContext>) -> Option<Response> {
-        let (client, hearing) = self.client();
+    /// The response; `None` if rmcp must serve the request, and continues the call that was started.
+    pub(super) async fn answer(self, server: &McpServer, client_context: &Arc<McpClientContext>) -> Option<Response> {
+        let (client, client_events) = self.client();
         let Self { id, name, arguments, session, .. } = self;
         let is_older = session.is_some();
         let client = Arc::new(client);
-        let call = visitor.call(name, Arc::clone(&client));
-        let work = work_of_tool(face, visitor, call, arguments, client, is_older);
-        let mut begun = Begun { id: &id, running: Some(Running { work, hearing }), session, draining: &face.draining };
+        let call = client_context.call(name, Arc::clone(&client));
+        let work = work_of_tool(server, client_context, call, arguments, client, is_older);
+        let mut begun =
+            Begun { id: &id, running: Some(Running { work, client_events }), session, draining: &server.draining };
         let outcome = tokio::time::timeout(AT_ONCE, begun.run_until_event()).await.ok().flatten();
         match (outcome, begun.running.take()) {
             (None, Some(running)) => {
-                visitor.detach(running);
+                client_context.detach(running);
                 None
             }
             (outcome, _) => Some(respond(&id, outcome?, is_older)),
@@ -131,31 +133,32 @@ impl FastPathCall {
                 (json!(self.meta.client_capabilities().unwrap_or_default()), level)
             }
         };
-        let (client, hearing) = Client::new(capabilities, wants_progress, level, Default::default());
+        let (client, client_events) = Client::new(capabilities, wants_progress, level, Default::default());
         match &self.session {
-            Some(session) => (client.in_session(session), hearing),
-            None => (client, hearing),
+            Some(session) => (client.in_session(session), client_events),
+            None => (client, client_events),
         }
     }
 }
 
-/// What has begun. A client of the revisions with sessions does not take back its call by going away, but by saying so.
+/// A call that was started. A client of the revisions with sessions cancels with a notification, not by
+/// disconnecting.
 struct Begun<'a> {
     id: &'a RequestId,
     running: Option<Running>,
     session: Option<Arc<SessionState>>,
-    /// At the end of the service nothing goes on.
+    /// The service's shutdown cancels the call.
     draining: &'a CancellationToken,
 }
 
 impl Begun<'_> {
-    /// As [`Running::run_until_event`], until the client takes the call back.
+    /// Like [`Running::run_until_event`], until the client cancels the call.
     async fn run_until_event(&mut self) -> Option<Result<Outcome, ErrorData>> {
         let running = self.running.as_mut()?;
         let Some(session) = &self.session else { return running.run_until_event().await };
         tokio::select! {
             outcome = running.run_until_event() => outcome,
-            // rmcp knows how a request ends that nobody waits for.
+            // rmcp ends cancelled requests.
             () = session.cancelled.until(self.id) => None,
         }
     }
@@ -189,7 +192,7 @@ fn respond(id: &RequestId, outcome: Result<Outcome, ErrorData>, is_older: bool) 
         Err(error) => AnswerOutcome::Error(error),
     };
     let status = match &outcome {
-        // As the revision says (2026-07-28, streamable HTTP); the older ones know no status of a call's errors.
+        // Required by the revision 2026-07-28 (streamable HTTP); the older ones define no status for a call's errors.
         AnswerOutcome::Error(error) if !is_older && error.code == ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY => {
             StatusCode::BAD_REQUEST
         }
@@ -204,7 +207,7 @@ fn is_older(headers: &HeaderMap, meta: &Map<String, Value>) -> bool {
     known.any(|known| known.as_str() == revision) && !meta.keys().any(|key| key.starts_with(OF_THE_PROTOCOL))
 }
 
-/// Whether headers and body say the same, and all that they must.
+/// Whether headers and body agree, and all required headers are present.
 fn is_newer(headers: &HeaderMap, name: &str, meta: &RequestMetaObject) -> bool {
     let revision = &ProtocolVersion::V_2026_07_28;
     only(headers, &REVISION) == Some(revision.as_str())
@@ -216,14 +219,14 @@ fn is_newer(headers: &HeaderMap, name: &str, meta: &RequestMetaObject) -> bool {
         && !headers.keys().any(|header| header.as_str().starts_with(PARAMETER))
 }
 
-/// The header's value where it stands there once.
+/// The header's value, if the header occurs exactly once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)
 }
 
-/// Whether the client takes JSON and event streams, and weighs neither.
+/// Whether the client accepts JSON and event streams, without a preference.
 fn accepts_both(headers: &HeaderMap) -> bool {
     let Some(accepted) = only(headers, &ACCEPT) else { return false };
     let accepts = |kind: &str| accepted.split(',').any(|accepted| accepted.trim().eq_ignore_ascii_case(kind));

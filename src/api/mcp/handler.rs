@@ -1,4 +1,4 @@
-//! What an MCP client may ask, and where it is answered.
+//! The methods of MCP that a client may call.
 
 mod operation;
 mod prompts;
@@ -35,20 +35,20 @@ use super::subscriptions::Subscriptions;
 use crate::core::call::{Arguments, CallContext};
 use crate::core::peer::ClientSession;
 
-/// One client, for the time of a session or of a request.
+/// One client, for the duration of a session or of a request.
 #[derive(Debug)]
 pub(super) struct McpHandler {
     shared: Arc<McpServer>,
-    visitor: Arc<McpClientContext>,
+    client_context: Arc<McpClientContext>,
     session: Arc<SessionState>,
     subscriptions: Arc<Subscriptions>,
-    /// How many tools the client's caller may not use, where whoever starts the gateway can change that.
+    /// How many tools the caller may not use, if the person who starts the gateway can change that.
     left_out: Option<String>,
-    /// Ends the session, and what goes on for its client.
+    /// Ends the session and its subscriptions.
     _end: DropGuard,
 }
 
-/// What identifies a request across its retries, and what a retry brings.
+/// The identity of a request across its retries, and the content of a retry.
 struct Request {
     method: &'static str,
     name: String,
@@ -58,13 +58,17 @@ struct Request {
 }
 
 impl McpHandler {
-    pub(super) fn new(shared: Arc<McpServer>, visitor: Arc<McpClientContext>, session: Arc<SessionState>) -> Self {
+    pub(super) fn new(
+        shared: Arc<McpServer>,
+        client_context: Arc<McpClientContext>,
+        session: Arc<SessionState>,
+    ) -> Self {
         let ended = session.ended().clone();
         let (subscriptions, _end) = (Arc::default(), ended.drop_guard());
-        Self { shared, visitor, session, subscriptions, left_out: None, _end }
+        Self { shared, client_context, session, subscriptions, left_out: None, _end }
     }
 
-    /// The same, with what its instructions say of tools that are left out.
+    /// The same, with instructions about the tools that are left out.
     pub(super) fn with_left_out(self, left_out: Option<String>) -> Self {
         Self { left_out, ..self }
     }
@@ -74,13 +78,13 @@ impl McpHandler {
     }
 
     /// Within a session each request has its own headers.
-    fn visitor(&self, context: &RequestContext<RoleServer>) -> Arc<McpClientContext> {
+    fn client_context(&self, context: &RequestContext<RoleServer>) -> Arc<McpClientContext> {
         let parts = context.extensions.get::<http::request::Parts>();
-        let visitor = parts.and_then(|parts| parts.extensions.get::<Arc<McpClientContext>>());
-        Arc::clone(visitor.unwrap_or(&self.visitor))
+        let client_context = parts.and_then(|parts| parts.extensions.get::<Arc<McpClientContext>>());
+        Arc::clone(client_context.unwrap_or(&self.client_context))
     }
 
-    /// The client of a request, for what the request runs.
+    /// The client of a request, for the work that the request runs.
     fn client(&self, context: &RequestContext<RoleServer>, given: Option<InputResponses>) -> (Client, ClientEvents) {
         let capabilities = json!(context.client_capabilities().unwrap_or_default());
         let is_sessionless = is_sessionless(context);
@@ -89,40 +93,40 @@ impl McpHandler {
             false => Some(self.session.log_level()),
         };
         let wants_progress = context.meta.get_progress_token().is_some();
-        let (client, hearing) = Client::new(capabilities, wants_progress, level, given.unwrap_or_default());
-        (if is_sessionless { client } else { client.in_session(&self.session) }, hearing)
+        let (client, client_events) = Client::new(capabilities, wants_progress, level, given.unwrap_or_default());
+        (if is_sessionless { client } else { client.in_session(&self.session) }, client_events)
     }
 
-    /// Runs what `start` makes of a call, or goes on with what waits under the request's state.
+    /// Runs the call that `start` creates, or continues the call parked under the request's state.
     async fn run(
         &self,
         context: &RequestContext<RoleServer>,
         request: Request,
         start: impl FnOnce(CallContext, Arc<Client>) -> BoxFuture<'static, Result<Outcome, ErrorData>>,
     ) -> Result<Outcome, ErrorData> {
-        let visitor = self.visitor(context);
+        let client_context = self.client_context(context);
         let Request { method, name, arguments, given, state } = request;
         let bound = [("method", json!(method)), ("name", json!(name)), ("arguments", Value::Object(arguments))];
         let bound = bound.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-        let binding = Binding::new(&visitor.caller, &bound);
+        let binding = Binding::new(&client_context.caller, &bound);
         let running = match state {
-            Some(state) => match self.shared.waiting.resume(&binding, &state, given.unwrap_or_default())? {
+            Some(state) => match self.shared.parked.resume(&binding, &state, given.unwrap_or_default())? {
                 Resumed::Running(running) => running,
                 Resumed::StillAsking(result) => return Ok(Outcome::InputRequired(result)),
             },
-            None => visitor.attach().unwrap_or_else(|| {
-                let (client, hearing) = self.client(context, given);
+            None => client_context.attach().unwrap_or_else(|| {
+                let (client, client_events) = self.client(context, given);
                 let client = Arc::new(client);
-                Running { work: start(visitor.call(name, Arc::clone(&client)), client), hearing }
+                Running { work: start(client_context.call(name, Arc::clone(&client)), client), client_events }
             }),
         };
-        running.serve(context, &visitor.caller, &binding, &self.shared.waiting).await
+        running.serve(context, &client_context.caller, &binding, &self.shared.parked).await
     }
 
-    /// A call whose client is told nothing and asked nothing while it runs.
+    /// A call that sends nothing to its client while it runs.
     fn unattended(&self, context: &RequestContext<RoleServer>) -> CallContext {
         let (client, _nobody_hears) = self.client(context, None);
-        self.visitor(context).call(String::new(), Arc::new(client))
+        self.client_context(context).call(String::new(), Arc::new(client))
     }
 }
 
@@ -141,7 +145,7 @@ impl ServerHandler for McpHandler {
             .build();
         let info =
             ServerConfig::new(capabilities).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
-        let of_servers = self.shared.gateway.mcp_servers().instructions(&self.visitor.caller);
+        let of_servers = self.shared.gateway.mcp_servers().instructions(&self.client_context.caller);
         let instructions: Vec<_> = self.left_out.iter().cloned().chain(of_servers).collect();
         match instructions.is_empty() {
             true => info,
@@ -149,9 +153,9 @@ impl ServerHandler for McpHandler {
         }
     }
 
-    /// For the check of `Mcp-Param-*` headers: only tools that this caller may know of.
+    /// For the check of `Mcp-Param-*` headers: only tools that this caller may see.
     fn get_tool(&self, name: &str) -> Option<McpTool> {
-        self.shared.catalogues.present(&self.shared.gateway).get(name, &self.visitor.caller).cloned()
+        self.shared.catalogues.present(&self.shared.gateway).get(name, &self.client_context.caller).cloned()
     }
 
     async fn list_tools(
@@ -251,7 +255,7 @@ impl ServerHandler for McpHandler {
             self.session.introduced(&client.capabilities);
         }
         self.session.is_ready();
-        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.visitor.caller));
+        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.client_context.caller));
         let (subscriptions, session) = (Arc::clone(&self.subscriptions), Arc::clone(&self.session));
         tokio::spawn(super::subscriptions::notify_session(shared, caller, context.peer, subscriptions, session));
     }
@@ -270,19 +274,18 @@ fn cursor(request: Option<&PaginatedRequestParams>) -> Option<&str> {
     request?.cursor.as_deref()
 }
 
-/// What a server lists that is not as the protocol says is left out.
+/// Items of a server's list that violate the protocol are left out.
 fn typed<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
     values.into_iter().filter_map(|value| {
         serde_json::from_value(value).inspect_err(|error| tracing::debug!(%error, "left out of a list")).ok()
     })
 }
 
-/// A server's result for a client of any revision: rmcp leaves out for older ones what they do not know.
+/// A server's result for a client of any revision: rmcp omits what older revisions lack.
 fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
     if let Some(fields) = value.as_object_mut() {
         fields.entry("resultType").or_insert_with(|| json!("complete"));
     }
-    serde_json::from_value(value).map_err(|error| {
-        ErrorData::internal_error(format!("the server's result is not as the protocol says: {error}"), None)
-    })
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(format!("the server's result violates the protocol: {error}"), None))
 }

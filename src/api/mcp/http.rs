@@ -1,4 +1,4 @@
-//! The route: who asks and for what is settled here, the rest is the protocol's.
+//! The route `/mcp`: authenticates the caller and selects the session; rmcp implements the protocol.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,66 +29,67 @@ use crate::config::{McpToolListing, ServerConfig};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
-/// The fields of one of JSON-RPC.
+/// The fields of a JSON-RPC message.
 type Message = Map<String, Value>;
 
-/// Header of the protocol that names a session.
+/// Header of the protocol with the session id.
 pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-/// Header with which a client chooses how tools are listed: `all` or `search`.
+/// Header that selects how tools are listed: `all` or `search`.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
-/// `/mcp`, and where clients read how to sign in to it.
+/// `/mcp`, and the metadata on how to sign in to it.
 pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
-    let face = McpServer::new(gateway, gateway.draining().clone());
+    let server = McpServer::new(gateway, gateway.draining().clone());
     Router::new()
-        .route("/mcp", any(async move |State(gateway), request| serve(&face, &gateway, request).await))
+        .route("/mcp", any(async move |State(gateway), request| serve(&server, &gateway, request).await))
         .merge(protected_resource::routes())
 }
 
-async fn serve(face: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
+async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request<Body>) -> Response {
     let (mut parts, body) = request.into_parts();
     let origin = match RequestMeta::from_request_parts(&mut parts, gateway).await {
         Ok(origin) => origin,
         Err(error) => return refused(error, &parts, gateway),
     };
-    match admit(face, gateway, origin, parts, body).await {
+    match admit(server, gateway, origin, parts, body).await {
         Ok(response) => response,
         Err(response) => response,
     }
 }
 
 async fn admit(
-    face: &Arc<McpServer>,
+    server: &Arc<McpServer>,
     gateway: &Arc<Gateway>,
     origin: RequestMeta,
     mut parts: Parts,
     body: Body,
 ) -> Result<Response, Response> {
-    let server = &gateway.config().server;
-    let (body, message) = json_body(server, &parts, body).await?;
-    let sessions = face.sessions.of(Arc::clone(&origin.caller.key));
-    let visitor =
-        visitor(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
-    if parts.method == Method::DELETE && visitor.session.is_none() {
-        let error = CallError::new(ErrorCode::UnknownSession, "there is no such MCP session");
+    let config = &gateway.config().server;
+    let (body, message) = json_body(config, &parts, body).await?;
+    let sessions = server.sessions.of(Arc::clone(&origin.caller.key));
+    let client_context =
+        client_context(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
+    if parts.method == Method::DELETE && client_context.session.is_none() {
+        let error = CallError::new(ErrorCode::UnknownSession, "no MCP session has this id");
         return Err(error.into_response());
     }
-    let visitor = Arc::new(visitor);
-    let plain = message.and_then(|message| FastPathCall::of(&parts.headers, message, face, &visitor, &sessions));
+    let client_context = Arc::new(client_context);
+    let plain =
+        message.and_then(|message| FastPathCall::of(&parts.headers, message, server, &client_context, &sessions));
     if let Some(call) = plain
-        && let Some(answer) = call.answer(face, &visitor).await
+        && let Some(answer) = call.answer(server, &client_context).await
     {
         return Ok(answer);
     }
-    parts.extensions.insert(Arc::clone(&visitor));
-    by_the_library(face, visitor, sessions, Request::from_parts(parts, Full::new(body))).await
+    parts.extensions.insert(Arc::clone(&client_context));
+    by_rmcp(server, client_context, sessions, Request::from_parts(parts, Full::new(body))).await
 }
 
-/// Has rmcp serve the request.
-async fn by_the_library(
-    face: &Arc<McpServer>,
-    visitor: Arc<McpClientContext>,
+/// Lets rmcp serve the request.
+async fn by_rmcp(
+    server: &Arc<McpServer>,
+    client_context: Arc<McpClientContext>,
     sessions: CallerSessions,
     request: Request<Full<Bytes>>,
 ) -> Result<Response, Response> {
@@ -96,31 +97,32 @@ async fn by_the_library(
     let sessions = Arc::new(sessions);
     let mut service = StreamableHttpService::new(
         {
-            let face = Arc::clone(face);
+            let server = Arc::clone(server);
             let sessions = Arc::clone(&sessions);
-            move || Ok(McpHandler::new(Arc::clone(&face), Arc::clone(&visitor), sessions.begun()))
+            move || Ok(McpHandler::new(Arc::clone(&server), Arc::clone(&client_context), sessions.begun()))
         },
         Arc::clone(&sessions),
-        transport(&face.gateway.config().server),
+        transport(&server.gateway.config().server),
     );
     let answer: Result<_, Infallible> = service.call(request).await;
     let Ok(answer) = answer;
     if sessions.were_full() {
         let error =
-            CallError::new(ErrorCode::Overloaded, "there are too many MCP sessions; end one, or come back later");
+            CallError::new(ErrorCode::Overloaded, "there are too many MCP sessions; end one, or try again later");
         return Err(error.into_response());
     }
     let mut answer = typed(answer).await;
     if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
-        // The session has ended: there is nothing to wait for, and the Python SDK says that ending it failed.
+        // The session has ended: nothing is left to wait for, and with another status the Python SDK reports a
+        // failure.
         *answer.status_mut() = StatusCode::NO_CONTENT;
     }
-    Ok(if method == Method::GET { until_draining(answer, face) } else { answer })
+    Ok(if method == Method::GET { until_draining(answer, server) } else { answer })
 }
 
 fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
     let config = StreamableHttpServerConfig::default().with_json_response(true).with_max_request_body_bytes(usize::MAX);
-    // On loopback the edge has refused every other name already.
+    // On loopback the request guard has refused every other host already.
     let config = match server.mcp.allowed_hosts.is_empty() {
         true => config.disable_allowed_hosts(),
         false => config.with_allowed_hosts(&server.mcp.allowed_hosts),
@@ -130,7 +132,7 @@ fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
     config.with_allowed_origins(own_pages.chain(server.mcp.allowed_origins.iter().cloned())).enforce_origin_validation()
 }
 
-/// A body that is one message, or none.
+/// The fields, if the body is one message.
 async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(Bytes, Option<Message>), Response> {
     let within = Duration::from_secs(server.read_timeout_seconds);
     let bytes = read(body, server.max_body_bytes, within).await.map_err(IntoResponse::into_response)?;
@@ -139,7 +141,7 @@ async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(
     Ok((bytes, message))
 }
 
-fn visitor(
+fn client_context(
     gateway: &Gateway,
     origin: RequestMeta,
     headers: &HeaderMap,
@@ -150,7 +152,7 @@ fn visitor(
         Some(b"search") => true,
         Some(b"all") => false,
         Some(_) => {
-            let message = format!("the header {LISTING} says `all` or `search`");
+            let message = format!("the header {LISTING} must be `all` or `search`");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
     };
@@ -169,7 +171,7 @@ fn visitor(
     })
 }
 
-/// Who is not let in learns where to sign in.
+/// Adds to a 401 where the client can sign in.
 fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
     let is_unauthenticated = error.code() == ErrorCode::Unauthenticated;
     let mut response = error.into_response();
@@ -179,7 +181,7 @@ fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
     response
 }
 
-/// The protocol's library refuses in plain text what it does not read; here each refusal is typed.
+/// rmcp refuses unreadable requests in plain text; here each refusal becomes a typed error.
 async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
     let is_typed =
         answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
@@ -205,8 +207,8 @@ async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
     response
 }
 
-/// A stream that waits for news must not hold up the end of the service.
-fn until_draining(response: Response, face: &McpServer) -> Response {
-    let draining = face.draining.clone();
+/// A stream that waits for events must not delay shutdown.
+fn until_draining(response: Response, server: &McpServer) -> Response {
+    let draining = server.draining.clone();
     response.map(|body| Body::from_stream(body.into_data_stream().take_until(draining.cancelled_owned())))
 }

@@ -1,4 +1,4 @@
-//! Whether a body is a message at all, before anybody looks at what it asks (JSON-RPC 2.0, §4 and §5; RFC 8259).
+//! Checks that a body is a message at all, before its method is read (JSON-RPC 2.0, §4 and §5; RFC 8259).
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
@@ -13,33 +13,33 @@ const PARSE_ERROR: i32 = -32_700;
 const INVALID_REQUEST: i32 = -32_600;
 const INVALID_PARAMS: i32 = -32_602;
 
-/// Why a body is not one message, and the id of what it was meant to be.
+/// Why a body is not one message, and the id of the intended message.
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) code: i32,
     pub(super) message: String,
-    /// What cannot be read has no id to answer to; the protocol's schema leaves it out there.
+    /// Unreadable requests have no id to answer; the protocol's schema omits it then.
     pub(super) id: Option<Value>,
 }
 
 /// The message's fields.
 ///
 /// # Errors
-/// [`Refusal`] of a body that is not acceptable JSON, or not one message.
+/// [`Refusal`] if the body is not acceptable JSON, or not one message.
 pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
-    // Whoever reads the first of two keys must not see another request than who reads the last.
+    // Parsers that use the first of two keys would see another request than those that use the last.
     let message = json::parse(body).map_err(|problem| unacceptable(body, &problem))?;
     let refused = |message: &str, id| Refusal { code: INVALID_REQUEST, message: message.to_owned(), id };
     let Value::Object(fields) = message else {
-        return Err(refused("a message is an object; send messages one by one", None));
+        return Err(refused("a message must be an object; send each message in a request of its own", None));
     };
-    match fault_of(&fields) {
-        Some(fault) => Err(refused(fault, fields.get("id").filter(|id| is_id(id)).cloned())),
+    match violation_of(&fields) {
+        Some(violation) => Err(refused(violation, fields.get("id").filter(|id| is_id(id)).cloned())),
         None => Ok(fields),
     }
 }
 
-/// Why a message is not handed to a parser that would round an integer in it; `None` for nearly every message.
+/// Refuses a message before a parser would round an integer in it; `None` for nearly every message.
 pub(super) fn refusal_of_large_integer(message: &[u8]) -> Option<Refusal> {
     if json::exact(message, |_| true).paths.is_empty() {
         return None;
@@ -53,7 +53,7 @@ fn unacceptable(body: &[u8], problem: &InvalidJson) -> Refusal {
     if problem.large_integer.is_none() {
         return Refusal { code: PARSE_ERROR, message, id: None };
     }
-    // Everything else of it can be read, the id of a request among it.
+    // The rest can be parsed, including the id of a request.
     let id = match json::parse_answer(body) {
         Ok((Value::Object(mut fields), large))
             if fields.contains_key("method") && !large.iter().any(|at| at == "/id") =>
@@ -77,7 +77,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-fn fault_of(message: &Map<String, Value>) -> Option<&'static str> {
+fn violation_of(message: &Map<String, Value>) -> Option<&'static str> {
     let is_answer = message.contains_key("result") || message.contains_key("error");
     if message.get("jsonrpc").is_none_or(|version| version != "2.0") {
         return Some("`jsonrpc` is not \"2.0\"");
@@ -85,12 +85,12 @@ fn fault_of(message: &Map<String, Value>) -> Option<&'static str> {
     // An error may answer a message whose id could not be read.
     let is_of_nothing = |id: &Value| id.is_null() && message.contains_key("error");
     if message.get("id").is_some_and(|id| !is_id(id) && !is_of_nothing(id)) {
-        return Some("`id` is neither a string nor a number");
+        return Some("`id` must be a string or a number");
     }
     match message.get("method") {
-        Some(method) if !method.is_string() => Some("`method` is not a string"),
-        None if !is_answer => Some("there is neither a `method` nor a `result`"),
-        _ if message.get("params").is_some_and(|params| !params.is_object()) => Some("`params` is not an object"),
+        Some(method) if !method.is_string() => Some("`method` must be a string"),
+        None if !is_answer => Some("`method` or `result` is missing"),
+        _ if message.get("params").is_some_and(|params| !params.is_object()) => Some("`params` must be an object"),
         _ => None,
     }
 }

@@ -15,14 +15,14 @@ use crate::api::reply;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
-/// RFC 9728 §3: the well-known path stands before the resource's own.
+/// RFC 9728 §3: the well-known path precedes the resource's own.
 const PATH: &str = "/.well-known/oauth-protected-resource";
 
 pub(super) fn routes() -> Router<Arc<Gateway>> {
     Router::new().route(PATH, get(metadata)).route(&format!("{PATH}/mcp"), get(metadata))
 }
 
-/// Nobody has to sign in to read how to sign in.
+/// This document needs no authentication.
 async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
     let config = gateway.config();
     let Some(jwt) = &config.auth.jwt else {
@@ -41,7 +41,7 @@ async fn metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response
     reply::json(StatusCode::OK, &document)
 }
 
-/// `WWW-Authenticate` (RFC 6750 §3, RFC 9728 §5.1) of a request that is not let in.
+/// `WWW-Authenticate` (RFC 6750 §3, RFC 9728 §5.1) of a 401.
 pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     let plain = HeaderValue::from_static("Bearer");
     if gateway.config().auth.jwt.is_none() {
@@ -50,7 +50,7 @@ pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     HeaderValue::try_from(format!("Bearer resource_metadata=\"{}{PATH}/mcp\"", base(parts, gateway))).unwrap_or(plain)
 }
 
-/// Where clients and browsers reach this server: as configured, or as this one did.
+/// The address of this server for clients and browsers: as configured, or from the request's `Host`.
 pub(in crate::api) fn base(parts: &Parts, gateway: &Gateway) -> String {
     let server = &gateway.config().server;
     if let Some(url) = &server.mcp.public_url {
@@ -58,7 +58,7 @@ pub(in crate::api) fn base(parts: &Parts, gateway: &Gateway) -> String {
     }
     let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
     let authority = parts.uri.authority().map(http::uri::Authority::as_str).or(named);
-    // A host with a quote in it would end the header's own quotes.
+    // A quote in the host would end the header's quoted string.
     let authority = authority.filter(|host| !host.contains(['"', '\\'])).map(String::from);
     format!("http://{}", authority.unwrap_or_else(|| server.listen.to_string()))
 }

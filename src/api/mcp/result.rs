@@ -1,5 +1,5 @@
-//! A reply as a `CallToolResult`: what the tool said for the model, what it said for a program, and when it
-//! failed or was refused, why and what to do.
+//! A reply as a `CallToolResult`: the tool's text for the model, its structured output for a program, and for a
+//! failure or refusal the reason and how to fix it.
 
 use rmcp::model::{CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject};
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::pipeline::{Answer, ErrorInfo, Reply};
 
 /// # Errors
-/// Invalid params where there is no such tool: the one failure that is the request's and not the call's.
+/// Invalid params if the tool does not exist: the only failure that belongs to the request and not to the call.
 pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToolResult, ErrorData> {
     match &reply.outcome {
         Ok(answer) => Ok(of_answer(answer, has_output_schema)),
@@ -22,13 +22,13 @@ pub(super) fn of_reply(reply: &Reply, has_output_schema: bool) -> Result<CallToo
     }
 }
 
-/// A call that failed because its client does not answer some kind of question is told apart in 2026-07-28: so
-/// says an upstream of that revision, and so do we where an older one had asked.
+/// 2026-07-28 has a separate error for a call that failed because its client lacks a capability: an upstream of that
+/// revision sends it, and we send it if an older upstream had asked.
 pub(super) fn missing_capability(reply: &Reply, client: &Client) -> Option<ErrorData> {
     let error = reply.outcome.as_ref().err()?;
     let refused = error.output().filter(|output| output["code"] == McpErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY.0);
-    let told = refused.and_then(|output| output.pointer("/data/requiredCapabilities")).cloned();
-    let required = told.or_else(|| client.missing())?;
+    let reported = refused.and_then(|output| output.pointer("/data/requiredCapabilities")).cloned();
+    let required = reported.or_else(|| client.missing())?;
     Some(ErrorData::missing_required_client_capability(serde_json::from_value(required).ok()?))
 }
 
@@ -39,26 +39,26 @@ pub(super) fn unknown_tool(message: &str, alternatives: &[String]) -> ErrorData 
 
 fn of_answer(answer: &Answer, has_output_schema: bool) -> CallToolResult {
     let text = || vec![ContentBlock::text(&answer.text)];
-    let Some(said) = answer.mcp.as_deref() else {
+    let Some(mcp_result) = answer.mcp.as_deref() else {
         let mut result = CallToolResult::success(text());
         if has_output_schema || answer.output.is_object() {
             result.structured_content = Some(answer.output.clone());
         }
         return result;
     };
-    let content = blocks(said).filter(|blocks| !is_cut(blocks, &answer.text)).unwrap_or_else(text);
+    let content = blocks(mcp_result).filter(|blocks| !is_cut(blocks, &answer.text)).unwrap_or_else(text);
     let mut result = CallToolResult::success(content);
-    finish(&mut result, said, Some(&answer.output));
+    finish(&mut result, mcp_result, Some(&answer.output));
     result
 }
 
 /// A failure or refusal, for the model to act on.
 pub(super) fn of_error(error: &CallError) -> CallToolResult {
-    let said = error.mcp_result();
-    let content = said.and_then(blocks).unwrap_or_else(|| vec![ContentBlock::text(explanation(error))]);
+    let mcp_result = error.mcp_result();
+    let content = mcp_result.and_then(blocks).unwrap_or_else(|| vec![ContentBlock::text(explanation(error))]);
     let mut result = CallToolResult::error(content);
-    match said {
-        Some(said) => finish(&mut result, said, error.output()),
+    match mcp_result {
+        Some(mcp_result) => finish(&mut result, mcp_result, error.output()),
         None => {
             let mut structured = json!({"error_info": ErrorInfo::from(error)});
             if let Some(output) = error.output() {
@@ -70,31 +70,31 @@ pub(super) fn of_error(error: &CallError) -> CallToolResult {
     result
 }
 
-fn finish(result: &mut CallToolResult, said: &McpResult, value: Option<&Value>) {
-    if said.structured {
+fn finish(result: &mut CallToolResult, mcp_result: &McpResult, value: Option<&Value>) {
+    if mcp_result.structured {
         result.structured_content = value.cloned();
     }
-    if !said.meta.is_empty() {
-        result.meta = Some(MetaObject(said.meta.clone()));
+    if !mcp_result.meta.is_empty() {
+        result.meta = Some(MetaObject(mcp_result.meta.clone()));
     }
 }
 
-/// `None` where a block is of no kind that the protocol knows.
-fn blocks(said: &McpResult) -> Option<Vec<ContentBlock>> {
-    let blocks: Result<_, _> = said.content.iter().map(ContentBlock::deserialize).collect();
-    blocks.inspect_err(|error| tracing::debug!(%error, "a server's content block is of no known kind")).ok()
+/// `None` if a block has a type that the protocol lacks.
+fn blocks(mcp_result: &McpResult) -> Option<Vec<ContentBlock>> {
+    let blocks: Result<_, _> = mcp_result.content.iter().map(ContentBlock::deserialize).collect();
+    blocks.inspect_err(|error| tracing::debug!(%error, "a server's content block has an unknown type")).ok()
 }
 
-/// Whether the text for the model was cut to the tokens it may have: then the cut one is told.
+/// Whether the text for the model was shortened to its token limit; then the shortened text is sent.
 fn is_cut(blocks: &[ContentBlock], text: &str) -> bool {
     let lengths = blocks.iter().map(|block| match block {
         ContentBlock::Text(block) => Some(block.text.len()),
         _ => None,
     });
-    lengths.sum::<Option<usize>>().is_some_and(|told| told > text.len())
+    lengths.sum::<Option<usize>>().is_some_and(|length| length > text.len())
 }
 
-/// What a model reads: the sentence, where exactly, and what there is instead.
+/// The text for a model: the message, the locations, and the alternatives.
 fn explanation(error: &CallError) -> String {
     let mut text = format!("{}: {}", error.code(), error.message());
     for detail in error.details() {
@@ -104,7 +104,7 @@ fn explanation(error: &CallError) -> String {
         text.push_str(&format!("\nTry again in {} s.", wait.as_secs_f64().ceil().max(1.0)));
     }
     if !error.alternatives().is_empty() {
-        text.push_str(&format!("\nInstead there is: {}", error.alternatives().join(", ")));
+        text.push_str(&format!("\nAlternatives: {}", error.alternatives().join(", ")));
     }
     text
 }

@@ -1,5 +1,5 @@
-//! Serving a request that runs something: its news go to the client as they come, its questions are put to
-//! the client, and when the client cancels or leaves, the work is dropped.
+//! Serves a request that runs work: sends its events to the client, asks the client its questions, and drops the work
+//! when the client cancels or disconnects.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use super::parked_calls::{Binding, ParkedCalls};
 use crate::core::call::Caller;
 use crate::core::peer::{Answers, LogMessage, Question, QuestionMethod, Questions, Unanswered};
 
-/// What a request comes to.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Tool(CallToolResult),
@@ -30,41 +30,41 @@ pub(super) enum Outcome {
     InputRequired(InputRequiredResult),
 }
 
-/// The work of a request, and what is heard of it. Dropped, the work is cancelled.
+/// The work of a request, and its events. Dropping it cancels the work.
 pub(super) struct Running {
     pub work: BoxFuture<'static, Result<Outcome, ErrorData>>,
-    pub hearing: ClientEvents,
+    pub client_events: ClientEvents,
 }
 
 impl Running {
-    /// Lets the work go on while no request is open for it.
+    /// Runs the work while no request is open for it.
     pub(super) fn in_background(self) -> Self {
         let work = AbortOnDropHandle::new(tokio::spawn(self.work));
         let work = async move {
             work.await.unwrap_or_else(|error| {
-                tracing::error!(%error, "a call that had waited for its client did not end well");
-                Err(ErrorData::internal_error("the call did not end well; the operators' log has the cause", None))
+                tracing::error!(%error, "a parked call panicked");
+                Err(ErrorData::internal_error("the call failed; the operators' log has the cause", None))
             })
         };
         Self { work: work.boxed(), ..self }
     }
 
-    /// Runs for as long as nothing has to be told or asked; `None` when something has.
+    /// Runs until the work sends an event or a question; `None` if it did.
     pub(super) async fn run_until_event(&mut self) -> Option<Result<Outcome, ErrorData>> {
         let outcome = tokio::select! {
             biased;
             outcome = &mut self.work => outcome,
-            () = self.hearing.news.arrived() => return None,
-            () = self.hearing.asked.arrived() => return None,
+            () = self.client_events.events.arrived() => return None,
+            () = self.client_events.questions.arrived() => return None,
         };
-        if self.hearing.news.is_empty() {
+        if self.client_events.events.is_empty() {
             return Some(outcome);
         }
         self.ends_with(outcome);
         None
     }
 
-    /// The work is done, and its last news come before its end.
+    /// The work is done; its last events are sent before the result.
     fn ends_with(&mut self, outcome: Result<Outcome, ErrorData>) {
         self.work = std::future::ready(outcome).boxed();
     }
@@ -72,13 +72,13 @@ impl Running {
     /// Runs to the end, or to a question that only a further request can answer.
     ///
     /// # Errors
-    /// Those of the work, and one that nobody reads when the client has cancelled.
+    /// Those of the work, and one that nobody reads if the client has cancelled.
     pub(super) async fn serve(
         mut self,
         context: &RequestContext<RoleServer>,
         caller: &Caller,
         binding: &Binding,
-        waiting: &ParkedCalls,
+        parked: &ParkedCalls,
     ) -> Result<Outcome, ErrorData> {
         let answers_in_further_requests = is_sessionless(context);
         let mut asking = FuturesUnordered::new();
@@ -88,29 +88,29 @@ impl Running {
                 () = context.ct.cancelled() => {
                     return Err(ErrorData::new(ErrorCode(-32800), "the request was cancelled", None));
                 }
-                Some(news) = self.hearing.news.recv() => notify(context, news).await,
-                Some(asked) = self.hearing.asked.recv() => {
+                Some(event) = self.client_events.events.recv() => notify(context, event).await,
+                Some(question) = self.client_events.questions.recv() => {
                     if answers_in_further_requests {
-                        let asked = tokio::select! {
-                            // What it asks side by side it goes on asking meanwhile.
+                        let question = tokio::select! {
+                            // Meanwhile the work may ask further questions.
                             outcome = &mut self.work => {
                                 self.ends_with(outcome);
                                 continue;
                             }
-                            asked = self.hearing.with_others(asked) => asked,
+                            question = self.client_events.with_others(question) => question,
                         };
-                        match waiting.park(caller, binding, self, asked) {
+                        match parked.park(caller, binding, self, question) {
                             Ok(result) => return Ok(Outcome::InputRequired(result)),
                             Err(running) => self = running,
                         }
                     } else {
-                        asking.push(ask(&context.peer, asked));
+                        asking.push(ask(&context.peer, question));
                     }
                 }
                 Some(()) = asking.next() => {}
                 outcome = &mut self.work => {
-                    while let Some(news) = self.hearing.news.try_recv() {
-                        notify(context, news).await;
+                    while let Some(event) = self.client_events.events.try_recv() {
+                        notify(context, event).await;
                     }
                     return outcome;
                 }
@@ -121,7 +121,7 @@ impl Running {
 
 impl fmt::Debug for Running {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Running").field("hearing", &self.hearing).finish_non_exhaustive()
+        formatter.debug_struct("Running").field("hearing", &self.client_events).finish_non_exhaustive()
     }
 }
 
@@ -158,46 +158,46 @@ impl Outcome {
     }
 }
 
-/// A request state is bound to its method, so that no request can come to another's kind of result.
+/// A request state is bound to its method, so a request cannot get the result of another method.
 fn not_this_kind() -> ErrorData {
-    ErrorData::internal_error("the call came to a result of another kind", None)
+    ErrorData::internal_error("the call has a result of another type", None)
 }
 
-/// Whether the client speaks a revision in which a server may not send requests.
+/// Whether the client uses a revision in which a server must not send requests.
 pub(super) fn is_sessionless(context: &RequestContext<RoleServer>) -> bool {
     context.protocol_version().is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
-/// A client that has gone need not be told: the request ends by its own cancellation.
-async fn notify(context: &RequestContext<RoleServer>, news: ClientEvent) {
-    let told = match news {
+/// A client that has disconnected needs no notification: its own cancellation ends the request.
+async fn notify(context: &RequestContext<RoleServer>, event: ClientEvent) {
+    let sent = match event {
         ClientEvent::Progress(progress) => {
             let Some(token) = context.meta.get_progress_token() else { return };
-            let mut told = ProgressNotificationParam::new(token, progress.progress);
-            told.total = progress.total;
-            told.message = progress.message;
-            context.peer.notify_progress(told).await
+            let mut sent = ProgressNotificationParam::new(token, progress.progress);
+            sent.total = progress.total;
+            sent.message = progress.message;
+            context.peer.notify_progress(sent).await
         }
         ClientEvent::Log(message) => log(&context.peer, message).await,
     };
-    if let Err(error) = told {
-        tracing::debug!(%error, "a client was not told news of its call");
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a client could not be notified of an event of its call");
     }
 }
 
-/// Passes on a log message.
+/// Forwards a log message.
 pub(super) async fn log(peer: &Peer<RoleServer>, message: LogMessage) -> Result<(), ServiceError> {
     let Ok(level) = serde_json::from_value(json!(message.level)) else { return Ok(()) };
-    let mut told = LoggingMessageNotificationParam::new(level, message.data);
-    told.logger = message.logger;
-    peer.notify_logging_message(told).await
+    let mut params = LoggingMessageNotificationParam::new(level, message.data);
+    params.logger = message.logger;
+    peer.notify_logging_message(params).await
 }
 
-/// Puts questions to a client that takes requests, one after the other.
-async fn ask(peer: &Peer<RoleServer>, asked: ClientQuestion) {
-    let ClientQuestion { questions, mut answer } = asked;
+/// Asks a client that accepts requests, one question after the other.
+async fn ask(peer: &Peer<RoleServer>, question: ClientQuestion) {
+    let ClientQuestion { questions, mut answer } = question;
     let answers = tokio::select! {
-        // Nobody waits any more; the request to the client is dropped.
+        // The call no longer waits; the request to the client is dropped.
         () = answer.closed() => return,
         answers = ask_all(peer, questions) => answers,
     };
@@ -217,7 +217,7 @@ async fn ask_one(peer: &Peer<RoleServer>, question: Question) -> Result<Value, U
     let method = question.method;
     let not_in_protocol = |error: serde_json::Error| Unanswered::Refused {
         code: ErrorCode::INVALID_PARAMS.0,
-        message: format!("the gateway cannot pass this question on: {error}"),
+        message: format!("the gateway cannot forward this question: {error}"),
     };
     let question = json!(question);
     let request = match method {
@@ -247,6 +247,6 @@ async fn ask_one(peer: &Peer<RoleServer>, question: Question) -> Result<Value, U
     if fits(method, &answer) {
         return Ok(answer);
     }
-    let message = format!("what the client sent is not an answer to {}", json!(method));
+    let message = format!("the client's result is not an answer to {}", json!(method));
     Err(Unanswered::Refused { code: ErrorCode::INVALID_PARAMS.0, message })
 }

@@ -15,20 +15,20 @@ const SEARCH: &str = "search_tools";
 const DESCRIBE: &str = "describe_tool";
 const CALL: &str = "call_tool";
 
-/// Hits unless the client asks for more, and at most.
+/// Default and maximum number of hits.
 const HITS: usize = 10;
 const MAX_HITS: usize = 50;
 
-/// What a call of one of the three comes to.
+/// The result of a call of one of the three tools.
 pub(super) enum Answer {
     Result(Result<CallToolResult, ErrorData>),
     /// A call of the tool it names.
     Call(String, Arguments),
-    /// It is a tool of the catalogue, called by its own name.
+    /// A catalogue tool, called by its own name.
     NotOurs,
 }
 
-/// The three, in the order of their names.
+/// The three tools, in the order of their names.
 pub(super) fn tools() -> &'static [McpTool] {
     &TOOLS
 }
@@ -44,7 +44,7 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
         ),
         (
             DESCRIBE,
-            "Tells a tool's description and the JSON Schema of its arguments.",
+            "Returns a tool's description and the JSON Schema of its arguments.",
             json!({"name": name}),
             json!(["name"]),
         ),
@@ -52,7 +52,7 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
             SEARCH,
             "Finds the tools that fit a task best, with a line on each.",
             json!({
-                "query": {"type": "string", "minLength": 1, "description": "What is to be done, in a few words."},
+                "query": {"type": "string", "minLength": 1, "description": "The task, in a few words."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": MAX_HITS, "default": HITS},
             }),
             json!(["query"]),
@@ -67,30 +67,35 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
     tools.collect()
 });
 
-pub(super) fn answer(tool: &str, arguments: &Arguments, face: &McpHandler, visitor: &McpClientContext) -> Answer {
+pub(super) fn answer(
+    tool: &str,
+    arguments: &Arguments,
+    handler: &McpHandler,
+    client_context: &McpClientContext,
+) -> Answer {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
     match tool {
         SEARCH => Answer::Result(Ok(match text("query") {
-            Some(query) => find(query, arguments.get("limit"), face, visitor),
-            None => missing("query", "say in a few words what is to be done"),
+            Some(query) => find(query, arguments.get("limit"), handler, client_context),
+            None => missing("query", "describe the task in a few words"),
         })),
         DESCRIBE => Answer::Result(match text("name") {
-            Some(name) => describe(name, face, visitor),
+            Some(name) => describe(name, handler, client_context),
             None => Ok(missing("name", "search_tools finds names")),
         }),
         CALL => match (text("name"), arguments.get("arguments")) {
             (None, _) => Answer::Result(Ok(missing("name", "search_tools finds names"))),
             (Some(name), None) => Answer::Call(name.to_owned(), Arguments::new()),
             (Some(name), Some(Value::Object(arguments))) => Answer::Call(name.to_owned(), arguments.clone()),
-            (Some(_), Some(_)) => Answer::Result(Ok(missing("arguments", "give an object"))),
+            (Some(_), Some(_)) => Answer::Result(Ok(missing("arguments", "send an object"))),
         },
         _ => Answer::NotOurs,
     }
 }
 
-fn find(query: &str, limit: Option<&Value>, face: &McpHandler, visitor: &McpClientContext) -> CallToolResult {
+fn find(query: &str, limit: Option<&Value>, handler: &McpHandler, client_context: &McpClientContext) -> CallToolResult {
     let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
-    let tools = face.shared().gateway.pipeline.tools_for(&visitor.caller);
+    let tools = handler.shared().gateway.pipeline.tools_for(&client_context.caller);
     let found = tools.search(query, limit.clamp(1, MAX_HITS)).into_iter();
     let hits = found.map(|(tool, score)| {
         json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
@@ -98,12 +103,12 @@ fn find(query: &str, limit: Option<&Value>, face: &McpHandler, visitor: &McpClie
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))
 }
 
-fn describe(name: &str, face: &McpHandler, visitor: &McpClientContext) -> Result<CallToolResult, ErrorData> {
-    let gateway = &face.shared().gateway;
-    let catalogue = face.shared().catalogues.present(gateway);
-    match catalogue.tools_for(&visitor.caller, gateway).find(name) {
-        Ok(_) => Ok(of_json(json!(catalogue.get(name, &visitor.caller)))),
-        // As a call of it would be answered.
+fn describe(name: &str, handler: &McpHandler, client_context: &McpClientContext) -> Result<CallToolResult, ErrorData> {
+    let gateway = &handler.shared().gateway;
+    let catalogue = handler.shared().catalogues.present(gateway);
+    match catalogue.tools_for(&client_context.caller, gateway).find(name) {
+        Ok(_) => Ok(of_json(json!(catalogue.get(name, &client_context.caller)))),
+        // The same error as for a call of it.
         Err(error) if error.code() == ErrorCode::UnknownTool => {
             Err(result::unknown_tool(error.message(), error.alternatives()))
         }

@@ -1,5 +1,5 @@
-//! The client of a session beside its requests: what a server behind the gateway says or asks that names no call is
-//! put to it where the client hears such things, on the standing stream of its session.
+//! The client of a session outside its requests: messages and questions of a server behind the gateway that belong to
+//! no call are sent on the session's standalone stream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -21,19 +21,19 @@ use crate::core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Questions, Unanswered,
 };
 
-/// Log messages that may wait for a slow client before more of them are left out.
+/// Log messages that may queue for a slow client; further ones are dropped.
 const MAX_PENDING_LOGS: usize = 64;
 
-/// The part of [`SessionState`] that speaks to the client.
+/// The part of [`SessionState`] that sends to the client.
 #[derive(Debug)]
 pub(super) struct SessionClient {
     id: u64,
     ended: CancellationToken,
-    /// Once the client is ready.
+    /// Set when the client is ready.
     peer: OnceLock<Peer<RoleServer>>,
     asking: OpenTime,
     logs: mpsc::Sender<LogMessage>,
-    /// Taken by whoever passes them on.
+    /// Taken by the task that forwards them.
     pending_logs: Mutex<Option<mpsc::Receiver<LogMessage>>>,
 }
 
@@ -53,7 +53,7 @@ impl Default for SessionClient {
 }
 
 impl SessionClient {
-    /// Speaks to the client by `peer` from now on. Gives the log messages to pass on; `None` where they were given
+    /// Sends to the client through `peer` from now on. Returns the log messages to forward; `None` if they were taken
     /// before.
     pub(super) fn connect(&self, peer: &Peer<RoleServer>) -> Option<mpsc::Receiver<LogMessage>> {
         _ = self.peer.set(peer.clone());
@@ -97,7 +97,7 @@ impl ClientPeer for SessionState {
 
     fn log(&self, message: LogMessage) {
         if message.level >= Self::log_level(self) {
-            // A client that does not keep up misses some of them.
+            // A client that is too slow misses some of them.
             _ = self.client.logs.try_send(message);
         }
     }
@@ -128,18 +128,18 @@ mod tests {
     use crate::core::peer::{Question, QuestionMethod};
 
     #[tokio::test]
-    async fn a_session_has_its_own_log_level_and_asks_only_what_its_client_answers() {
+    async fn a_session_has_its_own_log_level_and_asks_only_supported_questions() {
         let (quiet, other) = (SessionState::new(Duration::MAX), SessionState::new(Duration::MAX));
         assert_ne!(quiet.id(), other.id());
         quiet.set_log_level(LogLevel::Error);
         for session in [&quiet, &other] {
             session.log(LogMessage { level: LogLevel::Warning, logger: None, data: json!("text") });
         }
-        let heard = |session: &SessionState| {
+        let received = |session: &SessionState| {
             let mut logs = session.client.pending_logs.lock().unwrap().take().unwrap();
             logs.try_recv().is_ok()
         };
-        assert_eq!((heard(&quiet), heard(&other)), (false, true));
+        assert_eq!((received(&quiet), received(&other)), (false, true));
 
         let roots = || Questions::from([("k".into(), Question { method: QuestionMethod::Roots, params: json!({}) })]);
         assert!(!quiet.is_initialized());

@@ -1,5 +1,5 @@
-//! Sessions of the revisions that have them, each bound to the caller who began it, bounded in number, and
-//! ended when they are idle.
+//! Sessions of the revisions that have them: bound to the caller who started them, limited in number, and ended when
+//! idle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,58 +31,60 @@ use crate::core::peer::LogLevel;
 pub(super) struct Sessions {
     by_id: Mutex<HashMap<SessionId, Session>>,
     config: SessionConfig,
-    most: usize,
-    most_of_a_caller: usize,
+    max_total: usize,
+    max_per_caller: usize,
 }
 
 #[derive(Debug)]
 struct Session {
     /// Key of its caller.
     owner: Arc<str>,
-    alone: Arc<SessionEntry>,
+    entry: Arc<SessionEntry>,
 }
 
-/// What one session has for itself.
+/// The parts of one session.
 #[derive(Debug)]
 struct SessionEntry {
-    /// rmcp keeps events for all sessions of a manager together. With one each, no event id opens another's stream.
+    /// rmcp stores the events of all sessions of a manager together. With one manager for each session, an event id
+    /// cannot open another session's stream.
     manager: LocalSessionManager,
     state: Arc<SessionState>,
 }
 
-/// What is known of the client of one session.
+/// The state of a session's client.
 #[derive(Debug)]
 pub(super) struct SessionState {
-    /// `ClientCapabilities`, once it has introduced itself.
+    /// `ClientCapabilities`, once the client has initialized.
     pub(super) capabilities: OnceLock<Value>,
-    /// What is put to the client beside its requests.
+    /// Messages to the client outside its requests.
     pub(super) client: SessionClient,
     pub(super) cancelled: Cancelled,
-    /// It has said that it is ready.
+    /// The client has sent `notifications/initialized`.
     ready: AtomicBool,
-    /// What `logging/setLevel` asked for.
+    /// The level set by `logging/setLevel`.
     log_level: Mutex<LogLevel>,
-    /// When rmcp last heard of the session for certain, and how often it has to: it ends what it does not hear of.
+    /// When rmcp last served a request of the session, and how often it must: it ends sessions that it considers
+    /// idle.
     last_keepalive: Mutex<Instant>,
     every: Duration,
 }
 
 impl SessionState {
-    /// `idle` is how long the session lives unused.
+    /// `idle` is the session's idle timeout.
     pub(super) fn new(idle: Duration) -> Self {
         Self {
             capabilities: OnceLock::new(),
             client: SessionClient::default(),
             cancelled: Cancelled::default(),
             ready: AtomicBool::new(false),
-            // The protocol leaves it to the server until the client says.
+            // The protocol lets the server choose the level until the client sets one.
             log_level: Mutex::new(LogLevel::Info),
             last_keepalive: Mutex::new(Instant::now()),
             every: idle / 4,
         }
     }
 
-    /// Whether a call may go past rmcp. Now and then one may not.
+    /// Whether a call may bypass rmcp. One call in each interval may not.
     pub(super) fn allows_fast_path(&self) -> bool {
         if !self.ready.load(Ordering::Relaxed) {
             return false;
@@ -116,16 +118,16 @@ impl SessionState {
     }
 }
 
-/// The sessions as one caller sees them: another's are not there.
+/// The sessions of one caller: those of others do not exist here.
 #[derive(Debug)]
 pub(super) struct CallerSessions {
     all: Arc<Sessions>,
     caller: Arc<str>,
-    /// The session that this request belongs to, once it was looked up.
+    /// The session of this request, after its lookup.
     own: OnceLock<(SessionId, Arc<SessionEntry>)>,
-    /// A session was asked for and there was no room.
+    /// The caller requested a session, and there are too many.
     full: AtomicBool,
-    /// Of the session that this request begins, should it begin one.
+    /// The state of the session that this request may start.
     begun: OnceLock<Arc<SessionState>>,
 }
 
@@ -133,7 +135,7 @@ pub(super) struct CallerSessions {
 pub(super) enum SessionError {
     #[error("there are too many MCP sessions")]
     Full,
-    #[error("there is no such session")]
+    #[error("no session has this id")]
     Unknown,
     #[error(transparent)]
     Local(#[from] LocalSessionManagerError),
@@ -146,8 +148,8 @@ impl Sessions {
         Self {
             by_id: Mutex::default(),
             config: session,
-            most: config.max_sessions,
-            most_of_a_caller: config.max_sessions_per_caller,
+            max_total: config.max_sessions,
+            max_per_caller: config.max_sessions_per_caller,
         }
     }
 
@@ -167,39 +169,39 @@ impl Sessions {
 
     fn has_capacity(&self, sessions: &HashMap<SessionId, Session>, caller: &str) -> bool {
         let of_caller = sessions.values().filter(|session| *session.owner == *caller).count();
-        sessions.len() < self.most && of_caller < self.most_of_a_caller
+        sessions.len() < self.max_total && of_caller < self.max_per_caller
     }
 }
 
 impl CallerSessions {
-    /// Whether a session was refused for want of room.
+    /// Whether a session was refused because there are too many.
     pub(super) fn were_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller began this session and it has not ended.
+    /// Whether the caller started this session and it has not ended.
     pub(super) fn own(&self, id: &str) -> bool {
         self.get(id).is_ok()
     }
 
-    /// What is known of the caller's own session.
+    /// The state of the caller's own session.
     pub(super) fn state(&self, id: &str) -> Option<Arc<SessionState>> {
-        self.alone(id).ok().map(|alone| Arc::clone(&alone.state))
+        self.entry(id).ok().map(|entry| Arc::clone(&entry.state))
     }
 
-    /// What will be known of the session that this request begins.
+    /// The state of the session that this request may start.
     pub(super) fn begun(&self) -> Arc<SessionState> {
         let idle = self.all.config.keep_alive.unwrap_or(Duration::MAX);
         Arc::clone(self.begun.get_or_init(|| Arc::new(SessionState::new(idle))))
     }
 
-    fn alone(&self, id: &str) -> Result<&SessionEntry, SessionError> {
+    fn entry(&self, id: &str) -> Result<&SessionEntry, SessionError> {
         if self.own.get().is_none()
             && let Some((id, session)) = self.all.by_id().get_key_value(id)
             && session.owner == self.caller
         {
-            // A request has one id: nobody else sets another.
-            _ = self.own.set((id.clone(), Arc::clone(&session.alone)));
+            // Nothing else sets the request's session.
+            _ = self.own.set((id.clone(), Arc::clone(&session.entry)));
         }
         match self.own.get() {
             Some((own, session)) if **own == *id => Ok(session),
@@ -208,15 +210,15 @@ impl CallerSessions {
     }
 
     fn get(&self, id: &str) -> Result<&LocalSessionManager, SessionError> {
-        Ok(&self.alone(id)?.manager)
+        Ok(&self.entry(id)?.manager)
     }
 
-    fn add(&self, id: SessionId, alone: SessionEntry) -> Result<(), SessionError> {
+    fn add(&self, id: SessionId, entry: SessionEntry) -> Result<(), SessionError> {
         let mut sessions = self.all.by_id();
         if !self.all.has_capacity(&sessions, &self.caller) {
             return Err(self.too_many_sessions());
         }
-        sessions.insert(id, Session { owner: Arc::clone(&self.caller), alone: Arc::new(alone) });
+        sessions.insert(id, Session { owner: Arc::clone(&self.caller), entry: Arc::new(entry) });
         Ok(())
     }
 
@@ -237,7 +239,7 @@ impl SessionManager for CallerSessions {
         let mut manager = LocalSessionManager::default().with_event_store(Arc::new(Events::default()));
         manager.session_config = self.all.config.clone();
         let (id, transport) = manager.create_session().await?;
-        // Another may have taken the room meanwhile; the transport's worker then ends when it is dropped.
+        // Another session may have taken the last slot; the transport's worker then ends when it is dropped.
         self.add(id.clone(), SessionEntry { manager, state: self.begun() })?;
         Ok((id, transport))
     }
@@ -247,7 +249,7 @@ impl SessionManager for CallerSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<ServerJsonRpcMessage, SessionError> {
-        let SessionEntry { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.entry(id)?;
         if let ClientJsonRpcMessage::Request(request) = &message
             && let ClientRequest::InitializeRequest(initialize) = &request.request
         {
@@ -274,13 +276,13 @@ impl SessionManager for CallerSessions {
         id: &SessionId,
         message: ClientJsonRpcMessage,
     ) -> Result<impl Stream<Item = ServerSseMessage> + Send + Sync + 'static, SessionError> {
-        let SessionEntry { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.entry(id)?;
         let request = match &message {
             ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
             _ => None,
         };
         let stream = manager.create_stream(id, message).await?;
-        // One that comes from now on finds the request where it looks for it.
+        // A later cancellation finds the request by its id.
         if let Some(request) = request.filter(|request| state.cancelled.take(request)) {
             let again = CancelledNotification::new(CancelledNotificationParam::new(Some(request), None));
             manager.accept_message(id, ClientJsonRpcMessage::notification(again.into())).await?;
@@ -289,7 +291,7 @@ impl SessionManager for CallerSessions {
     }
 
     async fn accept_message(&self, id: &SessionId, message: ClientJsonRpcMessage) -> Result<(), SessionError> {
-        let SessionEntry { manager, state } = self.alone(id)?;
+        let SessionEntry { manager, state } = self.entry(id)?;
         state.cancelled.record(&message);
         Ok(manager.accept_message(id, message).await?)
     }
@@ -315,13 +317,13 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn now_and_then_a_call_keeps_its_session_alive() {
+    async fn one_call_in_each_interval_keeps_its_session_alive() {
         let state = SessionState::new(Duration::from_secs(40));
         assert!(!state.allows_fast_path(), "the client is not ready");
         state.is_ready();
         assert!(state.allows_fast_path());
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!state.allows_fast_path(), "rmcp must hear of it");
+        assert!(!state.allows_fast_path(), "rmcp must see a request");
         assert!(state.allows_fast_path());
     }
 }

@@ -1,4 +1,4 @@
-//! One MCP client at standard input and output: nothing else is written there.
+//! One MCP client on standard input and output: nothing else is written there.
 
 use std::io;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::sessions::SessionState;
 use crate::core::call::Caller;
 use crate::gateway::Gateway;
 
-/// Bytes of the input that are read ahead of the library.
+/// Bytes of input that are buffered ahead of rmcp.
 const PASSED_ON_BYTES: usize = 64 << 10;
 
-/// The library's transport, without the messages whose integers it would round.
+/// rmcp's transport, without the messages whose integers it would round.
 struct ExactTransport<T> {
     library: T,
     refused: mpsc::UnboundedReceiver<ServerJsonRpcMessage>,
@@ -52,8 +52,8 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for ExactTransport<T> {
     }
 }
 
-/// Hands the lines of the input on, all but those with an integer that 64 bits do not hold: they are refused. A line
-/// that is too long goes on as it is, for the library to refuse.
+/// Forwards the lines of the input, and refuses those with an integer outside 64 bits. A line that is too long is
+/// forwarded, for rmcp to refuse.
 async fn pass_on(
     input: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -62,14 +62,14 @@ async fn pass_on(
 ) -> io::Result<()> {
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
-    let most = u64::try_from(longest_line).unwrap_or(u64::MAX).saturating_add(1);
-    while (&mut input).take(most).read_until(b'\n', &mut line).await? > 0 {
+    let max = u64::try_from(longest_line).unwrap_or(u64::MAX).saturating_add(1);
+    while (&mut input).take(max).read_until(b'\n', &mut line).await? > 0 {
         match message::refusal_of_large_integer(&line) {
             None => to.write_all(&line).await?,
             Some(Refusal { code, message, id }) => {
                 let id = id.and_then(|id| serde_json::from_value(id).ok());
                 let error = ErrorData::new(ErrorCode(code), message, None);
-                // Nobody takes it once the client is gone.
+                // The receiver is closed once the client has disconnected.
                 let _ = refuse.send(ServerJsonRpcMessage::error(error, id));
             }
         }
@@ -78,11 +78,11 @@ async fn pass_on(
     Ok(())
 }
 
-/// Serves until the input ends; calls still running then are cancelled. `left_out` says which tools the caller may
+/// Serves until the input ends; then running calls are cancelled. `left_out` describes the tools that the caller may
 /// not use, for the instructions to the client.
 ///
 /// # Errors
-/// A sentence, where the client does not begin as the protocol says.
+/// The client violates the protocol's handshake.
 pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: Option<String>) -> Result<(), String> {
     let longest_line = gateway.config().server.max_body_bytes;
     let (passed_on, input) = tokio::io::duplex(PASSED_ON_BYTES);
@@ -90,14 +90,14 @@ pub async fn serve_stdio(gateway: &Arc<Gateway>, caller: Arc<Caller>, left_out: 
     tokio::spawn(pass_on(tokio::io::stdin(), passed_on, longest_line, refuse));
     let library = AsyncRwTransport::new_server(input, tokio::io::stdout()).with_max_line_length(longest_line);
     let transport = ExactTransport { library, refused };
-    // It ends with its input.
+    // Ends with its input.
     let state = Arc::new(SessionState::new(Duration::MAX));
-    let visitor = McpClientContext { client_session: Some(Arc::clone(&state)), ..McpClientContext::new(caller) };
-    let face = McpHandler::new(McpServer::new(gateway, gateway.draining().clone()), Arc::new(visitor), state)
+    let client_context = McpClientContext { client_session: Some(Arc::clone(&state)), ..McpClientContext::new(caller) };
+    let handler = McpHandler::new(McpServer::new(gateway, gateway.draining().clone()), Arc::new(client_context), state)
         .with_left_out(left_out);
-    let running = match Box::pin(serve_server(face, transport)).await {
+    let running = match Box::pin(serve_server(handler, transport)).await {
         Ok(running) => running,
-        // It left before it said anything: that is its right.
+        // The client may disconnect before the handshake.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(error.to_string()),
     };

@@ -1,4 +1,4 @@
-//! Telling clients what has changed: lists of tools, resources and prompts, and resources they subscribed to.
+//! Notifies clients of changes: to lists of tools, resources and prompts, and to resources that they subscribed to.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,16 +20,16 @@ use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
 use crate::sources::mcp::{Change, McpServers, ResourceOwner};
 
-/// Resources that one client may watch.
+/// Maximum number of resources that one client may watch.
 const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// The resources a client is told about.
+/// The resources that a client subscribed to.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     by_uri: Mutex<HashMap<String, Subscribed>>,
 }
 
-/// One of them: who subscribed to it, and whose session with its server tells of it.
+/// One resource: its subscriber, and the owner of the server session that reports its changes.
 #[derive(Debug)]
 struct Subscribed {
     caller: Arc<Caller>,
@@ -38,7 +38,7 @@ struct Subscribed {
 
 impl Subscriptions {
     /// # Errors
-    /// Where there is no such resource, the caller may not read it, its server refuses, or the client watches too many.
+    /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
     pub(super) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
         {
             let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,7 @@ impl Subscriptions {
         let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
         let subscribed = Subscribed { caller: call.caller, owner };
         let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), subscribed);
-        // Two requests at once: one subscription too many.
+        // Two concurrent requests: one subscription is superfluous.
         if let Some(before) = before {
             before.unsubscribe(gateway.mcp_servers(), &uri).await.map_err(|error| error_data(&error))?;
         }
@@ -68,7 +68,7 @@ impl Subscriptions {
         }
     }
 
-    /// Whether the client subscribed to the resource, over the session that tells of it.
+    /// Whether the client subscribed to the resource, through the server session that reports the change.
     fn hold(&self, uri: &str, owner: &ResourceOwner) -> bool {
         let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
         by_uri.get(uri).is_some_and(|subscribed| subscribed.owner == *owner)
@@ -78,7 +78,7 @@ impl Subscriptions {
         let all = std::mem::take(&mut *self.by_uri.lock().unwrap_or_else(PoisonError::into_inner));
         for (uri, subscribed) in all {
             if let Err(error) = subscribed.unsubscribe(servers, &uri).await {
-                tracing::debug!(%error, uri, "a subscription of a client that has gone stays with its server");
+                tracing::debug!(%error, uri, "a subscription of a disconnected client could not be ended at its server");
             }
         }
     }
@@ -90,22 +90,22 @@ impl Subscribed {
     }
 }
 
-/// Has a resource's server tell of its changes, over the session whose owner it gives: for limits and policies a read of
-/// the resource.
+/// Subscribes to a resource at its server, through the session whose owner is returned. Limits and policies treat it
+/// as a read of the resource.
 async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
     let servers = gateway.mcp_servers();
     run_operation(gateway, call.repeated(), servers.subscribe(&call.caller, uri)).await?;
     servers.subscriber(&call.repeated(), uri).await
 }
 
-/// What changes a client's lists: the registry and the policies for tools, whatever changed them, and the MCP servers.
+/// Changes to a client's lists: the registry and the policies for tools, and the MCP servers.
 struct Watch {
     shared: Arc<McpServer>,
     caller: Arc<Caller>,
     tools: watch::Receiver<()>,
     policies: watch::Receiver<()>,
     servers: Receiver<Change>,
-    /// Digest of the tools that the caller was listed last, where it is known.
+    /// Digest of the tools that were last listed to the caller, if known.
     listed: Option<u64>,
 }
 
@@ -118,34 +118,34 @@ impl Watch {
             Self { shared: Arc::clone(shared), caller: Arc::clone(caller), tools, policies, servers, listed: None };
         watch.has_changed().await;
         if watch.tools.has_changed().unwrap_or(true) || watch.policies.has_changed().unwrap_or(true) {
-            // The client may have read its list before this change, the digest was made after it.
+            // The client may have read its list before this change, and the digest was made after it.
             watch.listed = None;
         }
         watch
     }
 
-    /// Whether the caller is listed other tools than before.
+    /// Whether the caller's list of tools has changed.
     async fn has_changed(&mut self) -> bool {
         let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.caller));
-        // Describing thousands of tools and asking the policies about them takes a while.
+        // Describing thousands of tools and evaluating the policies takes a while.
         let digest = move || shared.catalogues.present(&shared.gateway).digest_for(&caller, &shared.gateway);
         match tokio::task::spawn_blocking(digest).await {
             Ok(listed) => self.listed.replace(listed) != Some(listed),
             Err(error) => {
-                tracing::error!(%error, "whether a client's list of tools has changed is not known");
+                tracing::error!(%error, "a client's list of tools could not be compared");
                 true
             }
         }
     }
 
-    /// `None` when nothing more can change.
+    /// `None` when no further change is possible.
     async fn next(&mut self) -> Option<Change> {
         loop {
             let change = tokio::select! {
                 changed = self.tools.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
                 changed = self.policies.changed() => changed.map(|()| Change::Tools).map_err(|_| RecvError::Closed),
                 change = self.servers.recv() => match change {
-                    // The registry tells this itself, once the change can be seen there.
+                    // The registry notifies after the change is visible.
                     Ok(Change::Tools) => continue,
                     change => change,
                 },
@@ -153,7 +153,7 @@ impl Watch {
             match change {
                 Ok(Change::Tools) if !self.has_changed().await => {}
                 Ok(change) => return Some(change),
-                // Whoever reads the lists anew has missed nothing.
+                // A client that reads its lists again has missed nothing.
                 Err(RecvError::Lagged(_)) => return Some(Change::Resources),
                 Err(RecvError::Closed) => return None,
             }
@@ -161,7 +161,7 @@ impl Watch {
     }
 }
 
-/// Tells the client of a session, until it ends.
+/// Notifies the client of a session until the session ends.
 pub(super) async fn notify_session(
     shared: Arc<McpServer>,
     caller: Arc<Caller>,
@@ -173,14 +173,14 @@ pub(super) async fn notify_session(
     let telling = async {
         let mut watch = Watch::new(&shared, &caller).await;
         loop {
-            let told = tokio::select! {
+            let result = tokio::select! {
                 change = watch.next() => match change {
                     Some(change) => notify(&peer, change, &subscriptions).await,
                     None => return,
                 },
                 Some(message) = logs.recv() => log(&peer, message).await,
             };
-            if told.is_err() {
+            if result.is_err() {
                 return;
             }
         }
@@ -201,7 +201,8 @@ async fn notify(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscri
     }
 }
 
-/// Tells a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it leaves or the service ends.
+/// Notifies a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it disconnects or the service
+/// stops.
 pub(super) async fn notify_listener(
     shared: &Arc<McpServer>,
     subscription: SubscriptionContext,
@@ -212,7 +213,7 @@ pub(super) async fn notify_listener(
     let uris: BTreeSet<_> = sink.accepted().resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
     let mut subscribed = Vec::new();
     for uri in uris.into_iter().take(MAX_SUBSCRIPTIONS) {
-        // What cannot be watched now is not a reason to tell nothing of the rest.
+        // A resource that cannot be watched does not prevent notifications of the others.
         match subscribe(&shared.gateway, &call, &uri).await {
             Ok(owner) => subscribed.push((uri, owner)),
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
@@ -225,7 +226,7 @@ pub(super) async fn notify_listener(
             () = draining.cancelled() => break,
             change = watch.next() => change,
         };
-        let told = match change {
+        let result = match change {
             None => break,
             Some(Change::Tools) => sink.notify_tool_list_changed().await,
             Some(Change::Resources) => sink.notify_resource_list_changed().await,
@@ -238,7 +239,7 @@ pub(super) async fn notify_listener(
                 }
             }
         };
-        match told {
+        match result {
             Ok(()) | Err(SubscriptionSendError::NotificationNotAccepted(_)) => {}
             Err(_) => break,
         }

@@ -1,5 +1,5 @@
-//! A run, told in the words of OpenAI's chat completions
-//! (<https://platform.openai.com/docs/api-reference/chat>): as chunks while it goes on, or whole.
+//! A run in the form of OpenAI's chat completions
+//! (<https://platform.openai.com/docs/api-reference/chat>): streamed as chunks, or complete.
 
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -10,10 +10,10 @@ use crate::agent::{self, Event, RunUsage};
 use crate::api::reply::run_error;
 use crate::core::error::CallError;
 
-/// Longest piece of text in one chunk, in characters: proxies pass short ones on at once (A32).
+/// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
 const MAX_PIECE: usize = 50;
 
-/// What every chunk of one completion, and the completion itself, begin with.
+/// The common fields of every chunk of one completion, and of the completion itself.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub(in crate::api) struct Heading {
     id: String,
@@ -28,7 +28,7 @@ pub(in crate::api) struct Chunk {
     #[serde(flatten)]
     heading: Heading,
     choices: Vec<ChunkChoice>,
-    /// `null` but in the last chunk; only there when asked for with `stream_options.include_usage`.
+    /// `null` except in the last chunk; sent only if requested with `stream_options.include_usage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
 }
@@ -76,7 +76,7 @@ struct ReplyMessage {
 /// A call of a tool that the client runs itself.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct ToolCall {
-    /// Only in chunks: which call a piece belongs to.
+    /// Only in chunks: the call that a fragment belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     id: String,
@@ -128,17 +128,17 @@ impl ChunkEncoder {
         }
     }
 
-    /// The first chunk: who speaks.
+    /// The first chunk, with the role.
     pub(in crate::api) fn opening(&self) -> Chunk {
         self.chunk(Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() })
     }
 
-    /// Changes nothing; sent so that the connection is not idle (A33).
+    /// An empty chunk, so that the connection is not idle (A33).
     pub(in crate::api) fn keep_alive(&self) -> Chunk {
         self.chunk(Delta { content: Some(String::new()), ..Delta::default() })
     }
 
-    /// What the client is told of an event; nothing of calls that the gateway makes.
+    /// The chunks of an event; none for calls that the gateway makes.
     pub(in crate::api) fn chunks(&mut self, event: Event) -> Vec<Chunk> {
         match event {
             Event::Content { text } => self.text(&text),
@@ -147,7 +147,7 @@ impl ChunkEncoder {
                 self.calls += 1;
                 vec![self.chunk(Delta { tool_calls: vec![call], ..Delta::default() })]
             }
-            // A70: what was said so far stands, and the reader learns why there is no more.
+            // A70: the content sent before remains valid, and the reader gets the reason for the end.
             Event::Error { message, .. } | Event::Status { message, .. } => self.text(&notice(&message)),
             Event::Finished { reason, .. } => {
                 self.finish = FinishReason::of(reason);
@@ -163,7 +163,7 @@ impl ChunkEncoder {
         }
     }
 
-    /// The last chunks: why the completion ended and, when asked for, what it used.
+    /// The last chunks: the reason of the end and, if requested, the usage.
     pub(in crate::api) fn closing(&self) -> Vec<Chunk> {
         let mut last = self.chunk(Delta::default());
         for choice in &mut last.choices {
@@ -191,9 +191,9 @@ impl ChunkEncoder {
 }
 
 /// A whole run as one completion.
-///
+/// A complete run as one completion.
 /// # Errors
-/// The run's own error, what was said before it as its output.
+/// The run's own error, with the content before it as its output.
 pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>) -> Result<Completion, CallError> {
     let (mut text, mut tool_calls) = (String::new(), Vec::new());
     let (mut usage, mut finish_reason) = (Usage::default(), FinishReason::Stop);
@@ -224,7 +224,7 @@ pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>
 impl FinishReason {
     fn of(reason: agent::FinishReason) -> Self {
         match reason {
-            // An error and an abort have been told in the text; OpenAI knows no word for them.
+            // An error or an abort is already in the text; OpenAI has no finish reason for them.
             agent::FinishReason::Stop | agent::FinishReason::Aborted | agent::FinishReason::Error => Self::Stop,
             agent::FinishReason::Length | agent::FinishReason::Limit => Self::Length,
             agent::FinishReason::ToolCalls => Self::ToolCalls,
@@ -249,7 +249,7 @@ fn tool_call(id: String, name: String, arguments: String) -> ToolCall {
     ToolCall { index: None, id, r#type: "function", function: Function { name, arguments } }
 }
 
-/// What went wrong, apart from what was said before.
+/// The error's message, separated from the content before it.
 fn notice(message: &str) -> String {
     format!("\n\n[{message}]")
 }

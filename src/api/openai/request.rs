@@ -1,4 +1,4 @@
-//! What an OpenAI client asks, in our own form.
+//! Parses requests of OpenAI clients into the gateway's own form.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,8 +9,8 @@ use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
 use crate::agent::toolbox::ToolDescription;
 use crate::core::error::{CallError, ErrorCode};
 
-/// `POST /v1/chat/completions`. Fields that are not here (`top_p`, `seed`, `user`, …) are ignored, as clients
-/// send many: an agent's profile decides how its model is asked.
+/// `POST /v1/chat/completions`. Fields that are not listed here (`top_p`, `seed`, `user`, …) are ignored, since
+/// clients send many: the agent's profile sets the model's parameters.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(in crate::api) struct CompletionRequest {
     /// The name of an agent's profile.
@@ -58,7 +58,7 @@ enum Content {
 
 #[derive(Debug, Deserialize, ToSchema)]
 struct Part {
-    /// `text`; others cannot be passed on.
+    /// `text`; other types are refused.
     r#type: String,
     text: Option<String>,
 }
@@ -77,7 +77,7 @@ struct RequestFunction {
 
 #[derive(Debug, Deserialize, ToSchema)]
 struct RequestTool {
-    /// `function`; there is no other kind.
+    /// `function` is the only type.
     r#type: String,
     function: FunctionDescription,
 }
@@ -91,10 +91,10 @@ struct FunctionDescription {
     parameters: Option<Value>,
 }
 
-/// Most tools that a client may bring along.
+/// Maximum number of tools of a client.
 const MAX_TOOLS: usize = 128;
 
-/// Longest name of a tool, in bytes; models take no longer one.
+/// Maximum bytes of a tool's name; models accept no longer one.
 const MAX_NAME: usize = 64;
 
 impl CompletionRequest {
@@ -109,10 +109,10 @@ impl CompletionRequest {
     /// The conversation so far, and the tools that the client runs itself.
     ///
     /// # Errors
-    /// `invalid_request`, naming the place.
+    /// `invalid_request`, with the location.
     pub(in crate::api) fn into_conversation(self) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
-            return Err(invalid("`n` must be 1: an agent gives one answer"));
+            return Err(invalid("`n` must be 1: an agent returns one answer"));
         }
         let mut messages = Vec::with_capacity(self.messages.len());
         for (index, message) in self.messages.into_iter().enumerate() {
@@ -121,7 +121,7 @@ impl CompletionRequest {
             messages.push(message);
         }
         if !messages.iter().any(|message| matches!(message, Message::User(_))) {
-            return Err(invalid("`messages` holds no message of the role `user`; say what is to be done"));
+            return Err(invalid("`messages` has no message with the role `user`; add one that describes the task"));
         }
         Ok((messages, client_tools(self.tools.unwrap_or_default())?))
     }
@@ -138,12 +138,12 @@ impl RequestMessage {
                 ..AssistantTurn::default()
             }),
             Self::Tool { content, tool_call_id } => {
-                let asked = earlier.iter().rev().filter_map(|message| match message {
+                let earlier_calls = earlier.iter().rev().filter_map(|message| match message {
                     Message::Assistant(turn) => Some(&turn.calls),
                     _ => None,
                 });
-                let call = asked.flatten().find(|call| call.id == tool_call_id);
-                let call = call.ok_or("its `tool_call_id` is that of no call of an earlier message")?;
+                let call = earlier_calls.flatten().find(|call| call.id == tool_call_id);
+                let call = call.ok_or("its `tool_call_id` matches no call of an earlier message")?;
                 let (call_id, tool) = (call.id.clone(), call.tool.clone());
                 Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, images: Vec::new() })
             }
@@ -167,7 +167,7 @@ impl Part {
             ("text", None) => Err("a part of the type `text` has no `text`".into()),
             (other, _) => {
                 let shown: String = other.chars().take(40).collect();
-                Err(format!("parts of the type {shown:?} cannot be passed on; send `text`"))
+                Err(format!("parts of the type {shown:?} are not supported; send `text`"))
             }
         }
     }
@@ -181,7 +181,7 @@ impl RequestCall {
 
 fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallError> {
     if tools.len() > MAX_TOOLS {
-        return Err(invalid(format!("`tools` holds {} tools; {MAX_TOOLS} at most can be passed on", tools.len())));
+        return Err(invalid(format!("`tools` has {} tools; at most {MAX_TOOLS} are allowed", tools.len())));
     }
     let mut described: Vec<ToolDescription> = Vec::with_capacity(tools.len());
     for (index, tool) in tools.into_iter().enumerate() {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_passed_on_is_refused_with_its_place() {
+    fn unsupported_requests_are_refused_with_their_location() {
         let user = json!({"role": "user", "content": "hi"});
         let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
         let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]});

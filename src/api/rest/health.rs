@@ -1,4 +1,4 @@
-//! How the service is: alive, ready, and measured.
+//! Liveness, readiness and metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,23 +24,23 @@ pub(super) struct Health {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Ready {
-    /// `ready`, or `degraded`: the service runs, a part of it does not.
+    /// `ready`, or `degraded`: the service runs, but a part of it does not.
     status: &'static str,
-    /// Component → reason; told only to callers with a key, and on loopback.
+    /// Component → reason; shown only to callers with a key, and on loopback.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     degraded: BTreeMap<String, String>,
-    /// Setting → what somebody should know of it; told to the same callers.
+    /// Setting → advice for the operator; shown to the same callers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     notes: BTreeMap<String, String>,
 }
 
-/// The process is alive.
+/// Liveness: the process runs.
 #[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200, body = Health)))]
 pub(crate) async fn healthz() -> Response {
     reply::json(StatusCode::OK, &Health { status: "ok" })
 }
 
-/// Calls can be taken; names what is degraded to those who may know.
+/// Readiness: calls are accepted; lists degraded components to authorized callers.
 #[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200, body = Ready)))]
 pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let degraded = gateway.readiness.degraded();
@@ -60,12 +60,12 @@ pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: Header
     Ok(exposition(&gateway))
 }
 
-/// The metrics as Prometheus reads them.
+/// The metrics in Prometheus's format.
 pub(crate) fn exposition(gateway: &Gateway) -> Response {
     ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.pipeline.settlement.metrics.render()).into_response()
 }
 
-/// Everybody on a loopback listener; callers with a key or token elsewhere.
+/// All callers on a loopback listener; elsewhere callers with a key or token.
 async fn may_look_inside(gateway: &Gateway, headers: &HeaderMap) -> Result<(), CallError> {
     if gateway.config().server.is_loopback() {
         return Ok(());
@@ -74,7 +74,7 @@ async fn may_look_inside(gateway: &Gateway, headers: &HeaderMap) -> Result<(), C
     if caller.anonymous {
         return Err(CallError::new(
             ErrorCode::Unauthenticated,
-            "off loopback the metrics need a key (`Authorization: Bearer KEY`), or `server.metrics_listen`",
+            "on this address the metrics require a key (`Authorization: Bearer KEY`); or set `server.metrics_listen`",
         ));
     }
     Ok(())

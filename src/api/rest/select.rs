@@ -1,4 +1,4 @@
-//! `POST /tools/select`: which tools fit a task.
+//! `POST /tools/select`: selects the tools that fit a task.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::gateway::Gateway;
 use crate::policy::CallerTools;
 use crate::tool::Tool;
 
-/// Tools that a model chooses from: those that a search finds first.
+/// Tools that a model selects from: the first hits of a search.
 const MAX_CANDIDATES: usize = 30;
 
-/// Longest task, in bytes: a description, not a document.
+/// Maximum bytes of a task: a description, not a document.
 const MAX_TASK: usize = 16 << 10;
 
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SelectRequest {
-    /// What is to be done, in words.
+    /// The task, in words.
     #[schema(min_length = 1)]
     task: String,
-    /// What else is known of it; strings in it are words to look for, too.
+    /// Further context of the task; its strings are searched for, too.
     #[schema(value_type = Option<Object>)]
     context: Option<Map<String, Value>>,
     #[serde(default = "excluded")]
@@ -45,12 +45,12 @@ pub(crate) struct SelectRequest {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Selection<'a> {
-    /// Names, the best first.
+    /// Names, best match first.
     selected_tools: Vec<&'a str>,
-    /// Calls ready to be made, by the model; a search knows none.
+    /// Calls proposed by the model; empty for a search.
     calls: Vec<SelectedCall>,
-    /// Who chose: the default agent's profile, or `search` (BM25 over names, descriptions and parameters) where
-    /// it has no model that answers.
+    /// What selected the tools: the default agent's profile, or `search` (BM25 over names, descriptions and
+    /// parameters) if the profile has no model that answers.
     provider_used: &'a str,
 }
 
@@ -61,7 +61,7 @@ struct SelectedCall {
     parameters: Arguments,
 }
 
-/// The tools that fit a task, of those that the caller may use.
+/// Selects the tools that fit a task, of those that the caller may use.
 #[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn select(
@@ -91,7 +91,7 @@ pub(crate) async fn select(
     Ok(reply::json(StatusCode::OK, &chosen(&calls, request.max_tools, &agent.default_profile)))
 }
 
-/// The first calls, as far as they name no more tools than asked for.
+/// The first calls, with no more different tools than requested.
 fn chosen<'a>(calls: &'a [ToolboxCall], max_tools: usize, provider_used: &'a str) -> Selection<'a> {
     let mut selected_tools: Vec<&str> = Vec::new();
     let mut within = Vec::new();
@@ -111,9 +111,9 @@ fn chosen<'a>(calls: &'a [ToolboxCall], max_tools: usize, provider_used: &'a str
 impl SelectRequest {
     fn check(&self) -> Result<(), CallError> {
         let problem = if self.task.trim().is_empty() {
-            "`task` is empty; say in a few words what is to be done".to_owned()
+            "`task` is empty; describe the task in a few words".to_owned()
         } else if self.task.len() > MAX_TASK {
-            format!("`task` is longer than {MAX_TASK} bytes; say it shorter")
+            format!("`task` is longer than {MAX_TASK} bytes; shorten it")
         } else if self.max_tools == 0 {
             "`max_tools` must be 1 or more".to_owned()
         } else {
@@ -122,20 +122,20 @@ impl SelectRequest {
         Err(CallError::new(ErrorCode::InvalidRequest, problem))
     }
 
-    /// The tools that fit, the best first.
-    fn search<'a>(&self, tools: &'a CallerTools, most: usize) -> Vec<&'a Arc<Tool>> {
+    /// The matching tools, best first.
+    fn search<'a>(&self, tools: &'a CallerTools, max: usize) -> Vec<&'a Arc<Tool>> {
         let known = self.context.iter().flatten().filter_map(|(_, value)| value.as_str());
         let query = [self.task.as_str()].into_iter().chain(known).collect::<Vec<_>>().join(" ");
-        // All of them: dangerous ones are left out before the best are counted.
+        // All hits: dangerous tools are removed before the limit applies.
         let found = tools.search(&query, usize::MAX).into_iter().map(|(tool, _)| tool);
         let fitting = found.filter(|tool| !(self.exclude_dangerous && tool.metadata.dangerous));
-        fitting.take(most.max(self.max_tools)).collect()
+        fitting.take(max.max(self.max_tools)).collect()
     }
 
-    /// For a model.
+    /// The task as a model's input.
     fn in_words(&self) -> String {
         match &self.context {
-            Some(context) => format!("{}\n\nWhat else is known: {}", self.task, Value::Object(context.clone())),
+            Some(context) => format!("{}\n\nContext: {}", self.task, Value::Object(context.clone())),
             None => self.task.clone(),
         }
     }

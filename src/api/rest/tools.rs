@@ -1,4 +1,4 @@
-//! `/tools`: what tools there are, and calling them.
+//! `/tools`: lists, describes and calls tools.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,14 +53,14 @@ pub(super) enum Detail {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SearchParameters {
-    /// Words to look for in names, descriptions and parameter names.
+    /// Words to search for in names, descriptions and parameter names.
     q: String,
-    /// Most tools to answer with; 10 unless told, 100 at most.
+    /// Maximum number of tools; default 10, at most 100.
     limit: Option<usize>,
 }
 
-/// The names of all tools, or with `detail=full` what each is and whether the caller may use it. Tools that
-/// their `roles` keep from the caller are left out.
+/// Lists the names of all tools, or with `detail=full` describes each and whether the caller may use it. Tools that
+/// their `roles` hide from the caller are left out.
 #[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
@@ -91,7 +91,7 @@ pub(crate) async fn list(
     }
 }
 
-/// The categories there are.
+/// Lists the categories of all tools.
 #[utoipa::path(get, path = "/tools/categories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
@@ -99,7 +99,7 @@ pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Ga
     ok(&tools.visible().map(|(tool, _)| tool.metadata.category.as_str()).collect::<BTreeSet<_>>())
 }
 
-/// The schemas of all tools but those that their `roles` keep from the caller.
+/// Returns the schemas of all tools except those that their `roles` hide from the caller.
 #[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schemas(
@@ -111,7 +111,7 @@ pub(crate) async fn schemas(
     ok(&filter.choose(&tools).map(|(tool, _)| ToolSchema::of(tool)).collect::<Vec<_>>())
 }
 
-/// The tools that the caller may use and that fit a query best (BM25), best first.
+/// Searches the tools that the caller may use (BM25), best match first.
 #[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn search(
@@ -126,7 +126,7 @@ pub(crate) async fn search(
     ok(&hits.into_iter().map(|(tool, score)| ToolSummary::of(tool).scored(score)).collect::<Vec<_>>())
 }
 
-/// One tool's schemas.
+/// Returns one tool's schemas.
 #[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schema(
@@ -138,7 +138,7 @@ pub(crate) async fn schema(
     Ok(ok(&ToolSchema::whole(&tool)))
 }
 
-/// One tool's metadata.
+/// Returns one tool's metadata.
 #[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metadata(
@@ -176,10 +176,10 @@ pub(crate) async fn execute_named(
     Ok(run(&gateway, incoming).await.into_response())
 }
 
-/// Calls in one batch.
+/// Maximum number of calls in one batch.
 const MAX_BATCH: usize = 100;
 
-/// Runs several tools side by side (`TOOL_PARALLELISM` at once) and answers in the order asked.
+/// Runs several tools in parallel (`TOOL_PARALLELISM` at once) and returns the replies in the order of the calls.
 #[utoipa::path(post, path = "/tools/batch-execute", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
     responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn batch_execute(
@@ -189,7 +189,7 @@ pub(crate) async fn batch_execute(
 ) -> Result<Response, CallError> {
     origin.forbid_idempotency_key()?;
     if requests.len() > MAX_BATCH {
-        let message = format!("a batch holds {MAX_BATCH} calls at most, this one has {}", requests.len());
+        let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message));
     }
     let incoming =
@@ -203,15 +203,15 @@ pub(crate) async fn batch_execute(
     Ok(ok(&replies.iter().map(|answered| &*answered.reply).collect::<Vec<_>>()))
 }
 
-/// Runs a call on the checkpoint.
+/// Runs a call through the pipeline.
 pub(crate) async fn run(gateway: &Gateway, incoming: Incoming) -> Answered {
     gateway.pipeline.call(incoming.call, incoming.arguments).await
 }
 
 impl Filter {
     fn choose<'a>(&'a self, tools: &'a CallerTools) -> impl Iterator<Item = (&'a Arc<Tool>, &'a Access)> {
-        let asked = |access: &Access| !self.usable || access.is_usable();
-        tools.visible().filter(move |(tool, access)| asked(access) && self.admits(&tool.metadata))
+        let is_requested = |access: &Access| !self.usable || access.is_usable();
+        tools.visible().filter(move |(tool, access)| is_requested(access) && self.admits(&tool.metadata))
     }
 
     fn admits(&self, metadata: &Metadata) -> bool {

@@ -1,4 +1,4 @@
-//! `/api/v1/tools`: the public face; dangerous tools are not listed.
+//! `/api/v1/tools`: the public API; dangerous tools are not listed.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) struct PublicToolDetail<'a> {
     cost_per_use: f64,
 }
 
-/// The tools that are not dangerous, but for those that their `roles` keep from the caller.
+/// Lists the tools that are not dangerous, except those that their `roles` hide from the caller.
 #[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(PublicParameters),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
@@ -69,7 +69,7 @@ pub(crate) async fn list(
     reply::json(StatusCode::OK, &listed.collect::<Vec<_>>())
 }
 
-/// One tool.
+/// Returns one tool.
 #[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(

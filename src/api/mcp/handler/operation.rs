@@ -1,4 +1,4 @@
-//! Requests for what MCP servers have beside tools, run as calls like those of tools.
+//! Requests to MCP servers other than tool calls, run through the pipeline like tool calls.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::gateway::Gateway;
 use crate::pipeline::ErrorInfo;
 use crate::sources::mcp::OperationRequest;
 
-/// Runs what is asked for as `call`, and gives the server's result.
+/// Runs the operation as `call`, and returns the server's result.
 ///
 /// # Errors
 /// Why a stage refused it, or how it failed.
@@ -27,7 +27,7 @@ pub(in crate::api::mcp) async fn run(
     reply.outcome.map(|answer| answer.output)
 }
 
-/// The JSON-RPC error for a call that did not succeed: the server's own where it gave one.
+/// The JSON-RPC error for a call that did not succeed: the server's own, if it sent one.
 pub(in crate::api::mcp) fn error_data(error: &CallError) -> ErrorData {
     if let Some(own) = error.output().and_then(server_error) {
         return own;

@@ -1,4 +1,4 @@
-//! Prompts of the MCP servers behind the gateway, and what completes their arguments.
+//! Prompts of the MCP servers behind the gateway, and the completion of their arguments.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl McpHandler {
         request: Option<&PaginatedRequestParams>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = self.shared.gateway.mcp_servers().prompts(&self.visitor(context).caller);
+        let prompts = self.shared.gateway.mcp_servers().prompts(&self.client_context(context).caller);
         let page = page(typed(prompts), |prompt: &Prompt| &prompt.name, cursor(request))?;
         let mut result = ListPromptsResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =

@@ -22,7 +22,7 @@ impl McpHandler {
         request: Option<&PaginatedRequestParams>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let resources = self.shared.gateway.mcp_servers().resources(&self.visitor(context).caller);
+        let resources = self.shared.gateway.mcp_servers().resources(&self.client_context(context).caller);
         let page = page(typed(resources), |resource: &Resource| &resource.uri, cursor(request))?;
         let mut result = ListResourcesResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =
@@ -35,7 +35,7 @@ impl McpHandler {
         request: Option<&PaginatedRequestParams>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
-        let templates = self.shared.gateway.mcp_servers().resource_templates(&self.visitor(context).caller);
+        let templates = self.shared.gateway.mcp_servers().resource_templates(&self.client_context(context).caller);
         let page = page(typed(templates), |template: &ResourceTemplate| &template.uri_template, cursor(request))?;
         let mut result = ListResourceTemplatesResult::with_all_items(page.items);
         (result.next_cursor, result.ttl_ms, result.cache_scope) =
@@ -62,7 +62,7 @@ impl McpHandler {
                 let request = gateway.mcp_servers().read_resource(&call.caller, &uri);
                 let read = operation::run(&gateway, call, request).await;
                 let mut read: ReadResourceResult = result_of(read.map_err(|error| unread(&error, &uri))?)?;
-                // What its server shows to everybody is here for those who may use the server.
+                // A resource that its server makes public is shown only to callers who may use the server.
                 read.cache_scope = Some(CacheScope::Private);
                 Ok(Outcome::Resource(read))
             }

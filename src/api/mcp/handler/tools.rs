@@ -26,13 +26,13 @@ impl McpHandler {
         request: Option<&PaginatedRequestParams>,
         context: &RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let visitor = self.visitor(context);
+        let client_context = self.client_context(context);
         let cursor = cursor(request);
-        let Page { items, next } = if visitor.search {
+        let Page { items, next } = if client_context.search {
             page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
         } else {
             let catalogue = self.shared.catalogues.present(&self.shared.gateway);
-            let tools = catalogue.tools_for(&visitor.caller, &self.shared.gateway);
+            let tools = catalogue.tools_for(&client_context.caller, &self.shared.gateway);
             // Whole tools are cloned for one page only.
             let Page { items, next } = page(catalogue.usable(&tools), |tool| &tool.name, cursor)?;
             Page { items: items.into_iter().cloned().collect(), next }
@@ -52,13 +52,13 @@ impl McpHandler {
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
-        let visitor = self.visitor(context);
-        let (name, arguments) = match visitor.search.then(|| search::answer(&request.name, &arguments, self, &visitor))
-        {
-            Some(search::Answer::Result(result)) => return result.map(Into::into),
-            Some(search::Answer::Call(name, arguments)) => (name, arguments),
-            Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
-        };
+        let client_context = self.client_context(context);
+        let (name, arguments) =
+            match client_context.search.then(|| search::answer(&request.name, &arguments, self, &client_context)) {
+                Some(search::Answer::Result(result)) => return result.map(Into::into),
+                Some(search::Answer::Call(name, arguments)) => (name, arguments),
+                Some(search::Answer::NotOurs) | None => (request.name.into_owned(), arguments),
+            };
         let request = Request {
             method: "tools/call",
             name,
@@ -67,28 +67,28 @@ impl McpHandler {
             state: request.request_state,
         };
         let is_older = !is_sessionless(context);
-        let start = |call, client| work_of_tool(&self.shared, &visitor, call, arguments, client, is_older);
+        let start = |call, client| work_of_tool(&self.shared, &client_context, call, arguments, client, is_older);
         self.run(context, request, start).await?.of_tool()
     }
 }
 
-/// What runs a tool call for a visitor, and says how it went as the client's revision has it.
+/// The work of a tool call for a client, with the result in the form of the client's revision.
 pub(in crate::api::mcp) fn work_of_tool(
-    face: &McpServer,
-    visitor: &Arc<McpClientContext>,
+    server: &McpServer,
+    client_context: &Arc<McpClientContext>,
     call: CallContext,
     arguments: Arguments,
     client: Arc<Client>,
     is_older: bool,
 ) -> BoxFuture<'static, Result<Outcome, ErrorData>> {
-    let (gateway, visitor) = (Arc::clone(&face.gateway), Arc::clone(visitor));
+    let (gateway, client_context) = (Arc::clone(&server.gateway), Arc::clone(client_context));
     async move {
         let snapshot = gateway.pipeline.registry.snapshot();
-        // A tool that is hidden from the caller is refused by the pipeline like an unknown one.
-        let tool = snapshot.get(&call.tool).filter(|tool| !tool.metadata.is_hidden_from(&visitor.caller));
-        // Files and interpreters of a client are there for as long as its session is.
-        let session = visitor.session.as_ref().filter(|_| tool.is_some_and(|tool| tool.metadata.session_aware));
-        let session = match session.map(|id| gateway.sessions.open(&visitor.caller, id)).transpose() {
+        // The pipeline refuses a tool that is hidden from the caller like an unknown one.
+        let tool = snapshot.get(&call.tool).filter(|tool| !tool.metadata.is_hidden_from(&client_context.caller));
+        // A client's files and interpreters exist as long as its session.
+        let session = client_context.session.as_ref().filter(|_| tool.is_some_and(|tool| tool.metadata.session_aware));
+        let session = match session.map(|id| gateway.sessions.open(&client_context.caller, id)).transpose() {
             Ok(session) => session,
             Err(error) => return Ok(Outcome::Tool(result::of_error(&error))),
         };
@@ -99,7 +99,7 @@ pub(in crate::api::mcp) fn work_of_tool(
         }
         let mut result = result::of_reply(&answered.reply, has_output_schema)?;
         if is_older {
-            // Only objects are structured content there.
+            // Older revisions allow only objects as structured content.
             result.structured_content = result.structured_content.filter(Value::is_object);
         }
         Ok(Outcome::Tool(result))

@@ -24,7 +24,7 @@ fn used() -> Event {
     Event::Usage(RunUsage { prompt_tokens: 7, completion_tokens: 5, ..RunUsage::default() })
 }
 
-fn told(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
+fn chunks_for(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
     let mut narrator = ChunkEncoder::new("weather", include_usage);
     let mut chunks = vec![narrator.opening()];
     chunks.extend(events.into_iter().flat_map(|event| narrator.chunks(event)).collect::<Vec<_>>());
@@ -32,7 +32,7 @@ fn told(include_usage: bool, events: Vec<Event>) -> Vec<Value> {
     chunks.iter().map(|chunk| serde_json::to_value(chunk).unwrap()).collect()
 }
 
-fn said(chunks: &[Value]) -> String {
+fn content_of(chunks: &[Value]) -> String {
     chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
 }
 
@@ -44,9 +44,9 @@ fn finish(chunks: &[Value]) -> &Value {
 }
 
 #[test]
-fn an_answer_is_told_in_openai_chunks() {
+fn an_answer_is_sent_in_openai_chunks() {
     let tool = Event::ToolInput { id: "a".into(), tool_name: "calculator".into(), arguments: Map::new() };
-    let mut chunks = told(false, vec![tool, content("It is warm."), used()]);
+    let mut chunks = chunks_for(false, vec![tool, content("It is warm."), used()]);
     let id = chunks[0]["id"].clone();
     for chunk in &mut chunks {
         assert_eq!(chunk["id"], id);
@@ -66,8 +66,8 @@ fn an_answer_is_told_in_openai_chunks() {
 }
 
 #[test]
-fn usage_comes_last_when_asked_for_and_is_null_before() {
-    let chunks = told(true, vec![content("a"), used()]);
+fn usage_comes_last_if_requested_and_is_null_before() {
+    let chunks = chunks_for(true, vec![content("a"), used()]);
     let (last, before) = chunks.split_last().unwrap();
     assert_eq!(last["choices"], json!([]));
     assert_eq!(last["usage"], json!({"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}));
@@ -75,8 +75,8 @@ fn usage_comes_last_when_asked_for_and_is_null_before() {
 }
 
 #[test]
-fn calls_of_the_clients_tools_are_passed_on_with_their_place() {
-    let chunks = told(false, vec![client_call("a"), client_call("b"), finished(agent::FinishReason::ToolCalls)]);
+fn calls_of_the_clients_tools_are_sent_with_their_index() {
+    let chunks = chunks_for(false, vec![client_call("a"), client_call("b"), finished(agent::FinishReason::ToolCalls)]);
     for (place, id) in [(0, "a"), (1, "b")] {
         let expected = json!([{"index": place, "id": id, "type": "function",
             "function": {"name": "click", "arguments": "{\"x\":1}"}}]);
@@ -87,21 +87,21 @@ fn calls_of_the_clients_tools_are_passed_on_with_their_place() {
 
 /// A70.
 #[test]
-fn an_error_in_the_middle_is_told_after_what_was_said() {
-    let chunks = told(false, vec![content("It is"), error(), finished(agent::FinishReason::Error)]);
-    assert_eq!(said(&chunks), "It is\n\n[the model did not answer in time]");
+fn an_error_in_the_middle_is_sent_after_the_content() {
+    let chunks = chunks_for(false, vec![content("It is"), error(), finished(agent::FinishReason::Error)]);
+    assert_eq!(content_of(&chunks), "It is\n\n[the model did not answer in time]");
     assert_eq!(finish(&chunks), "stop");
 }
 
 #[test]
-fn a_run_ended_by_a_limit_says_so() {
+fn a_run_ended_by_a_limit_reports_it() {
     let limit = Event::Status { status: "turn_limit".into(), message: "50 turns are used up".into() };
-    let chunks = told(false, vec![limit, finished(agent::FinishReason::Limit)]);
-    assert_eq!((said(&chunks).as_str(), finish(&chunks)), ("\n\n[50 turns are used up]", &json!("length")));
+    let chunks = chunks_for(false, vec![limit, finished(agent::FinishReason::Limit)]);
+    assert_eq!((content_of(&chunks).as_str(), finish(&chunks)), ("\n\n[50 turns are used up]", &json!("length")));
 }
 
 #[test]
-fn a_whole_completion_says_the_same() {
+fn a_complete_completion_has_the_same_content() {
     let whole = |events| serde_json::to_value(whole("weather", events).unwrap()).unwrap();
     let answer = whole(vec![content("It is "), content("warm."), used()]);
     assert_eq!(answer["object"], "chat.completion");
@@ -120,7 +120,7 @@ fn a_whole_completion_says_the_same() {
 }
 
 #[test]
-fn a_whole_completion_that_failed_is_an_error_with_what_was_said() {
+fn a_complete_completion_that_failed_is_an_error_with_the_content_so_far() {
     let error = whole("weather", [content("It is"), error(), used()]).unwrap_err();
     assert_eq!((error.code(), error.message()), (ErrorCode::Timeout, "the model did not answer in time"));
     assert_eq!(error.output(), Some(&json!("It is")));
