@@ -1,4 +1,4 @@
-//! The terminal face: one file a command.
+//! The command line: one file for each command.
 
 mod audit;
 mod call;
@@ -27,11 +27,10 @@ use url::Url;
 
 use crate::config::{Config, ConfigError, Environment};
 
-/// A checkpoint for AI agents' tool calls: one door, every check, a receipt for each.
+/// A gateway for AI agents' tool calls: every call passes the same checks and gets a receipt.
 ///
-/// Exit codes: 0 done · 1 the tool ran and failed, or what was checked is not in order · 2 the command
-/// line is wrong · 3 the call was refused · 4 the configuration is wrong or the service cannot start ·
-/// 5 the server at `--server` cannot be reached.
+/// Exit codes: 0 success · 1 the tool failed, or a check found problems · 2 invalid command line · 3 the call was
+/// refused · 4 invalid configuration, or the service cannot start · 5 the server at `--server` cannot be reached.
 #[derive(Debug, Parser)]
 #[command(name = "sekisho", version, max_term_width = 100)]
 pub struct Cli {
@@ -43,11 +42,11 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Common {
-    /// The configuration file; without one the defaults apply.
+    /// The configuration file; without it the defaults apply.
     #[arg(long, short, global = true, env = "SEKISHO_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask a running gateway instead of working in this process; SEKISHO_SERVER says the same. Its key is read from
-    /// SEKISHO_API_KEY. Commands that work on this machine only refuse it.
+    /// Use the running gateway at this URL instead of this process; also set by SEKISHO_SERVER. Its key is read from
+    /// SEKISHO_API_KEY. Commands that work only on this machine refuse the option.
     #[arg(long, global = true, value_name = "URL")]
     server: Option<Url>,
     /// Print JSON, for scripts.
@@ -55,23 +54,23 @@ struct Common {
     json: bool,
 }
 
-/// What is said on the command line instead of in the configuration.
+/// Settings of the command line that override the configuration.
 #[derive(Debug, Clone, Default, Args)]
 struct ServeOptions {
-    /// Where to listen.
+    /// The address to listen on.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     mcp: McpOptions,
 }
 
-/// MCP servers that are named on the command line.
+/// MCP servers of the command line.
 #[derive(Debug, Clone, Default, Args)]
 struct McpOptions {
-    /// An `mcpServers` file of another program, taken as it is; no configuration is needed beside it.
+    /// An `mcpServers` file of another program, used unchanged; no configuration is required.
     #[arg(long, global = true, value_name = "FILE")]
     mcp_config: Vec<PathBuf>,
-    /// Whether the names of MCP servers stand before the names of their tools.
+    /// Whether the names of MCP servers are prefixes of their tools' names.
     #[arg(long, global = true, value_name = "always|never")]
     mcp_prefix: Option<String>,
 }
@@ -80,7 +79,7 @@ struct McpOptions {
 enum Command {
     /// Run the gateway.
     Serve(ServeOptions),
-    /// See what tools there are.
+    /// List, describe and search tools.
     Tools {
         #[command(subcommand)]
         command: Option<tools::ToolsCommand>,
@@ -89,39 +88,39 @@ enum Command {
     Call(call::CallCommand),
     /// Ask an agent: `sekisho chat --model replay:FILE 'Is 21.5 °C warm?'`.
     Chat(chat::ChatCommand),
-    /// Check configuration, policies and tools without starting anything.
+    /// Check configuration, policies and tools without starting the gateway.
     Check {
-        /// Ask the gateway at `--server` how it is, instead.
+        /// Show the state of the gateway at `--server` instead.
         #[arg(long)]
         remote: bool,
         /// Print the JSON Schema of the configuration file instead.
         #[arg(long, conflicts_with = "remote")]
         print_schema: bool,
     },
-    /// Pin every tool, so that one that changes is quarantined until somebody approves it.
+    /// Pin every tool, so that a changed tool is quarantined until it is approved.
     ///
-    /// Asks every source: those of the configuration, and those registered with the gateway of the same state
-    /// directory. Without a command the lock is written, where there is none yet: to `tools.lock`, or where the
-    /// configuration's `tools.lock` says. A gateway that runs takes a changed file over by itself.
+    /// Reads every source: those of the configuration, and those registered with the gateway of the same state
+    /// directory. Without a subcommand the lock is written if it does not exist: to `tools.lock`, or to the path of
+    /// the configuration's `tools.lock`. A running gateway loads a changed file by itself.
     Lock(lock::LockCommand),
-    /// Tell which stage would stop a call, and why, without making it.
+    /// Show which stage would stop a call, and why, without running it.
     Explain(explain::ExplainCommand),
-    /// Look after the audit trail.
+    /// Verify the audit trail.
     Audit {
         #[command(subcommand)]
         command: audit::AuditCommand,
     },
-    /// See what an API's document becomes: `sekisho import openapi api.yaml --report`.
+    /// Show the tools that an API's document gives: `sekisho import openapi api.yaml --report`.
     Import {
         #[command(subcommand)]
         command: import::ImportCommand,
     },
-    /// Set up and look after the interpreter that runs untrusted Python.
+    /// Prepare and verify the interpreter that runs untrusted Python.
     Sandbox {
         #[command(subcommand)]
         command: sandbox::SandboxCommand,
     },
-    /// SourceTools the tools to an MCP client, or look after MCP servers.
+    /// Offer the tools to an MCP client, or manage MCP servers.
     Mcp {
         #[command(subcommand)]
         command: mcp::McpCommand,
@@ -130,11 +129,11 @@ enum Command {
     Completions { shell: Shell },
 }
 
-/// How a command ended, for scripts to act on.
+/// The exit status of a command, for scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
-    /// The tool ran and failed, or what was checked is not in order.
+    /// The tool failed, or a check found problems.
     Failed = 1,
     WrongCommandLine = 2,
     Refused = 3,
@@ -157,14 +156,14 @@ pub fn main() -> ExitCode {
     }
     let exit = match command {
         Command::Completions { shell } => {
-            // Into memory first: it panics where it cannot write.
+            // Into memory first: clap panics if it cannot write.
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "sekisho", &mut script);
             present::line(String::from_utf8_lossy(&script).trim_end());
             Exit::Done
         }
         Command::Check { print_schema: true, .. } => {
-            // Over many lines wherever it goes: it is kept in files, and compared.
+            // Always formatted over several lines: the schema is kept in files, and compared.
             present::line(&format!("{:#}", crate::config::json_schema()));
             Exit::Done
         }
@@ -183,20 +182,20 @@ pub fn main() -> ExitCode {
     exit.into()
 }
 
-/// Loads the configuration, or prints each fault with its place.
+/// Loads the configuration, or prints each error with its location.
 fn with_config(common: &Common, run: impl FnOnce(Config) -> Exit) -> Exit {
     match load_config(common.config.as_deref(), &ServeOptions::default()) {
         Ok(config) => run(config),
-        Err(faults) => {
-            present::problem(&describe(&faults));
+        Err(errors) => {
+            present::problem(&describe(&errors));
             Exit::Misconfigured
         }
     }
 }
 
-/// The file's configuration, with the process's environment and the command line on top.
+/// The file's configuration, with the process's environment and the command line applied.
 fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Vec<ConfigError>> {
-    let mut environment = Environment::of_process(file).map_err(|fault| vec![fault])?;
+    let mut environment = Environment::of_process(file).map_err(|error| vec![error])?;
     if let Some(address) = options.listen {
         environment.set("SEKISHO_LISTEN", address.to_string());
     }
@@ -210,7 +209,7 @@ fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Ve
     Config::load(file, &environment)
 }
 
-/// A line for each fault.
-fn describe(faults: &[impl ToString]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+/// One line for each error.
+fn describe(errors: &[impl ToString]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

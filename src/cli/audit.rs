@@ -1,4 +1,4 @@
-//! `sekisho audit`: is the trail whole?
+//! `sekisho audit`: verifies the audit trail.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use crate::infra::audit;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
-    /// Check every line's hash, the chain, and that nothing was cut off at the end.
+    /// Check every line's hash, the chain, and that no line is missing at the end.
     Verify {
-        /// The trail; without one, that of the configuration.
+        /// The trail; by default the one of the configuration.
         file: Option<PathBuf>,
     },
 }
@@ -28,14 +28,14 @@ fn verify(common: &Common, file: &Path) -> Exit {
     match audit::verify(file) {
         Ok(verified) if common.json => present::json(&serde_json::json!({"whole": true, "lines": verified.lines})),
         Ok(verified) => {
-            present::line(&format!("{}: {} lines, the chain is whole", file.display(), verified.lines));
+            present::line(&format!("{}: {} lines, the chain is intact", file.display(), verified.lines));
             Exit::Done
         }
-        Err(fault) => {
+        Err(error) => {
             if common.json {
-                present::json(&serde_json::json!({"whole": false, "fault": fault.to_string()}));
+                present::json(&serde_json::json!({"whole": false, "fault": error.to_string()}));
             } else {
-                present::problem(&format!("{}: {fault}", file.display()));
+                present::problem(&format!("{}: {error}", file.display()));
             }
             Exit::Failed
         }

@@ -1,4 +1,4 @@
-//! `sekisho call`: one tool call, from the terminal.
+//! `sekisho call`: one tool call.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) struct CallCommand {
     /// The arguments as a JSON object; `-` reads them from standard input.
     #[arg(default_value = "{}", value_name = "JSON")]
     arguments: String,
-    /// The session the call belongs to; the file tools need one.
+    /// The session of the call; the file tools require one.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     /// Run every check, but not the tool.
@@ -28,13 +28,13 @@ pub(super) struct CallCommand {
     pub(super) identity: Identity,
 }
 
-/// Whom an in-process call is made as. A server goes by the key it is sent.
+/// The caller of a call in this process. With a server, the key identifies the caller.
 #[derive(Debug, Args)]
 pub(super) struct Identity {
     /// The caller's id.
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
-    /// A role the caller holds; may be given more than once.
+    /// A role of the caller; may be repeated.
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
 }
@@ -44,7 +44,7 @@ impl Identity {
         self.user.is_some() || !self.roles.is_empty()
     }
 
-    /// Without a name, nobody in particular: the caller without credentials.
+    /// Without a name or role, the anonymous caller.
     pub(super) fn caller(&self) -> Arc<Caller> {
         match &self.user {
             None if self.roles.is_empty() => Caller::anonymous().into(),
@@ -80,7 +80,7 @@ pub(super) fn run(common: &Common, command: CallCommand) -> Exit {
     }
 }
 
-/// The arguments of a command line: a JSON object, no key twice.
+/// Parses the arguments of the command line: a JSON object without duplicate keys.
 pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
     let mut input = String::new();
     let text = if text == "-" {
@@ -107,7 +107,7 @@ async fn call(gateway: &Gateway, command: CallCommand, arguments: Arguments) -> 
     serde_json::to_value(&*answered.reply).map_err(CallError::internal)
 }
 
-/// The text for a person, the whole reply for a script.
+/// Prints the text, or with `--json` the whole reply.
 fn show(common: &Common, reply: &Value) -> Exit {
     if common.json {
         present::json(reply);
@@ -138,7 +138,7 @@ fn explain(reply: &Value) -> String {
     lines.join("\n")
 }
 
-/// A call that came as far as its tool failed; one that did not was refused.
+/// A call fails with the tool's error if the tool ran; otherwise it was refused.
 fn exit_of(reply: &Value) -> Exit {
     if reply["success"] == true {
         return Exit::Done;

@@ -1,5 +1,5 @@
-//! `sekisho chat`: an agent of this process, asked from the terminal; its tools are this process's own, or
-//! those of the gateway at `--server`.
+//! `sekisho chat`: runs an agent in this process; its tools are this process's own, or those of the gateway at
+//! `--server`.
 
 mod dialogue;
 mod screen;
@@ -26,29 +26,29 @@ use crate::sandbox::owner_only_files;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
-    /// What is to be done. Without it: a conversation on a terminal, or all of standard input.
+    /// The task. Without it: a conversation on a terminal, or else all of standard input.
     prompt: Option<String>,
     /// The agent's profile, or `replay:FILE` for a scripted conversation.
     #[arg(long, value_name = "PROFILE")]
     model: Option<String>,
-    /// The session the tool calls belong to: its files are found again. Without it a new one.
+    /// The session of the tool calls, with its files. By default a new one.
     #[arg(long, value_name = "ID")]
     session: Option<String>,
     #[command(flatten)]
     pub(super) identity: Identity,
 }
 
-/// What names a script instead of a profile.
+/// Prefix of a script in place of a profile.
 const REPLAY: &str = "replay:";
 
-/// Everything that the turns of a conversation share.
+/// The state that the turns of a conversation share.
 struct Chat {
     agents: Arc<AgentService>,
     agent: String,
     profile: Arc<AgentProfile>,
     caller: Arc<Caller>,
     session: Arc<Session>,
-    /// The gateway whose tools are used, when it is not this process's.
+    /// The gateway whose tools are used, if it is not this process's.
     remote: Option<OverHttp>,
     screen: Screen,
     history: Vec<Message>,
@@ -70,7 +70,7 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
         let (config, state) = match state_of(config, remote.is_some()) {
             Ok(settled) => settled,
             Err(problem) => {
-                present::problem(&format!("no folder can be made for this conversation: {problem}"));
+                present::problem(&format!("cannot create a folder for this conversation: {problem}"));
                 return Exit::Misconfigured;
             }
         };
@@ -98,26 +98,26 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
     })
 }
 
-/// A folder that is there while the conversation lasts.
-struct Passing(PathBuf);
+/// A folder that is removed when the conversation ends.
+struct TemporaryFolder(PathBuf);
 
-impl Drop for Passing {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let _stays = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// The calls of a conversation with another gateway's tools are that one's to audit and to keep the books of,
-/// and it may be the one that writes to this machine's state folder: the conversation has its own.
-fn state_of(mut config: Config, is_remote: bool) -> io::Result<(Config, Option<Passing>)> {
+/// With another gateway's tools, that gateway audits and charges the calls, and it may use this machine's state
+/// folder: the conversation gets a folder of its own.
+fn state_of(mut config: Config, is_remote: bool) -> io::Result<(Config, Option<TemporaryFolder>)> {
     if !is_remote {
         return Ok((config, None));
     }
-    let folder = Passing(std::env::temp_dir().join(format!("sekisho-chat-{}", Uuid::new_v4())));
+    let folder = TemporaryFolder(std::env::temp_dir().join(format!("sekisho-chat-{}", Uuid::new_v4())));
     owner_only_files::make_folder(&folder.0)?;
     config.state_directory = Some(folder.0.clone());
     config.audit.file = None;
-    // Its own tools would only take time to find.
+    // Tools of this process are not used; finding them would only take time.
     (config.mcp, config.openapi) = (McpConfig::default(), OpenApiConfig::default());
     Ok((config, Some(folder)))
 }
@@ -133,7 +133,7 @@ fn prompt(given: Option<&str>) -> Result<Option<String>, String> {
             text
         }
     };
-    if text.trim().is_empty() { Err("the prompt is empty; say what is to be done".into()) } else { Ok(Some(text)) }
+    if text.trim().is_empty() { Err("the prompt is empty; describe the task".into()) } else { Ok(Some(text)) }
 }
 
 fn exit_of(reason: FinishReason) -> Exit {
@@ -142,7 +142,7 @@ fn exit_of(reason: FinishReason) -> Exit {
 
 impl Chat {
     /// # Errors
-    /// No such profile, or no such session.
+    /// The profile or the session does not exist.
     fn begin(
         json: bool,
         agents: Arc<AgentService>,
@@ -158,10 +158,10 @@ impl Chat {
         Ok(Self { agents, agent, profile, caller, session, remote, screen, history })
     }
 
-    /// One message and everything that comes of it. Ctrl-C stops it.
+    /// Runs the agent on one message, and shows its events. Ctrl-C stops it.
     ///
     /// # Errors
-    /// The run cannot begin.
+    /// The run cannot start.
     async fn ask(&mut self, prompt: String) -> Result<FinishReason, CallError> {
         let message = Message::User(prompt);
         let mut messages = self.history.clone();
@@ -192,7 +192,7 @@ impl Chat {
         }
     }
 
-    /// Made for one run, whose calls are one request.
+    /// A toolbox for one run, whose calls are one request.
     fn toolbox(&self, scopes: &BudgetScopes) -> Arc<dyn Toolbox> {
         match &self.remote {
             Some(remote) => Arc::new(remote.for_request(scopes.request.as_deref(), &self.session.id)),

@@ -1,4 +1,4 @@
-//! `sekisho check`: configuration, policies and tools, each fault with where it stands.
+//! `sekisho check`: checks configuration, policies and tools, and prints each error with its location.
 
 mod remote;
 
@@ -16,18 +16,18 @@ use crate::registry::lock::Lock;
 use crate::sources::openapi::Collections;
 use crate::tool::Metadata;
 
-/// One part that was looked at.
+/// The result of one check.
 struct Finding {
     part: Cow<'static, str>,
     verdict: Verdict,
 }
 
 enum Verdict {
-    /// What is right.
+    /// Valid; with details.
     Ok(String),
-    /// In order, and most likely not meant.
+    /// Valid, but probably not intended.
     Warning(String),
-    /// What is wrong.
+    /// Invalid; with the reason.
     Broken(String),
 }
 
@@ -38,14 +38,14 @@ impl From<Result<String, String>> for Verdict {
 }
 
 pub(super) fn run(common: &Common) -> Exit {
-    // With `--server` it is the gateway there that is asked, by `--remote`.
+    // With `--server`, `--remote` checks the gateway there.
     let findings = match &common.server {
         Some(server) => match remote::look_at(server) {
             Ok(findings) => findings,
             Err(unanswered) => return unanswered.report(),
         },
         None => match load_config(common.config.as_deref(), &ServeOptions::default()) {
-            Err(faults) => vec![finding("configuration", Err(describe(&faults)))],
+            Err(errors) => vec![finding("configuration", Err(describe(&errors)))],
             Ok(config) => look_at(&config),
         },
     };
@@ -63,11 +63,11 @@ fn warning((part, text): (String, String)) -> Finding {
 }
 
 fn look_at(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![finding("configuration", Ok("in order".into()))];
+    let mut findings = vec![finding("configuration", Ok("valid".into()))];
     findings.extend(config.notes().into_iter().map(warning));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
     let policies = policy::Policy::load(&config.policy);
-    let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|faults| describe(faults));
+    let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
     let Some(runtime) = super::serve::runtime() else { return findings };
     let lock = runtime.block_on(gateway::read_lock(config)).map_err(|problem| problem.to_string());
@@ -82,7 +82,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
             findings.push(finding("checks", Ok(describe_checks(config, &snapshot))));
-            findings.extend(look_at_collections(&collections, &config.tools));
+            findings.extend(check_collections(&collections, &config.tools));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(finding("tools", Ok(names.join(", "))));
             let waiting: Vec<_> =
@@ -97,7 +97,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             }
             let registered = runtime.block_on(gateway::registered_servers_at(&config.store_file())).unwrap_or_default();
             let known = gateway::known_names(config, &snapshot, &collections, &registered);
-            // Faults of the set itself are told above.
+            // Errors of the policies are reported above.
             let unknown = policy::unknown_names(&config.policy, &known).unwrap_or_default();
             if !unknown.is_empty() {
                 findings.push(warning(("names in policies".to_owned(), describe(&unknown))));
@@ -107,17 +107,17 @@ fn look_at(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// What was made of each document, or why nothing was.
-fn look_at_collections(collections: &Collections, settings: &ToolsConfig) -> impl Iterator<Item = Finding> {
+/// The tools of each document, or why it has none.
+fn check_collections(collections: &Collections, settings: &ToolsConfig) -> impl Iterator<Item = Finding> {
     let finding = |name: &String, outcome| finding(format!("openapi:{name}"), outcome);
     let loaded = collections.loaded.iter().map(move |(name, collection)| {
         let report = &collection.report;
         let (lost, approximated) = (report.lost.len(), report.approximated.len());
         let (operations, tools) = (report.operations, report.tools);
-        let says = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
+        let details = format!("{operations} operations, {tools} tools, {approximated} approximated, {lost} lost");
         let dangerous =
             report.dangerous_by_method(|tool| settings.opens(tool)).map(|dangerous| format!("; {dangerous}"));
-        finding(name, Ok(says + &dangerous.unwrap_or_default()))
+        finding(name, Ok(details + &dangerous.unwrap_or_default()))
     });
     loaded.chain(collections.broken.iter().map(move |(name, reason)| finding(name, Err(reason.clone()))))
 }
@@ -125,11 +125,11 @@ fn look_at_collections(collections: &Collections, settings: &ToolsConfig) -> imp
 fn describe_lock(lock: &Option<Lock>) -> String {
     match lock {
         Some(lock) => format!("{} are pinned", lock.count()),
-        None => "none: tools are offered as their sources describe them; `sekisho lock` pins them".to_owned(),
+        None => "none: tools are not pinned; run `sekisho lock` to pin them".to_owned(),
     }
 }
 
-/// What is asked of callers before any policy, and of which tools.
+/// The requirements of tools that are checked before any policy.
 fn describe_checks(config: &Config, snapshot: &Snapshot) -> String {
     let named = |check: &str, needs: &str, is_checked: &dyn Fn(&Metadata) -> bool| {
         let tools = snapshot.tools().iter().map(|tool| &tool.metadata).filter(|tool| is_checked(tool));
@@ -143,11 +143,11 @@ fn describe_checks(config: &Config, snapshot: &Snapshot) -> String {
         named("roles", "hidden from others", &|tool| !tool.roles.is_empty()),
     ];
     let lines: Vec<_> = lines.into_iter().flatten().collect();
-    if lines.is_empty() { "none of the tools asks for a role or a sign-in".to_owned() } else { lines.join("\n") }
+    if lines.is_empty() { "no tool requires a role or a sign-in".to_owned() } else { lines.join("\n") }
 }
 
 fn run_cases(config: &Config, tools: &Snapshot) -> Result<String, String> {
-    let results = policy::cases::run(&config.policy, tools).map_err(|faults| describe(&faults))?;
+    let results = policy::cases::run(&config.policy, tools).map_err(|errors| describe(&errors))?;
     let failed: Vec<_> = results
         .iter()
         .filter_map(|case| Some(format!("{}: {}: {}", case.file, case.name, case.problem.as_ref()?)))
@@ -157,27 +157,27 @@ fn run_cases(config: &Config, tools: &Snapshot) -> Result<String, String> {
 
 fn show(common: &Common, findings: Vec<Finding>) {
     if common.json {
-        let told: Vec<_> = findings
+        let findings_json: Vec<_> = findings
             .iter()
             .map(|finding| {
                 let part = &finding.part;
                 match &finding.verdict {
-                    Verdict::Ok(says) => json!({"part": part, "ok": true, "says": says}),
-                    Verdict::Warning(says) => json!({"part": part, "ok": true, "warning": true, "says": says}),
-                    Verdict::Broken(says) => json!({"part": part, "ok": false, "says": says}),
+                    Verdict::Ok(details) => json!({"part": part, "ok": true, "says": details}),
+                    Verdict::Warning(details) => json!({"part": part, "ok": true, "warning": true, "says": details}),
+                    Verdict::Broken(details) => json!({"part": part, "ok": false, "says": details}),
                 }
             })
             .collect();
-        present::json(&told);
+        present::json(&findings_json);
         return;
     }
     let row = |finding: Finding| {
-        let (state, says) = match finding.verdict {
-            Verdict::Ok(says) => ("ok", says),
-            Verdict::Warning(says) => ("WARNING", says),
-            Verdict::Broken(says) => ("BROKEN", says),
+        let (state, details) = match finding.verdict {
+            Verdict::Ok(details) => ("ok", details),
+            Verdict::Warning(details) => ("WARNING", details),
+            Verdict::Broken(details) => ("BROKEN", details),
         };
-        vec![finding.part.into_owned(), state.to_owned(), says]
+        vec![finding.part.into_owned(), state.to_owned(), details]
     };
     present::table(&["part", "", ""], findings.into_iter().map(row).collect());
 }

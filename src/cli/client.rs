@@ -1,4 +1,4 @@
-//! Asking a running gateway over HTTP.
+//! Requests to a running gateway over HTTP.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
@@ -18,10 +18,10 @@ pub(super) struct Remote {
     runtime: Runtime,
 }
 
-/// Why the gateway's answer is not there.
+/// Why there is no successful reply.
 pub(super) enum Unanswered {
     Unreachable(String),
-    /// The gateway's own refusal.
+    /// The gateway refused the request.
     Refused(String),
 }
 
@@ -43,7 +43,7 @@ impl Unanswered {
 /// The gateway's tools, for an agent of this process.
 ///
 /// # Errors
-/// A key that cannot be sent.
+/// The key is not a valid header value.
 pub(super) fn toolbox(server: &Url) -> Result<OverHttp, Unanswered> {
     Ok(OverHttp::new(gateway(server)?))
 }
@@ -53,10 +53,10 @@ fn gateway(server: &Url) -> Result<RemoteGateway, Unanswered> {
     Ok(RemoteGateway::new(server.clone(), headers, outbound))
 }
 
-/// What reaches the gateway, and what every request to it says.
+/// The client of the gateway, with the headers of every request.
 ///
 /// # Errors
-/// A key that cannot be sent.
+/// The key is not a valid header value.
 pub(super) fn connection(server: &Url) -> Result<(Outbound, HeaderMap), Unanswered> {
     let outbound =
         Outbound::new(&OutboundConfig::default()).map_err(|problem| unusable(server, &problem.to_string()))?;
@@ -68,7 +68,7 @@ fn headers(server: &Url) -> Result<HeaderMap, Unanswered> {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(key) = std::env::var("SEKISHO_API_KEY").ok().filter(|key| !key.is_empty()) {
         let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-            .map_err(|_| unusable(server, "SEKISHO_API_KEY holds characters that no key has"))?;
+            .map_err(|_| unusable(server, "SEKISHO_API_KEY contains characters that a header cannot carry"))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
@@ -76,7 +76,7 @@ fn headers(server: &Url) -> Result<HeaderMap, Unanswered> {
 }
 
 fn unusable(server: &Url, problem: &str) -> Unanswered {
-    Unanswered::Unreachable(format!("{server} cannot be asked: {problem}"))
+    Unanswered::Unreachable(format!("{server} cannot be reached: {problem}"))
 }
 
 impl Remote {
@@ -86,16 +86,16 @@ impl Remote {
     }
 
     /// # Errors
-    /// The server is out of reach, or answers with anything but 2xx.
+    /// The server cannot be reached, or its status is not 2xx.
     pub(super) fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Value, Unanswered> {
         let answer = self.ask(RemoteRequest { query, ..RemoteRequest::get(path) })?;
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
-    /// A call's reply, whatever its status: a refusal is a reply too.
+    /// A call's reply, with any status: a refusal is a reply too.
     ///
     /// # Errors
-    /// The server is out of reach.
+    /// The server cannot be reached.
     pub(super) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Unanswered> {
         Ok(self.ask(RemoteRequest::post(path, body))?.body)
     }
@@ -106,7 +106,7 @@ impl Remote {
     }
 }
 
-/// Why a reply is a refusal.
+/// The error message of a refusal.
 pub(super) fn sentence(reply: &Value) -> String {
-    reply["error"].as_str().unwrap_or("the server refuses, without saying why").to_owned()
+    reply["error"].as_str().unwrap_or("the server refused the request without an error message").to_owned()
 }

@@ -1,4 +1,4 @@
-//! `sekisho explain`: which stage would stop a call, and why.
+//! `sekisho explain`: shows which stage would stop a call, and why.
 
 use clap::Args;
 
@@ -47,7 +47,7 @@ fn show(common: &Common, verdicts: &[Verdict]) -> Exit {
             let passes = match verdict.passes {
                 Some(true) => "passes",
                 Some(false) => "stops it",
-                None => "not asked",
+                None => "not reached",
             };
             vec![verdict.stage.as_str().to_owned(), passes.to_owned(), verdict.because.clone()]
         };

@@ -1,4 +1,4 @@
-//! `sekisho import`: what would become of a document, before it is put into the configuration.
+//! `sekisho import`: previews the tools of a document before it is added to the configuration.
 
 use std::path::PathBuf;
 
@@ -13,34 +13,34 @@ use crate::gateway;
 use crate::sources::openapi::Collection;
 use crate::sources::openapi::read::report::{Note, Report, Works};
 
-/// Stands for the server of a document that names none: nobody has it (RFC 2606 §2).
+/// Placeholder server of a document that names none: a reserved name (RFC 2606 §2).
 const STAND_IN: &str = "https://server.invalid/";
 
 const STAND_IN_HOST: &str = "server.invalid";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ImportCommand {
-    /// Tell which tools an OpenAPI document gives, what is approximated, and what is lost.
+    /// Show the tools that an OpenAPI document gives, what is approximated, and what is lost.
     Openapi {
         /// A file, or an address whose host is in `outbound.openapi_allowed_domains`.
         #[arg(value_name = "FILE|URL")]
         document: String,
-        /// Name of the collection, which stands before the names of its tools.
+        /// Name of the collection, which is the prefix of its tools' names.
         #[arg(long, default_value = "api")]
         name: String,
-        /// The server its operations are sent to, in place of those the document names.
+        /// The server that operations are sent to, in place of those the document names.
         #[arg(long, value_name = "URL")]
         base_url: Option<Url>,
-        /// List what works, what is approximated and what is lost, operation by operation.
+        /// List for each operation whether it works, is approximated or is lost.
         #[arg(long)]
         report: bool,
-        /// Do not show the entry for the configuration; with `--server`, do not register the document there.
+        /// Do not print the entry for the configuration; with `--server`, do not register the document there.
         #[arg(long)]
         dry_run: bool,
     },
 }
 
-/// A document and what it is to become.
+/// A document, and the settings of its collection.
 struct Import {
     document: String,
     name: String,
@@ -70,21 +70,21 @@ pub(super) fn run(common: &Common, command: ImportCommand) -> Exit {
 }
 
 impl Import {
-    /// What would become of the document, with the adapters and the bounds of the configuration.
+    /// A preview of the document, with the adapters and limits of the configuration.
     fn preview(&self, mut config: Config) -> Result<Collection, String> {
         let settings = self.settings();
         config.openapi.collections = [(self.name.clone(), settings.clone())].into();
-        if let Some(fault) = config.check().first() {
-            return Err(fault.to_string());
+        if let Some(error) = config.check().first() {
+            return Err(error.to_string());
         }
-        let runtime = super::serve::runtime().ok_or("without a runtime nothing can be read")?;
+        let runtime = super::serve::runtime().ok_or("the asynchronous runtime could not be started")?;
         let loader = gateway::loader_of(&config).map_err(|problem| problem.to_string())?;
         let stand_in = Url::parse(STAND_IN).map_err(|error| error.to_string())?;
         let preview = loader.preview(&self.name, settings, &config.openapi, &stand_in);
-        runtime.block_on(preview).map_err(|fault| fault.to_string())
+        runtime.block_on(preview).map_err(|error| error.to_string())
     }
 
-    /// Has a running gateway register the document, or only look at it.
+    /// Registers the document with a running gateway, or only validates it there.
     fn at_server(&self, common: &Common, server: &Url, dry_run: bool) -> Exit {
         let body = match self.body(dry_run) {
             Ok(body) => Value::Object(body),
@@ -104,13 +104,13 @@ impl Import {
         } else {
             let message = answer["message"].as_str().map(str::to_owned);
             present::line(&message.unwrap_or_else(|| format!("{} operations", answer["operations_count"])));
-            let faults = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            faults.for_each(present::line);
+            let errors = answer["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            errors.for_each(present::line);
         }
         if answer["valid"] == false { Exit::Failed } else { Exit::Done }
     }
 
-    /// What a gateway is sent: a file of this machine goes along as it is.
+    /// The request body for a gateway: a file of this machine is sent inline.
     fn body(&self, dry_run: bool) -> Result<Map<String, Value>, String> {
         let document = &self.document;
         let mut body = Map::new();
@@ -138,13 +138,13 @@ impl Import {
         Url::parse(&self.document).ok().filter(|url| matches!(url.scheme(), "http" | "https"))
     }
 
-    /// The lines of the configuration that offer the document's tools, the hosts they ask allowed.
+    /// The configuration entry that offers the document's tools and allows their hosts.
     fn entry(&self, collection: &Collection) -> String {
         let servers = collection.servers();
         let is_known = |host: &&str| *host != STAND_IN_HOST;
         let mut hosts: Vec<_> = servers.iter().filter_map(Url::host_str).filter(is_known).collect();
         hosts.dedup();
-        // The service may be started in another folder.
+        // An absolute path: the service may be started in another folder.
         let file = std::path::absolute(&self.document).unwrap_or_else(|_| PathBuf::from(&self.document));
         let (key, place) = match self.address() {
             Some(address) => ("spec_url", address.to_string()),
@@ -169,8 +169,8 @@ fn show(found: &Report, each: bool) {
     let Report { operations, tools, works, lost, approximated, dangerous } = found;
     let (few, more) = (lost.len(), approximated.len());
     present::line(&format!("{operations} operations, {tools} tools, {more} approximations, {few} losses"));
-    if let Some(says) = found.dangerous_by_method(|_| false) {
-        present::line(&says);
+    if let Some(dangerous) = found.dangerous_by_method(|_| false) {
+        present::line(&dangerous);
     }
     if !each {
         return;
@@ -190,5 +190,5 @@ fn show(found: &Report, each: bool) {
         offered("works", works),
     ]
     .concat();
-    present::table(&["", "operation", "why, or the tool"], rows);
+    present::table(&["", "operation", "tool or reason"], rows);
 }

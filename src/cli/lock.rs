@@ -1,4 +1,4 @@
-//! `sekisho lock`: pins every tool, shows what differs from the pins, and approves it.
+//! `sekisho lock`: pins every tool, shows differences from the pins, and approves them.
 
 mod present;
 
@@ -23,9 +23,9 @@ pub(super) struct LockCommand {
 
 #[derive(Debug, Subcommand)]
 enum LockAction {
-    /// Show what differs from the lock. Exit code 1 where anything does, or where a source is out of reach.
+    /// Show differences from the lock. Exit code 1 if there are any, or if a source cannot be reached.
     Diff,
-    /// Take tools over as they are now: those named, or all that differ.
+    /// Pin tools in their current form: the named ones, or all that differ.
     Approve {
         #[arg(value_name = "TOOL")]
         tools: Vec<String>,
@@ -36,28 +36,30 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
     let options = ServeOptions { mcp: command.mcp, ..ServeOptions::default() };
     let config = match load_config(common.config.as_deref(), &options) {
         Ok(config) => config,
-        Err(faults) => return misconfigured(&describe(&faults)),
+        Err(errors) => return misconfigured(&describe(&errors)),
     };
     let file = config.lock_file();
-    // Before anything is started: a lock that cannot be read makes the rest useless.
+    // Before anything is started: without a readable lock the rest is of no use.
     let lock = match Lock::read(&file) {
         Ok(lock) => lock,
         Err(problem) => return misconfigured(&format!("{}: {problem}", file.display())),
     };
     let Some(inventory) = take_inventory_of(&config) else { return Exit::Misconfigured };
-    let desk = LockReview { common, file, inventory };
+    let review = LockReview { common, file, inventory };
     match (command.command, lock) {
-        (None, None) => desk.pin_all(),
-        (None, Some(lock)) => desk.compare(&lock),
-        (Some(_), None) => misconfigured(&format!("{} is not there; make it with `sekisho lock`", desk.file.display())),
-        (Some(LockAction::Diff), Some(lock)) => desk.diff(&lock),
-        (Some(LockAction::Approve { tools }), Some(lock)) => desk.approve(lock, &tools),
+        (None, None) => review.pin_all(),
+        (None, Some(lock)) => review.compare(&lock),
+        (Some(_), None) => {
+            misconfigured(&format!("{} does not exist; create it with `sekisho lock`", review.file.display()))
+        }
+        (Some(LockAction::Diff), Some(lock)) => review.diff(&lock),
+        (Some(LockAction::Approve { tools }), Some(lock)) => review.approve(lock, &tools),
     }
 }
 
 fn take_inventory_of(config: &Config) -> Option<Inventory> {
-    let surveyed = super::serve::runtime()?.block_on(take_inventory(config));
-    surveyed.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
+    let inventory = super::serve::runtime()?.block_on(take_inventory(config));
+    inventory.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
 }
 
 fn misconfigured(problem: &str) -> Exit {
@@ -65,7 +67,7 @@ fn misconfigured(problem: &str) -> Exit {
     Exit::Misconfigured
 }
 
-/// What lies before the command: the file, and the tools that there are.
+/// The inputs of the command: the lock file, and the current tools.
 struct LockReview<'a> {
     common: &'a Common,
     file: PathBuf,
@@ -84,18 +86,18 @@ impl LockReview<'_> {
         if self.common.json {
             let flags: serde_json::Map<_, _> =
                 flags.iter().map(|(name, flags)| ((*name).clone(), json!(flags))).collect();
-            let told = json!({"file": self.file, "pinned": lock.pins().len(), "flags": flags});
-            terminal::json(&told);
+            let report = json!({"file": self.file, "pinned": lock.pins().len(), "flags": flags});
+            terminal::json(&report);
         } else {
             terminal::line(&format!("{} are pinned in {}", lock.count(), self.file.display()));
             for (name, flags) in &flags {
-                terminal::line(&format!("look at {name}:\n{}", present::flags(flags)));
+                terminal::line(&format!("review {name}:\n{}", present::flags(flags)));
             }
         }
         self.report_unreachable("its tools are not pinned")
     }
 
-    /// A lock that is there is never written anew as a whole: whatever changed would be approved unseen.
+    /// An existing lock is never rewritten as a whole: that would approve changes unseen.
     fn compare(&self, lock: &Lock) -> Exit {
         let found = self.differences(lock);
         if found.is_empty() {
@@ -103,7 +105,7 @@ impl LockReview<'_> {
         }
         let (file, count) = (self.file.display(), found.len());
         terminal::problem(&format!(
-            "{file} is there, and {count} tools differ from it: look with `sekisho lock diff`, take them over with \
+            "{file} exists, and {count} tools differ from it: review them with `sekisho lock diff`, approve them with \
              `sekisho lock approve`"
         ));
         Exit::Failed
@@ -112,7 +114,7 @@ impl LockReview<'_> {
     fn diff(&self, lock: &Lock) -> Exit {
         let found = self.differences(lock);
         self.show(&found);
-        let reached = self.report_unreachable("whether its tools differ is not known");
+        let reached = self.report_unreachable("its tools were not compared");
         if found.is_empty() { reached } else { Exit::Failed }
     }
 
@@ -123,8 +125,7 @@ impl LockReview<'_> {
             let names = |difference: &Difference| named.iter().any(|name| present::concerns(difference, name));
             let missing = named.iter().find(|name| !found.iter().any(|difference| present::concerns(difference, name)));
             if let Some(missing) = missing {
-                let what =
-                    if lock.get(missing).is_some() { "is as it was approved" } else { "is no tool that was found" };
+                let what = if lock.get(missing).is_some() { "is as it was approved" } else { "was not found" };
                 terminal::problem(&format!("{missing:?} {what}; nothing was approved"));
                 return Exit::Failed;
             }
@@ -143,7 +144,7 @@ impl LockReview<'_> {
         if !self.common.json && !found.is_empty() {
             terminal::line(&format!("approved in {}", self.file.display()));
         }
-        self.report_unreachable("its pins are as they were")
+        self.report_unreachable("its pins are unchanged")
     }
 
     fn differences(&self, lock: &Lock) -> Vec<Difference> {
@@ -154,11 +155,11 @@ impl LockReview<'_> {
         let flags =
             |difference: &Difference| self.inventory.pins.get(&difference.tool).map(Pin::flags).unwrap_or_default();
         if self.common.json {
-            let told: Vec<_> =
+            let report: Vec<_> =
                 found.iter().map(|difference| present::as_json(difference, &flags(difference))).collect();
-            terminal::json(&told);
+            terminal::json(&report);
         } else if found.is_empty() {
-            terminal::line(&format!("all is as it is pinned in {}", self.file.display()));
+            terminal::line(&format!("all tools match {}", self.file.display()));
         } else {
             for difference in found {
                 let pin = self.inventory.pins.get(&difference.tool);
@@ -170,15 +171,15 @@ impl LockReview<'_> {
     fn write(&self, lock: &Lock) -> bool {
         let written = lock.write(&self.file);
         if let Err(error) = &written {
-            terminal::problem(&format!("{} cannot be written: {error}", self.file.display()));
+            terminal::problem(&format!("cannot write {}: {error}", self.file.display()));
         }
         written.is_ok()
     }
 
-    /// What a script has to know: not everything was looked at.
+    /// Scripts must see that not all sources were compared.
     fn report_unreachable(&self, consequence: &str) -> Exit {
         for (source, reason) in &self.inventory.out_of_reach {
-            terminal::problem(&format!("{source} is out of reach, and {consequence}: {reason}"));
+            terminal::problem(&format!("{source} cannot be reached, and {consequence}: {reason}"));
         }
         if self.inventory.out_of_reach.is_empty() { Exit::Done } else { Exit::Failed }
     }

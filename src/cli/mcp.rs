@@ -18,12 +18,12 @@ use crate::sources::mcp::{self, BridgeError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
-    /// Speak MCP over standard input and output, until the input ends; with `--server` for the gateway there.
+    /// Serve MCP on standard input and output until the input ends; with `--server` for the gateway there.
     Serve {
         #[command(flatten)]
         identity: Identity,
     },
-    /// Begin a user's sign-in to an MCP server of the gateway at `--server`, and print the address to open.
+    /// Start a user's sign-in to an MCP server of the gateway at `--server`, and print the address to open.
     Login { name: String },
     #[command(flatten)]
     Servers(ServersCommand),
@@ -40,8 +40,8 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     }
 }
 
-/// The gateway's own `/mcp`, for a client that speaks over standard input and output: the gateway's policies,
-/// limits and books are those that hold.
+/// Forwards between standard input and output and the gateway's own `/mcp`: the gateway's policies, limits and
+/// budgets apply.
 fn bridge(server: &Url) -> Exit {
     let (outbound, headers) = match client::connection(server) {
         Ok(connection) => connection,
@@ -58,7 +58,7 @@ fn bridge(server: &Url) -> Exit {
             () = shutdown_signal() => Ok(()),
         }
     });
-    // A read of standard input may be left, which would never end.
+    // A read of standard input may still be running, and would never end.
     runtime.shutdown_background();
     let unanswered = match ended {
         Ok(()) => return Exit::Done,
@@ -74,7 +74,7 @@ fn bridge(server: &Url) -> Exit {
 
 async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
     let left_out = gateway.pipeline.tools_for(&caller).left_out();
-    let left_out = left_out.map(|left_out| format!("{left_out}. `--as USER --role ROLE` says who calls."));
+    let left_out = left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."));
     if let Some(left_out) = &left_out {
         present::problem(left_out);
     }

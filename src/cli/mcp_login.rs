@@ -7,7 +7,7 @@ use super::{Common, Exit, present};
 
 pub(super) fn run(common: &Common, name: &str) -> Exit {
     let Some(server) = &common.server else {
-        present::problem("a gateway that runs keeps the sign-in: name it with --server URL");
+        present::problem("a running gateway stores the sign-in: set it with --server URL");
         return Exit::Misconfigured;
     };
     let begun = Remote::new(server).and_then(|remote| {

@@ -1,4 +1,4 @@
-//! `sekisho mcp add|list|remove|import`: the `mcpServers` file that the configuration takes its servers from.
+//! `sekisho mcp add|list|remove|import`: edits the `mcpServers` file that the configuration reads.
 
 use std::fs;
 use std::io::Write;
@@ -16,13 +16,13 @@ pub(super) enum ServersCommand {
     /// Add a server: `sekisho mcp add time -- uvx mcp-server-time`, or `--url` in place of the program.
     Add {
         name: String,
-        /// Where the server listens.
+        /// The server's URL.
         #[arg(long, conflicts_with = "program")]
         url: Option<String>,
-        /// Sent with every request, as `Name: value`; a value may be `${VARIABLE}`.
+        /// A header of every request, as `Name: value`; a value may be `${VARIABLE}`.
         #[arg(long, requires = "url", value_name = "HEADER")]
         header: Vec<String>,
-        /// In the program's environment, as `NAME=value`; a value may be `${VARIABLE}`.
+        /// A variable of the program's environment, as `NAME=value`; a value may be `${VARIABLE}`.
         #[arg(long, requires = "program", value_name = "VARIABLE")]
         env: Vec<String>,
         #[command(flatten)]
@@ -42,7 +42,7 @@ pub(super) enum ServersCommand {
         #[command(flatten)]
         file: ServersFile,
     },
-    /// Add the servers of another program's file, except those that are there already.
+    /// Add the servers of another program's file, except those that exist already.
     Import {
         /// An `mcpServers` file.
         #[arg(value_name = "FROM")]
@@ -76,7 +76,7 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
             let mut servers = read(&file)?;
             let entry = entry(url, &header, &env, program)?;
             if servers.insert(name.clone(), entry).is_some() {
-                return Err(format!("{} has a server called {name:?}; remove it first", file.display()));
+                return Err(format!("{} already has a server {name:?}; remove it first", file.display()));
             }
             write(&file, &servers)?;
             present::line(&format!("added {name} to {}", file.display()));
@@ -87,13 +87,13 @@ fn change(common: &Common, command: ServersCommand) -> Result<(), String> {
                 let _done = present::json(&servers.keys().collect::<Vec<_>>());
                 return Ok(());
             }
-            let row = |(name, entry): (&String, &Value)| vec![name.clone(), what_it_is(entry)];
-            present::table(&["server", "what it is"], servers.iter().map(row).collect());
+            let row = |(name, entry): (&String, &Value)| vec![name.clone(), program_or_url(entry)];
+            present::table(&["server", "program or URL"], servers.iter().map(row).collect());
         }
         ServersCommand::Remove { name, file } => {
             let file = file.find(common)?;
             let mut servers = read(&file)?;
-            servers.shift_remove(&name).ok_or_else(|| format!("{} has no server called {name:?}", file.display()))?;
+            servers.shift_remove(&name).ok_or_else(|| format!("{} has no server {name:?}", file.display()))?;
             write(&file, &servers)?;
             present::line(&format!("removed {name} from {}", file.display()));
         }
@@ -117,17 +117,18 @@ impl ServersFile {
             return Ok(file);
         }
         let config =
-            load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|faults| describe(&faults))?;
+            load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|errors| describe(&errors))?;
         let named = config.mcp.files.into_iter().next();
-        named.ok_or_else(|| "no file is named; give --file, or put one into `mcp.files`".to_owned())
+        named.ok_or_else(|| "no file is configured; set --file, or add one to `mcp.files`".to_owned())
     }
 }
 
 fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<String>) -> Result<Value, String> {
     let pairs = |texts: &[String], between: char| {
         let pair = |text: &String| {
-            let (name, value) =
-                text.split_once(between).ok_or_else(|| format!("{between:?} is missing in an option"))?;
+            let (name, value) = text
+                .split_once(between)
+                .ok_or_else(|| format!("an option has no {between:?} between name and value"))?;
             Ok((name.trim().to_owned(), Value::String(value.trim().to_owned())))
         };
         texts.iter().map(pair).collect::<Result<Map<_, _>, String>>()
@@ -138,7 +139,7 @@ fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<S
         (None, Some(command)) => {
             json!({"command": command, "args": program.collect::<Vec<_>>(), "env": pairs(env, '=')?})
         }
-        (None, None) => return Err("name a program after `--`, or give --url".to_owned()),
+        (None, None) => return Err("add a program after `--`, or set --url".to_owned()),
     };
     if let Some(members) = entry.as_object_mut() {
         members.retain(|_, member| member.as_object().is_none_or(|map| !map.is_empty()));
@@ -146,7 +147,7 @@ fn entry(url: Option<String>, headers: &[String], env: &[String], program: Vec<S
     Ok(entry)
 }
 
-/// The servers of a file, none where there is no file yet.
+/// The servers of a file; none if the file does not exist.
 fn read(file: &Path) -> Result<Map<String, Value>, String> {
     if file.exists() { read_existing(file) } else { Ok(Map::new()) }
 }
@@ -159,11 +160,11 @@ fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
         ["mcpServers", "servers", "httpStreamableServers"].iter().find_map(|list| document.shift_remove(*list));
     match servers {
         Some(Value::Object(servers)) => Ok(servers),
-        _ => Err(at(&"it has no `mcpServers`")),
+        _ => Err(at(&"`mcpServers` is missing")),
     }
 }
 
-/// Whole or not at all, and for this user only: it may hold credentials.
+/// Written atomically and readable only by this user: the file may contain credentials.
 fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
     let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
     let text = serde_json::to_string_pretty(&json!({"mcpServers": servers})).map_err(|error| error.to_string())?;
@@ -175,8 +176,8 @@ fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
     fs::rename(&beside, file).map_err(at)
 }
 
-/// Without arguments and headers: credentials may stand there.
-fn what_it_is(entry: &Value) -> String {
+/// Without arguments and headers, which may contain credentials.
+fn program_or_url(entry: &Value) -> String {
     let field = |name: &str| entry.get(name).and_then(Value::as_str);
-    field("command").or_else(|| field("url")).unwrap_or("neither a program nor an address").to_owned()
+    field("command").or_else(|| field("url")).unwrap_or("neither a program nor a URL").to_owned()
 }

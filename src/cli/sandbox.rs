@@ -1,4 +1,4 @@
-//! `sekisho sandbox`: sets up, looks after, and is what runs untrusted Python.
+//! `sekisho sandbox`: prepares, verifies and measures the interpreter for untrusted Python, and runs it as a worker.
 
 mod bench;
 mod interpreters;
@@ -12,17 +12,17 @@ use crate::sandbox::worker;
 pub(super) enum SandboxCommand {
     /// Fetch, check and compile the interpreter, so that `python_executor` can run.
     ///
-    /// Takes some minutes, 3 GB of memory and 2 GB of disk the first time, and milliseconds afterwards. It can be
-    /// interrupted: what was finished stays finished. Everything is kept in sekisho's cache folder
+    /// The first time it takes some minutes, 3 GB of memory and 2 GB of disk, afterwards milliseconds. It can be
+    /// interrupted, and continues with what is missing. Everything is stored in sekisho's cache folder
     /// ($XDG_CACHE_HOME/sekisho/interpreters, else ~/.cache/sekisho/interpreters).
     Prepare(interpreters::PrepareCommand),
-    /// See which interpreters there are, and which are ready.
+    /// List the interpreters, and which are ready.
     List,
     /// Compare every file of the interpreter with its SHA-256 sum.
     Verify,
-    /// Measure runs through the pipeline, beside Python as a process of its own.
+    /// Measure runs through the pipeline, and compare them with Python processes.
     Bench(bench::BenchCommand),
-    /// Run programs for the gateway that is at the other end of standard input, which starts it.
+    /// Run programs as a worker of the gateway, which starts this command and writes to its standard input.
     #[command(hide = true)]
     Worker,
 }
@@ -37,8 +37,8 @@ pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
         SandboxCommand::Bench(command) => with_config(common, |config| bench::bench(common, config, &command)),
         SandboxCommand::Worker => match worker::main() {
             Ok(()) => Exit::Done,
-            Err(fault) => {
-                present::problem(&fault.to_string());
+            Err(error) => {
+                present::problem(&error.to_string());
                 Exit::Failed
             }
         },

@@ -1,4 +1,4 @@
-//! `sekisho serve`: the gateway behind its HTTP face, until it is told to go.
+//! `sekisho serve`: the gateway with its HTTP API, until it is stopped.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::infra::telemetry;
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     let config = match load_config(common.config.as_deref(), options) {
         Ok(config) => config,
-        Err(faults) => return misconfigured(&describe(&faults)),
+        Err(errors) => return misconfigured(&describe(&errors)),
     };
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     runtime.block_on(async {
@@ -51,18 +51,18 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     })
 }
 
-/// What of the configuration somebody should look at.
+/// Logs settings that the operator should review.
 pub(super) async fn log_notes(gateway: &Gateway) {
     for (setting, note) in gateway.notes().await {
         tracing::warn!(setting, "{note}");
     }
 }
 
-/// Runs something against a gateway of this process that has no face.
+/// Runs something with a gateway of this process that does not listen.
 pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
-        // The answer is what the terminal is for.
+        // The terminal is for the result, not for logs.
         let quiet = TelemetryConfig { log: "warn".into(), ..config.telemetry.clone() };
         let _telemetry = match telemetry::start(&quiet) {
             Ok(guard) => guard,
@@ -71,7 +71,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
         match Gateway::start(config).await {
             Ok(gateway) => {
                 gateway.fetch_pending_documents().await;
-                // Its tools may be the ones that are asked for.
+                // MCP servers may have the tools that the command needs.
                 gateway.mcp_servers().settled().await;
                 gateway.offer_mcp_tools().await;
                 let exit = run(Arc::clone(&gateway)).await;
@@ -81,7 +81,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
             Err(problem) => misconfigured(&problem),
         }
     });
-    // Nothing is left to run but perhaps a read of standard input, which would never end.
+    // At most a read of standard input is left, which would never end.
     runtime.shutdown_background();
     exit
 }
@@ -106,8 +106,8 @@ pub(super) async fn shutdown_signal() {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {
-            tracing::warn!(%error, "SIGTERM cannot be heard; stop with SIGINT");
-            let _heard = tokio::signal::ctrl_c().await;
+            tracing::warn!(%error, "SIGTERM cannot be handled; stop with SIGINT");
+            let _interrupted = tokio::signal::ctrl_c().await;
             return;
         }
     };
@@ -117,10 +117,10 @@ pub(super) async fn shutdown_signal() {
     }
 }
 
-/// Takes over a changed configuration or policy on SIGHUP and when a file changes.
+/// Applies a changed configuration or policy on SIGHUP and when a file changes.
 async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else {
-        tracing::warn!("SIGHUP cannot be heard; changed files are still noticed");
+        tracing::warn!("SIGHUP cannot be handled; changed files are still detected");
         return;
     };
     let mut watched = gateway.watched_files(file.as_deref());
@@ -132,7 +132,7 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
         }
         match load_config(file.as_deref(), &options) {
             Ok(config) => gateway.reload(config).await,
-            Err(faults) => gateway.refuse_reload(&describe(&faults)),
+            Err(errors) => gateway.refuse_reload(&describe(&errors)),
         }
         let to_watch = gateway.watched_files(file.as_deref());
         if to_watch != watched {

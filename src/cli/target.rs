@@ -1,5 +1,5 @@
-//! Whether a command asks a running gateway, and which one: `--server`, or the variable that stands for it. A
-//! command that cannot ask one refuses, rather than answer for another machine than the one that was named.
+//! Whether a command uses a running gateway, and which one: `--server`, or its variable. A command that cannot use
+//! one refuses, since the result would be that of another machine than the named one.
 
 use url::Url;
 
@@ -10,75 +10,73 @@ use super::{Command, Common};
 
 const SERVER_VARIABLE: &str = "SEKISHO_SERVER";
 
-/// What a command does with the address of a gateway.
+/// How a command uses the address of a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// It asks the gateway there.
+enum RemoteSupport {
+    /// The command sends requests to it.
     Remote,
-    /// It answers for this machine only; with what to do instead.
+    /// The command works on this machine only; with an alternative.
     Local(&'static str),
-    /// It asks nobody, so that a variable meant for other commands does no harm.
-    Nowhere,
+    /// The command ignores it: the variable may be set for other commands.
+    Ignored,
 }
 
-/// Settles which gateway is asked. An empty variable is none.
+/// Determines the gateway of the command. An empty variable counts as unset.
 ///
 /// # Errors
-/// What is wrong with the command line, in a sentence.
+/// The command line is invalid; the message explains why.
 pub(super) fn settle(common: &mut Common, command: &Command) -> Result<(), String> {
     let variable = std::env::var(SERVER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
     settle_with(common, command, variable.as_deref())
 }
 
 fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -> Result<(), String> {
-    let reach = reach_of(command);
+    let support = remote_support(command);
     let named_by = match (&common.server, variable) {
         (Some(_), _) => "--server",
-        (None, Some(_)) if reach == Reach::Nowhere => return Ok(()),
+        (None, Some(_)) if support == RemoteSupport::Ignored => return Ok(()),
         (None, Some(text)) => {
             let address = Url::parse(text.trim());
             common.server = Some(address.map_err(|error| format!("{SERVER_VARIABLE} is not an address: {error}"))?);
             SERVER_VARIABLE
         }
         (None, None) if matches!(command, Command::Check { remote: true, .. }) => {
-            return Err("`check --remote` asks a gateway: name it with --server URL".to_owned());
+            return Err("`check --remote` needs a gateway: set it with --server URL".to_owned());
         }
         (None, None) => return Ok(()),
     };
-    let instead = match reach {
-        Reach::Remote if identity_of(command).is_some_and(Identity::is_given) => {
+    let instead = match support {
+        RemoteSupport::Remote if identity_of(command).is_some_and(Identity::is_given) => {
             return Err(format!(
-                "--as and --role are for calls in this process; a gateway, which {named_by} names, goes by the key it is sent"
+                "--as and --role are for calls in this process; the gateway set by {named_by} identifies callers by their key"
             ));
         }
-        Reach::Remote => return Ok(()),
-        Reach::Local(instead) => instead,
-        Reach::Nowhere => "",
+        RemoteSupport::Remote => return Ok(()),
+        RemoteSupport::Local(instead) => instead,
+        RemoteSupport::Ignored => "",
     };
     let leave_out = if named_by == SERVER_VARIABLE { "unset the variable" } else { "leave it out" };
-    Err(format!(
-        "this command does not ask the gateway that {named_by} names; {leave_out} to work on this machine{instead}"
-    ))
+    Err(format!("this command cannot use the gateway set by {named_by}; {leave_out} to work on this machine{instead}"))
 }
 
-fn reach_of(command: &Command) -> Reach {
+fn remote_support(command: &Command) -> RemoteSupport {
     match command {
         Command::Tools { .. }
         | Command::Call(_)
         | Command::Chat(_)
         | Command::Import { .. }
         | Command::Check { remote: true, .. }
-        | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => Reach::Remote,
+        | Command::Mcp { command: McpCommand::Serve { .. } | McpCommand::Login { .. } } => RemoteSupport::Remote,
         Command::Completions { .. }
         | Command::Check { print_schema: true, .. }
-        | Command::Sandbox { command: SandboxCommand::Worker } => Reach::Nowhere,
-        Command::Check { .. } => Reach::Local(", or ask it with `check --remote`"),
-        Command::Explain(_) => Reach::Local(", or ask it with `call --dry-run`"),
+        | Command::Sandbox { command: SandboxCommand::Worker } => RemoteSupport::Ignored,
+        Command::Check { .. } => RemoteSupport::Local(", or use `check --remote`"),
+        Command::Explain(_) => RemoteSupport::Local(", or use `call --dry-run`"),
         Command::Serve(_)
         | Command::Lock(_)
         | Command::Audit { .. }
         | Command::Sandbox { .. }
-        | Command::Mcp { command: McpCommand::Servers(_) } => Reach::Local(""),
+        | Command::Mcp { command: McpCommand::Servers(_) } => RemoteSupport::Local(""),
     }
 }
 
@@ -98,7 +96,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    /// The gateway that is asked, or why the command line is wrong.
+    /// The gateway to use, or why the command line is invalid.
     fn settled(arguments: &[&str], variable: Option<&str>) -> Result<Option<String>, String> {
         let Cli { mut common, command } = Cli::try_parse_from([&["sekisho"], arguments].concat()).unwrap();
         settle_with(&mut common, &command, variable)?;
@@ -140,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_asks_the_gateway_or_refuses_to() {
+    fn each_command_uses_the_gateway_or_refuses_to() {
         let url = Some("http://gateway.example/".to_owned());
         for arguments in REMOTE {
             assert_eq!(settled(&with_server(arguments), None), Ok(url.clone()), "{arguments:?}");
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_variable_is_none_and_the_command_line_goes_before_it() {
+    fn an_empty_variable_is_unset_and_the_command_line_overrides_it() {
         assert_eq!(settled(&["serve"], None), Ok(None));
         assert!(settled(&["check", "--remote"], None).unwrap_err().contains("--server"));
         assert!(settled(&["tools"], Some("nowhere")).unwrap_err().contains("SEKISHO_SERVER is not an address"));
@@ -168,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_is_not_told_who_asks() {
+    fn a_gateway_is_not_given_the_callers_identity() {
         for arguments in
             [&["call", "x", "--as", "ada"][..], &["chat", "x", "--role", "admin"], &["mcp", "serve", "--as", "ada"]]
         {

@@ -1,4 +1,4 @@
-//! `sekisho tools`: what tools there are.
+//! `sekisho tools`: lists, shows and searches tools.
 
 use clap::Subcommand;
 use serde_json::Value;
@@ -10,12 +10,12 @@ use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Default, Subcommand)]
 pub(super) enum ToolsCommand {
-    /// All of them.
+    /// List all tools.
     #[default]
     List,
-    /// One tool's metadata and schemas.
+    /// Show one tool's metadata and schemas.
     Show { name: String },
-    /// Those that fit a few words, best first.
+    /// Search tools by a few words, best match first.
     Search { query: String },
 }
 
@@ -59,7 +59,7 @@ fn ask(remote: &Remote, command: &ToolsCommand) -> Result<Value, super::client::
 const MAX_HITS: usize = 10;
 
 fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String> {
-    let told = match command {
+    let outcome = match command {
         ToolsCommand::List => {
             let mut all: Vec<_> = snapshot.tools().iter().map(|tool| ToolSummary::of(tool)).collect();
             all.extend(snapshot.quarantined().map(ToolSummary::of_quarantined));
@@ -78,7 +78,7 @@ fn look_up(snapshot: &Snapshot, command: &ToolsCommand) -> Result<Value, String>
             })
         }
     };
-    told.map_err(|error| error.to_string())
+    outcome.map_err(|error| error.to_string())
 }
 
 fn merge(into: &mut Value, more: Value) {
@@ -94,9 +94,9 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
         let flag = |name: &str| tool[name].as_bool() == Some(true);
         let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
-        let told = ["quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
-        let marks = marks.chain(told.map(|name| if name == "flags" { "flagged" } else { name }));
-        // Where a server was asked, as the caller of the key that was sent.
+        let lock_marks = ["quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
+        let marks = marks.chain(lock_marks.map(|name| if name == "flags" { "flagged" } else { name }));
+        // Only a server reports this, for the caller of the key.
         let marks = marks.chain((tool["usable"] == false).then_some("not usable"));
         vec![
             tool["name"].as_str().unwrap_or_default().to_owned(),

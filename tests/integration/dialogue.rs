@@ -121,7 +121,7 @@ fn a_conversation_goes_on_until_quit() {
     terminal.expect("json_query");
     terminal.expect("›");
     terminal.press("/clear\r");
-    terminal.expect("begins anew");
+    terminal.expect("was cleared");
     terminal.expect("›");
     terminal.press("and now?\r");
     terminal.expect("Let me see.");
@@ -131,7 +131,7 @@ fn a_conversation_goes_on_until_quit() {
 }
 
 #[test]
-fn ctrl_c_stops_a_turn_and_twice_leaves() {
+fn ctrl_c_stops_a_turn_and_twice_quits() {
     let directory = scripted();
     let mut terminal = Terminal::start(&directory, "chat --model replay:s.yaml");
     for question in ["one\r", "two\r"] {
@@ -144,7 +144,7 @@ fn ctrl_c_stops_a_turn_and_twice_leaves() {
     terminal.expect("three");
     std::thread::sleep(Duration::from_millis(500));
     terminal.press("\u{3}");
-    terminal.expect("stopped from outside");
+    terminal.expect("The run was aborted");
     terminal.expect("›");
     terminal.press("\u{3}");
     assert_eq!(terminal.ended(), Some(0));

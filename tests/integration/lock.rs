@@ -111,7 +111,7 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     let place = Place::new();
     let (exit, told) = place.told(&["lock", "diff"]);
     assert_eq!(exit, Some(4), "{told}");
-    assert!(told.contains("make it with `sekisho lock`"), "{told}");
+    assert!(told.contains("create it with `sekisho lock`"), "{told}");
 
     let (exit, told) = place.told(&["lock"]);
     assert_eq!(exit, Some(0), "{told}");
@@ -163,7 +163,7 @@ fn a_server_out_of_reach_keeps_its_pins_and_is_told() {
     place.offer(&json!("no list"));
     for arguments in [&["lock", "diff"][..], &["lock", "approve"]] {
         let (exit, told) = place.told(arguments);
-        assert!(exit == Some(1) && told.contains("mcp:clock is out of reach"), "{told}");
+        assert!(exit == Some(1) && told.contains("mcp:clock cannot be reached"), "{told}");
     }
     assert_eq!(std::fs::read_to_string(place.path("tools.lock")).unwrap(), written);
 }

@@ -1,4 +1,4 @@
-//! A conversation on a terminal: a line, what comes of it, the next line (D29).
+//! A conversation on a terminal: reads a line, runs it, reads the next (D29).
 
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -10,7 +10,7 @@ use crate::core::call::BudgetScopes;
 
 const PROMPT: &str = "› ";
 
-/// What a line asks for.
+/// The command of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Nothing,
@@ -34,16 +34,16 @@ impl Line {
     }
 }
 
-/// Until `quit`, the end of the input, or the second ctrl-C in a row.
+/// Runs until `quit`, the end of the input, or two consecutive ctrl-C.
 pub(super) async fn hold(mut chat: Chat) -> Exit {
     let mut editor = match DefaultEditor::new() {
         Ok(editor) => editor,
         Err(problem) => return unreadable(&problem),
     };
-    chat.screen.hint(&format!("{} — /tools, /clear, quit; ctrl-C stops a turn, twice leaves", chat.agent));
+    chat.screen.hint(&format!("{} — /tools, /clear, quit; ctrl-C stops a turn, twice quits", chat.agent));
     let mut interrupted = false;
     loop {
-        // It waits for keys: a thread of its own, so that the gateway goes on meanwhile.
+        // Reading blocks: it gets a thread of its own, so that the gateway keeps running.
         let read = tokio::task::spawn_blocking(move || {
             let line = editor.readline(PROMPT);
             (editor, line)
@@ -54,7 +54,7 @@ pub(super) async fn hold(mut chat: Chat) -> Exit {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) if !interrupted => {
                 interrupted = true;
-                chat.screen.hint("ctrl-C again leaves");
+                chat.screen.hint("press ctrl-C again to quit");
                 continue;
             }
             Err(ReadlineError::Interrupted | ReadlineError::Eof) => return Exit::Done,
@@ -67,11 +67,11 @@ pub(super) async fn hold(mut chat: Chat) -> Exit {
             Line::Tools => show_tools(&chat).await,
             Line::Clear => {
                 chat.history.clear();
-                chat.screen.hint("the conversation begins anew");
+                chat.screen.hint("the conversation was cleared");
             }
-            Line::Unknown => chat.screen.hint("there are /tools, /clear and quit"),
+            Line::Unknown => chat.screen.hint("unknown command; use /tools, /clear or quit"),
             Line::Say(text) => {
-                // Only a line that cannot be found again, where it fails.
+                // A failure only means that the line is missing from the history.
                 let _kept = editor.add_history_entry(text.as_str());
                 match chat.ask(text).await {
                     Ok(reason) => interrupted = reason == FinishReason::Aborted,
@@ -86,7 +86,7 @@ async fn show_tools(chat: &Chat) {
     match chat.toolbox(&BudgetScopes::default()).list().await {
         Ok(tools) => {
             let row = |tool: crate::agent::ToolDescription| vec![tool.name, present::folded(&tool.description)];
-            present::table(&["tool", "what it does"], tools.into_iter().map(row).collect());
+            present::table(&["tool", "description"], tools.into_iter().map(row).collect());
         }
         Err(problem) => present::problem(&problem.to_string()),
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_commands_or_said_to_the_agent() {
+    fn lines_are_commands_or_messages_to_the_agent() {
         for (line, expected) in [
             ("", Line::Nothing),
             ("  \t", Line::Nothing),

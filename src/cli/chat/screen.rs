@@ -1,4 +1,4 @@
-//! What is seen of a run: the answer on standard output, what was done for it on standard error.
+//! Shows a run: the answer on standard output, progress on standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use serde_json::Value;
 use crate::agent::{Event, RunUsage};
 use crate::cli::present;
 
-/// How often the spinner turns.
+/// Refresh interval of the spinner.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// Events as lines of JSON instead.
+    /// Print events as lines of JSON instead.
     json: bool,
-    /// Whoever writes must not write to the terminal what steers it.
+    /// Output from models and tools must not contain terminal escape sequences.
     terminal: bool,
     spinner: Option<ProgressBar>,
-    /// The answer stands in an unfinished line.
+    /// The last line of the answer has no line end yet.
     midline: bool,
     spent_usd: Decimal,
 }
@@ -31,14 +31,14 @@ impl Screen {
         Self { json, terminal, spinner: None, midline: false, spent_usd: Decimal::ZERO }
     }
 
-    /// A word of ours to a person.
+    /// Prints a hint of the program itself.
     pub(super) fn hint(&self, text: &str) {
         if !self.json {
             present::info(text);
         }
     }
 
-    /// Shows on a terminal that something goes on.
+    /// Shows a spinner on a terminal.
     pub(super) fn wait(&mut self, doing: &str) {
         if self.json || !io::stderr().is_terminal() {
             return;

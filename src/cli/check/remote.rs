@@ -1,4 +1,4 @@
-//! `sekisho check --remote`: how the gateway at `--server` is, in its own words.
+//! `sekisho check --remote`: the state of the gateway at `--server`, as it reports it.
 
 use serde_json::Value;
 use url::Url;
@@ -7,7 +7,7 @@ use super::super::client::{Remote, Unanswered};
 use super::{Finding, Verdict};
 
 /// # Errors
-/// The gateway is out of reach, or does not answer this caller.
+/// The gateway cannot be reached, or does not answer this caller.
 pub(super) fn look_at(server: &Url) -> Result<Vec<Finding>, Unanswered> {
     let remote = Remote::new(server)?;
     let ready = remote.get(&["readyz"], &[])?;
@@ -24,7 +24,7 @@ fn findings(ready: &Value, tools: &Value) -> Vec<Finding> {
         .collect();
     let verdict = match (ready["status"].as_str(), degraded.is_empty()) {
         (Some("ready"), _) => Verdict::Ok("ready".to_owned()),
-        (_, true) => Verdict::Broken("degraded; it says in what to callers with a key (SEKISHO_API_KEY)".to_owned()),
+        (_, true) => Verdict::Broken("degraded; it shows details to callers with a key (SEKISHO_API_KEY)".to_owned()),
         (_, false) => Verdict::Broken("degraded".to_owned()),
     };
     findings.push(Finding { part: "gateway".into(), verdict });

@@ -1,4 +1,4 @@
-//! Differences for people to read. Whatever a tool says of itself is shown so that all of it is seen.
+//! Formats differences for people. Text from tools is shown so that nothing in it is hidden.
 
 use serde_json::{Value, json};
 
@@ -6,18 +6,18 @@ use crate::core::error::Detail;
 use crate::registry::lock::escape_hidden;
 use crate::registry::lock::{Change, Difference, Edit, Pin};
 
-/// Characters of a line that are shown where it is the same before and after a change.
+/// Characters shown of a part of a line that is the same before and after a change.
 const CONTEXT: usize = 40;
 
-/// Whether a difference is about a tool of this name, its old one included.
+/// Whether a difference concerns a tool of this name, including its old one.
 pub(super) fn concerns(difference: &Difference, name: &str) -> bool {
     difference.tool == name || matches!(&difference.change, Change::Renamed { from } if from == name)
 }
 
 pub(super) fn as_json(difference: &Difference, flags: &[Detail]) -> Value {
-    let mut told = json!(difference);
-    told["flags"] = json!(flags);
-    told
+    let mut value = json!(difference);
+    value["flags"] = json!(flags);
+    value
 }
 
 pub(super) fn as_text(difference: &Difference, now: Option<&Pin>, flags: &[Detail]) -> String {
@@ -43,7 +43,7 @@ pub(super) fn as_text(difference: &Difference, now: Option<&Pin>, flags: &[Detai
     lines.join("\n")
 }
 
-/// A line a flag.
+/// One line for each flag.
 pub(super) fn flags(flags: &[Detail]) -> String {
     let line = |flag: &Detail| {
         format!("    ! {} at {}: {}", flag.rule, escape_hidden(&flag.path), escape_hidden(&flag.message))
@@ -65,7 +65,7 @@ fn add_edit(Edit { path, before, after }: &Edit, lines: &mut Vec<String>) {
     }
 }
 
-/// The lines that differ; those before and after them are left out.
+/// The lines that differ; the same lines before and after them are left out.
 fn add_text_edit(before: &str, after: &str, lines: &mut Vec<String>) {
     let (before, after): (Vec<_>, Vec<_>) = (before.split('\n').collect(), after.split('\n').collect());
     let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();
@@ -85,7 +85,7 @@ fn add_text_edit(before: &str, after: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// Two long lines without what they begin and end with alike.
+/// Two long lines without their common start and end.
 fn clipped(before: &str, after: &str) -> (String, String) {
     let (before, after): (Vec<_>, Vec<_>) = (before.chars().collect(), after.chars().collect());
     let same = |pairs: &mut dyn Iterator<Item = (&char, &char)>| pairs.take_while(|(one, other)| one == other).count();

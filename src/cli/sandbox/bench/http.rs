@@ -1,4 +1,4 @@
-//! The same run over HTTP: the gateway's own face on loopback, and clients that share its cores.
+//! The same run over HTTP: the gateway's own API on loopback, with clients on the same cores.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,30 +19,30 @@ use crate::core::call::Deadline;
 use crate::gateway::Gateway;
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
 
-/// Connections, each with one call under way: enough that both workers always have one waiting.
+/// Connections with one call each: enough that both workers always have a call waiting.
 const CLIENTS: usize = 8;
 
-/// A call that takes longer hangs, and the measurement with it.
+/// Timeout of a call.
 const MAX_CALL: Duration = Duration::from_secs(60);
 
-/// Serves and calls for `length`. The gateway serves nothing afterwards.
+/// Serves and calls for `length`. Afterwards the gateway is stopped.
 ///
 /// # Errors
-/// When it cannot listen, or a call does not end as it must.
+/// It cannot listen, or a call has an unexpected result.
 pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: Duration) -> Result<Line, String> {
-    let listening = Listening::bind(&gateway.config().server).await.map_err(|fault| fault.to_string())?;
-    let address = listening.address().map_err(|fault| fault.to_string())?;
+    let listening = Listening::bind(&gateway.config().server).await.map_err(|error| error.to_string())?;
+    let address = listening.address().map_err(|error| error.to_string())?;
     let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;
     let done = CancellationToken::new();
-    let told = done.clone();
-    let serving = tokio::spawn(async move { api::serve(listening, &agents, told.cancelled()).await });
-    let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|fault| fault.to_string())?;
+    let shutdown = done.clone();
+    let serving = tokio::spawn(async move { api::serve(listening, &agents, shutdown.cancelled()).await });
+    let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|error| error.to_string())?;
     let begun = Instant::now();
     let calls = (0..CLIENTS).map(|_| call_for(gateway.outbound(), &url, program, length));
     let times = try_join_all(calls).await;
     let took = begun.elapsed();
     done.cancel();
-    serving.await.map_err(|fault| fault.to_string())?;
+    serving.await.map_err(|error| error.to_string())?;
     let times = times?.concat();
     let runs_a_second = times.len() as f64 / took.as_secs_f64();
     let line = Line::new(format!("{}, over HTTP", program.name), CLIENTS, times, Some("≥ 1 500 a second"));
@@ -59,7 +59,7 @@ async fn call_for(
     let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let (begun, mut times) = (Instant::now(), Vec::new());
     while begun.elapsed() < length {
-        let asked = Instant::now();
+        let begun = Instant::now();
         let request = OutboundRequest {
             method: Method::POST,
             headers: headers.clone(),
@@ -67,11 +67,11 @@ async fn call_for(
             trust: Trust::Operator,
             ..OutboundRequest::get(url.clone(), Deadline::after(MAX_CALL))
         };
-        let response = outbound.send(request).await.map_err(|fault| fault.to_string())?;
-        let reply: Value = serde_json::from_slice(&response.body).map_err(|fault| fault.to_string())?;
-        times.push(asked.elapsed());
+        let response = outbound.send(request).await.map_err(|error| error.to_string())?;
+        let reply: Value = serde_json::from_slice(&response.body).map_err(|error| error.to_string())?;
+        times.push(begun.elapsed());
         if reply["success"] != true {
-            return Err(format!("a run over HTTP did not end as it must: {reply}"));
+            return Err(format!("a run over HTTP had an unexpected result: {reply}"));
         }
     }
     Ok(times)

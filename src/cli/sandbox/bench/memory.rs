@@ -1,4 +1,4 @@
-//! What one live instance holds for itself, read from what the kernel says of the worker processes.
+//! Private memory of a live instance, from the kernel's statistics of the worker processes.
 
 use std::fs;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::programs::Program;
 use super::{caller, run};
 use crate::gateway::Gateway;
 
-/// Enough that what a worker holds anyway does not show.
+/// Enough instances that the worker's own memory does not matter.
 const INSTANCES: usize = 40;
 
-/// Long enough for all of them to be alive at once.
+/// Sleeps long enough that all instances are live at once.
 const NAP: Program = Program::nap();
 const SETTLED: Duration = Duration::from_millis(1_500);
 
-/// In MiB: the growth of the workers' private memory with many instances alive, by their number.
+/// In MiB: the growth of the workers' private memory with many live instances, divided by their number.
 ///
 /// # Errors
-/// When a run fails, or the kernel says nothing of the workers.
+/// A run fails, or the kernel provides no statistics of the workers.
 pub(super) async fn of_an_instance(gateway: &Arc<Gateway>) -> Result<f64, String> {
     let before = private_of_children()?;
     let mut tasks = JoinSet::new();
@@ -32,14 +32,14 @@ pub(super) async fn of_an_instance(gateway: &Arc<Gateway>) -> Result<f64, String
     sleep(SETTLED).await;
     let during = private_of_children()?;
     while let Some(ended) = tasks.join_next().await {
-        ended.map_err(|fault| fault.to_string())??;
+        ended.map_err(|error| error.to_string())??;
     }
     Ok(during.saturating_sub(before) as f64 / INSTANCES as f64 / 1_024.0)
 }
 
 /// In KiB, of all child processes together.
 fn private_of_children() -> Result<u64, String> {
-    let silent = |fault| format!("the kernel does not say which workers there are: {fault}");
+    let silent = |error| format!("the kernel does not list the workers: {error}");
     let mut private = 0;
     for thread in fs::read_dir("/proc/self/task").map_err(silent)?.flatten() {
         let of_thread = fs::read_to_string(thread.path().join("children")).map_err(silent)?;
@@ -52,7 +52,7 @@ fn private_of_children() -> Result<u64, String> {
 
 fn private_of(process: &str) -> Result<u64, String> {
     let path = format!("/proc/{process}/smaps_rollup");
-    let rollup = fs::read_to_string(&path).map_err(|fault| format!("{path}: {fault}"))?;
+    let rollup = fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Private_Dirty:"));
     line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok())
         .ok_or_else(|| format!("{path} has no line Private_Dirty"))

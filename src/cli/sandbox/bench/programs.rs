@@ -1,9 +1,9 @@
-//! The programs that are measured, and what tells that they really ran.
+//! The measured programs, and how to check that they ran.
 
 use crate::core::error::CallError;
 use crate::pipeline::Answer;
 
-/// One program, with the goals of issue and README.
+/// One program, with its goals.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,
@@ -15,7 +15,7 @@ pub(super) struct Program {
     ends: Ends,
 }
 
-/// What a run that did its work leaves.
+/// The expected result of a run.
 #[derive(Debug)]
 enum Ends {
     /// Written to stdout, somewhere in it.
@@ -64,13 +64,13 @@ pub(super) const PROGRAMS: &[Program] = &[
 ];
 
 impl Program {
-    /// Keeps its instance alive for a while, without a thread.
+    /// Keeps its instance live for 3 seconds, without using the processor.
     pub(super) const fn nap() -> Self {
         Self { name: "a nap", code: "import time\ntime.sleep(3)", goal: "", goal_of_two: None, ends: Ends::Stdout("") }
     }
 
     /// # Errors
-    /// Says what the run left instead.
+    /// The run has another result.
     pub(super) fn check(&self, outcome: &Result<Answer, CallError>) -> Result<(), String> {
         let is_right = match (&self.ends, outcome) {
             (Ends::Stdout(text), Ok(answer)) => {
@@ -83,10 +83,10 @@ impl Program {
         if is_right {
             return Ok(());
         }
-        let told = match outcome {
+        let description = match outcome {
             Ok(answer) => answer.output.to_string(),
             Err(error) => error.to_string(),
         };
-        Err(format!("`{}` did not end as it must: {told}", self.name))
+        Err(format!("`{}` had an unexpected result: {description}", self.name))
     }
 }
