@@ -1,9 +1,9 @@
-//! The life of a tool call. Every call, whatever face it came in by and whatever kind of tool it
-//! goes to, walks through [`Pipeline::run`] from top to bottom.
+//! The stages of a tool call. Every call, from every API and to every kind of tool, runs through
+//! [`Pipeline::run`] from top to bottom.
 //!
-//! Each stage hands on a proof that the next one needs; without a [`Permit`](crate::policy::Permit)
-//! nothing can be executed. Whatever happens on the way, also when the caller hangs up or the tool
-//! panics, the call is settled: metrics, log, trace, audit line, receipt.
+//! Each stage returns a proof that a later stage requires: without a [`Permit`](crate::policy::Permit)
+//! no tool can be executed. Every call is settled (metrics, log, trace, audit line, receipt), also when
+//! it is refused, the caller disconnects or the tool panics.
 
 mod accept;
 mod execute;
@@ -39,7 +39,7 @@ pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
 pub use self::settle::{CallScope, Settlement};
 
-/// The checkpoint: everything a call passes, put together by [`crate::gateway`].
+/// Everything that a call passes through. Built by [`crate::gateway`].
 #[derive(Debug)]
 pub struct Pipeline {
     pub registry: Arc<Registry>,
@@ -53,35 +53,37 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Runs one call and settles it. Dropping the future cancels the work, and settles that too, but for a call with an
-    /// idempotency key: that goes on, and whoever sends it again gets its reply.
+    /// Runs one call and settles it. Dropping the future cancels the call and settles it as cancelled. A call with an
+    /// idempotency key is not cancelled: it runs to its end, and a client that sends it again gets its reply.
     pub async fn call(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match &call.idempotency_key {
-            None => Answered::anew(self.run_and_settle(&call, arguments, None).await),
-            // In a box: a future has room for its rarest way, and is moved with all of it.
+            None => Answered::first(self.run_and_settle(&call, arguments, None).await),
+            // Boxed, to keep this rare branch out of the size of the future.
             Some(_) => Box::pin(self.call_once(call, arguments)).await,
         }
     }
 
-    /// The tools there are now, as the caller may use them.
+    /// The tools registered now, limited to those the caller may use.
     pub fn tools_for(&self, caller: &Arc<Caller>) -> CallerTools {
         self.policy.tools_for(&self.registry.snapshot(), caller)
     }
 
     async fn call_once(self: &Arc<Self>, call: CallContext, arguments: Arguments) -> Answered {
         match self.enter(&call, &arguments).await {
-            Err(error) => Answered::anew(Reply::without_a_run(&call, error)),
+            Err(error) => Answered::first(Reply::without_a_run(&call, error)),
             Ok(Some(IdempotentOutcome::Answered(reply))) => {
                 self.settlement.metrics.idempotent_replay();
                 Answered { reply, replayed: true }
             }
-            Ok(Some(IdempotentOutcome::First(turn))) if !call.dry_run => self.run_recorded(call, arguments, turn).await,
-            // A dry run is not kept, and there is nothing to keep of a tool that does not exist.
-            Ok(_) => Answered::anew(self.run_and_settle(&call, arguments, None).await),
+            Ok(Some(IdempotentOutcome::First(guard))) if !call.dry_run => {
+                self.run_recorded(call, arguments, guard).await
+            }
+            // Dry runs, and calls to tools that do not exist, are not recorded.
+            Ok(_) => Answered::first(self.run_and_settle(&call, arguments, None).await),
         }
     }
 
-    /// Whether a call with a key is to be run, or was answered; `None` where there is no such tool.
+    /// Whether a call with a key must be run or already has a reply; `None` when the tool does not exist.
     async fn enter(&self, call: &CallContext, arguments: &Arguments) -> Result<Option<IdempotentOutcome>, CallError> {
         let key = call.idempotency_key.as_deref().unwrap_or_default();
         let Ok(tool) = self.registry.find_for(call) else { return Ok(None) };
@@ -92,20 +94,20 @@ impl Pipeline {
         self: &Arc<Self>,
         call: CallContext,
         arguments: Arguments,
-        mut turn: InFlightGuard,
+        mut guard: InFlightGuard,
     ) -> Answered {
         let (pipeline, call) = (Arc::clone(self), Arc::new(call));
         let running = {
             let call = Arc::clone(&call);
             Box::pin(async move {
-                let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut turn)).await);
-                turn.end(&reply, call.sending.state()).await;
+                let reply = Arc::new(pipeline.run_and_settle(&call, arguments, Some(&mut guard)).await);
+                guard.end(&reply, call.sending.state()).await;
                 reply
             })
         };
         match self.replies.run(running).await {
             Some(reply) => Answered { reply, replayed: false },
-            None => Answered::anew(Reply::without_a_run(&call, CallError::internal("the call was cut off"))),
+            None => Answered::first(Reply::without_a_run(&call, CallError::internal("the call was aborted"))),
         }
     }
 
@@ -113,7 +115,7 @@ impl Pipeline {
         &self,
         call: &CallContext,
         arguments: Arguments,
-        turn: Option<&mut InFlightGuard>,
+        guard: Option<&mut InFlightGuard>,
     ) -> Reply {
         let mut scope = match self.settlement.open(call, &arguments) {
             Ok(scope) => scope,
@@ -121,7 +123,7 @@ impl Pipeline {
         };
         let span = scope.span().clone();
         let outcome =
-            AssertUnwindSafe(self.run(call, arguments, &mut scope, turn)).catch_unwind().instrument(span).await;
+            AssertUnwindSafe(self.run(call, arguments, &mut scope, guard)).catch_unwind().instrument(span).await;
         let outcome = outcome.unwrap_or_else(|panic| Err(scope.internal_failure(panic_message(&*panic))));
         scope.settle(outcome).await
     }
@@ -131,28 +133,28 @@ impl Pipeline {
         call: &CallContext,
         arguments: Arguments,
         scope: &mut CallScope<'_>,
-        turn: Option<&mut InFlightGuard>,
+        guard: Option<&mut InFlightGuard>,
     ) -> Result<Accepted, CallError> {
         let tool = scope.find(&self.registry)?;
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
         let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool))?;
-        let trial = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
+        let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }
-        if let Some(turn) = turn {
-            // In a box: few calls have a key.
-            Box::pin(turn.record(call.deadline(tool.timeout()))).await?;
+        if let Some(guard) = guard {
+            // Boxed, because few calls have a key.
+            Box::pin(guard.record(call.deadline(tool.timeout()))).await?;
         }
         scope.keep(hold);
-        let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, trial).await)?;
+        let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, breaker).await)?;
         scope.accept(&tool, done.output)
     }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the call panicked: {}", text.unwrap_or("without a message"))
+    format!("the call panicked: {}", text.unwrap_or("no message"))
 }

@@ -1,4 +1,4 @@
-//! The last stage: an output is checked, its text is bounded, and the hold becomes a charge.
+//! The last stage: checks the output, bounds its text, and turns the hold into a charge.
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
@@ -14,17 +14,17 @@ use crate::tool::Tool;
 /// Bytes of text that count as one token, unless the tool reports its own count.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// An output that passed every check, with what it cost.
+/// An output that passed every check, and its cost.
 #[derive(Debug)]
 pub struct Accepted {
     pub answer: Answer,
-    /// Where the output does not fit the tool's output schema; empty unless that is only reported.
+    /// Violations of the tool's output schema. Never filled when the schema is enforced: the output is refused then.
     pub violations: Vec<Detail>,
     pub charge: Charge,
 }
 
 impl Accepted {
-    /// For a dry run: every stage but execution passed, and nothing was spent.
+    /// For a dry run: every stage before execution passed, and nothing was spent.
     pub fn not_run(hold: &Hold) -> Self {
         let left = hold.before();
         let charge = Charge { cost_usd: Decimal::ZERO, tokens: 0, before: left, after: left };
@@ -35,8 +35,8 @@ impl Accepted {
 /// Checks the output, renders and bounds its text, and turns the hold into a charge.
 ///
 /// # Errors
-/// `output_too_large`, and `invalid_output` where the tool's output schema is enforced. Both are charged: the tool did
-/// its work.
+/// `output_too_large`, and `invalid_output` when the tool's output schema is enforced. Both are charged, because the
+/// tool ran.
 pub(super) fn accept(tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Accepted, CallError> {
     match check(tool, output, hold.max_text_tokens()) {
         Ok((answer, tokens, violations)) => Ok(Accepted { answer, violations, charge: hold.charge(tokens) }),
@@ -47,10 +47,10 @@ pub(super) fn accept(tool: &Tool, output: ToolOutput, hold: Hold) -> Result<Acce
     }
 }
 
-/// The answer, the tokens of its text, and where it does not fit the output schema.
+/// Returns the answer, the tokens of its text, and the violations of the output schema.
 fn check(tool: &Tool, output: ToolOutput, max_text_tokens: u64) -> Result<(Answer, u64, Vec<Detail>), CallError> {
     let ToolOutput { value, text, tokens, metadata, mcp } = output;
-    // Counted before anything is rendered: what is too large is not copied first.
+    // Measured before rendering, so that an output that is too large is never copied.
     let content = mcp.as_ref().map_or(0, |mcp| mcp.content.iter().map(json::approximate_size).sum());
     let size = json::approximate_size(&value).max(text.as_ref().map_or(0, String::len)).max(content);
     if size > tool.max_output_bytes() {
@@ -58,7 +58,7 @@ fn check(tool: &Tool, output: ToolOutput, max_text_tokens: u64) -> Result<(Answe
     }
     let violations = violations(tool, &value, &metadata);
     if !violations.is_empty() && tool.metadata.output_check == OutputCheck::Enforce {
-        return Err(CallError::new(ErrorCode::InvalidOutput, "the tool's output does not fit its own output schema")
+        return Err(CallError::new(ErrorCode::InvalidOutput, "the tool's output does not match its output schema")
             .with_details(violations));
     }
     let (text, tokens) = bound_text(text.unwrap_or_else(|| render(&value)), tokens, max_text_tokens);
@@ -69,7 +69,7 @@ fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<
     match &tool.output {
         Some(schema) if tool.metadata.output_check != OutputCheck::Off => {
             match metadata.get(LARGE_NUMBERS).and_then(Value::as_array) {
-                // The schema speaks of the numbers that the strings stand for.
+                // Large numbers are sent as strings, but the schema describes them as numbers.
                 Some(large) => schema.violations(&json::with_numbers(value.clone(), large)),
                 None => schema.violations(value),
             }
@@ -81,7 +81,7 @@ fn violations(tool: &Tool, value: &Value, metadata: &Map<String, Value>) -> Vec<
 fn output_too_large(size: usize, limit: usize) -> CallError {
     CallError::new(
         ErrorCode::OutputTooLarge,
-        format!("the output has {size} bytes, {limit} are allowed; ask for less at a time"),
+        format!("the output has {size} bytes, {limit} are allowed; request less at a time"),
     )
 }
 
@@ -93,35 +93,34 @@ fn render(value: &Value) -> String {
     }
 }
 
-/// The text cut so that it counts at most `most` tokens, and what it counts: bytes / 4, rounded up,
-/// or what the tool reports, of a cut text the same share.
-fn bound_text(mut text: String, tokens: Option<u64>, most: u64) -> (String, u64) {
+/// Truncates the text to at most `max` tokens, and returns it with its tokens. The count is bytes / 4, rounded up, or
+/// the count that the tool reports, reduced in proportion when the text is truncated.
+fn bound_text(mut text: String, tokens: Option<u64>, max: u64) -> (String, u64) {
     let bytes = text.len() as u64;
     let count = tokens.unwrap_or(bytes.div_ceil(BYTES_PER_TOKEN));
-    if count <= most {
+    if count <= max {
         return (text, count);
     }
-    // For a counted text `most * BYTES_PER_TOKEN`, but for what the rounding adds.
     let allowed = match tokens {
-        Some(reported) => u64::try_from(u128::from(bytes) * u128::from(most) / u128::from(reported)).unwrap_or(bytes),
-        None => most.saturating_mul(BYTES_PER_TOKEN),
+        Some(reported) => u64::try_from(u128::from(bytes) * u128::from(max) / u128::from(reported)).unwrap_or(bytes),
+        None => max.saturating_mul(BYTES_PER_TOKEN),
     };
-    cut(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX));
+    truncate(&mut text, usize::try_from(allowed).unwrap_or(usize::MAX));
     let left = text.len() as u64;
     let count = match tokens {
         Some(reported) if bytes > 0 => u128::from(left) * u128::from(reported) / u128::from(bytes),
         _ => u128::from(left.div_ceil(BYTES_PER_TOKEN)),
     };
-    (text, u64::try_from(count).map_or(most, |count| count.min(most)))
+    (text, u64::try_from(count).map_or(max, |count| count.min(max)))
 }
 
-/// Cuts a text to at most `allowed` bytes, a note of it included where there is room for one.
-fn cut(text: &mut String, allowed: usize) {
+/// Truncates a text to at most `allowed` bytes, including a note about it if the note fits.
+fn truncate(text: &mut String, allowed: usize) {
     let total = text.len();
     let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown]");
     match allowed.checked_sub(note(total).len()) {
-        Some(room) if room > 0 => {
-            text.truncate(text.floor_char_boundary(room));
+        Some(rest) if rest > 0 => {
+            text.truncate(text.floor_char_boundary(rest));
             text.push_str(&note(text.len()));
         }
         _ => text.truncate(text.floor_char_boundary(allowed)),

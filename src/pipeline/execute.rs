@@ -1,4 +1,4 @@
-//! Running a permitted call: attempts, the waits between them, and the one outcome they have together.
+//! Executes a permitted call: the attempts, the backoff between them, and their single outcome.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::policy::Permit;
 use crate::tool::{Attempt, Tool};
 
-/// How often and how far apart a call is attempted (E68).
+/// The number of attempts of a call, and the backoff between them.
 #[derive(Debug)]
 pub struct Retries {
     config: ArcSwap<ExecutionConfig>,
 }
 
-/// A tool's answer.
+/// A tool's output, and how many attempts it took.
 #[derive(Debug)]
 pub struct Executed {
     pub output: ToolOutput,
@@ -34,18 +34,18 @@ impl Retries {
         self.config.store(config.clone().into());
     }
 
-    /// Attempts the call until it is answered, may not be tried again, or is out of time.
+    /// Attempts the call until it succeeds, must not be retried, or reaches its deadline.
     ///
-    /// The breaker learns one outcome however many attempts there were.
+    /// The breaker records one outcome for all attempts.
     pub async fn execute(
         &self,
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
-        trial: BreakerPermit,
+        breaker: BreakerPermit,
     ) -> Result<Executed, CallError> {
-        let (result, attempts) = self.attempt_until_answered(call, tool, permit, &trial).await;
-        trial.record(result.as_ref().err());
+        let (result, attempts) = self.attempt_until_answered(call, tool, permit, &breaker).await;
+        breaker.record(result.as_ref().err());
         match result {
             Ok(output) => Ok(Executed { output, attempts }),
             Err(error) => Err(error.after_attempts(attempts)),
@@ -57,17 +57,17 @@ impl Retries {
         call: &CallContext,
         tool: &Tool,
         permit: &Permit,
-        trial: &BreakerPermit,
+        breaker: &BreakerPermit,
     ) -> (Result<ToolOutput, CallError>, u32) {
         let config = self.config.load();
         let deadline = call.deadline(tool.timeout());
-        let most = if tool.metadata.idempotent { config.max_attempts } else { 1 };
+        let max_attempts = if tool.metadata.idempotent { config.max_attempts } else { 1 };
         let mut attempts = 1;
         loop {
-            // A local tool is computing, not waiting for a lost packet, and what is tried only once has nothing to
-            // save time for: they may use all their time at once.
-            let attempt_deadline = match trial.upstream() {
-                Some(_) if most > 1 => deadline.at_most(seconds(config.attempt_timeout_seconds)),
+            // An attempt may use the whole deadline when the tool is local (no packet can be lost) or when there is
+            // only one attempt (no time needs to be saved for another).
+            let attempt_deadline = match breaker.upstream() {
+                Some(_) if max_attempts > 1 => deadline.at_most(seconds(config.attempt_timeout_seconds)),
                 _ => deadline,
             };
             let error = match attempt(call, tool, permit, attempt_deadline).await {
@@ -75,11 +75,11 @@ impl Retries {
                 Err(error) => error,
             };
             let wait = backoff(&config, attempts);
-            if !may_try_again(&error, attempts, most, wait, deadline) || trial.still_permitted().is_err() {
+            if !may_retry(&error, attempts, max_attempts, wait, deadline) || breaker.still_permitted().is_err() {
                 return (Err(error), attempts);
             }
             tokio::time::sleep(wait).await;
-            if trial.still_permitted().is_err() {
+            if breaker.still_permitted().is_err() {
                 return (Err(error), attempts);
             }
             attempts += 1;
@@ -87,12 +87,12 @@ impl Retries {
     }
 }
 
-/// What the circuit breaker guards for the permitted call.
+/// The upstream of the permitted call, which its circuit breaker guards.
 pub(super) fn upstream_of(tool: &Tool, permit: &Permit) -> Option<Upstream> {
     tool.executor().upstream(permit.arguments())
 }
 
-/// Runs the tool once. Only here is a permit opened, and plain arguments handed over.
+/// Runs the tool once. Only here are the arguments taken out of a permit and passed to an executor.
 async fn attempt(
     call: &CallContext,
     tool: &Tool,
@@ -119,19 +119,19 @@ fn timed_out(tool: &Tool) -> CallError {
         .blaming(Blame::Network)
 }
 
-/// Only the network's own failures are worth the same request again (fault 2), and only while there
-/// is time to wait and still be answered.
-fn may_try_again(error: &CallError, attempts: u32, most: u32, wait: Duration, deadline: Deadline) -> bool {
-    error.blame() == Blame::Network && error.wait().is_none() && attempts < most && wait < deadline.remaining()
+/// Only network failures are retried, because an upstream's own error would come again, and only if the backoff ends
+/// before the deadline.
+fn may_retry(error: &CallError, attempts: u32, max_attempts: u32, wait: Duration, deadline: Deadline) -> bool {
+    error.blame() == Blame::Network && error.wait().is_none() && attempts < max_attempts && wait < deadline.remaining()
 }
 
-/// Exponential backoff with equal jitter: between half and the whole of base × 2^(attempts − 1), capped.
+/// Exponential backoff with equal jitter: between 50 % and 100 % of base × 2^(attempts − 1), capped.
 fn backoff(config: &ExecutionConfig, attempts: u32) -> Duration {
     let doubled = config.backoff_base_seconds * f64::from(2_u32.saturating_pow(attempts - 1));
     seconds(doubled.min(config.backoff_max_seconds)).mul_f64(rand::rng().random_range(0.5..=1.0))
 }
 
-/// The configuration has refused what is not a positive number of seconds.
+/// The configuration accepts only positive numbers, so the fallback covers numbers too large for a [`Duration`].
 fn seconds(number: f64) -> Duration {
     Duration::try_from_secs_f64(number).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! Which stage would stop a call, and why: the stages asked one by one, nothing spent, nothing run.
+//! Explains which stage would refuse a call, and why. Checks each stage; spends nothing and runs nothing.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ use crate::tool::{Tool, ValidArguments};
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     pub stage: Stage,
-    /// `None` for a stage that cannot be asked, because an earlier one has no answer to hand on.
+    /// `None` for a stage that cannot be checked, because it needs the result of a stage that refused the call.
     pub passes: Option<bool>,
     pub because: String,
 }
@@ -41,10 +41,10 @@ impl Verdict {
 }
 
 impl Pipeline {
-    /// Asks every stage before execution. Unlike a dry run it goes on past the first that says no,
+    /// Checks every stage before execution. Unlike a dry run, continues after the first refusal,
     /// and takes no token, slot, probe or hold.
     pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<Verdict> {
-        // Nothing is hidden from whoever explains: a tool that is hidden from the caller is explained all the same.
+        // Also explains a tool that is hidden from the caller: the result is for an operator.
         let snapshot = self.registry.snapshot();
         let found = match call.target {
             None => snapshot.get(&call.tool).cloned().ok_or_else(|| snapshot.missing(&call.tool)),
@@ -59,14 +59,14 @@ impl Pipeline {
         verdicts.push(Verdict::passes(Stage::Limits, rate(tool)));
         let valid = tool.input.validate(arguments);
         verdicts.push(Verdict::of(Stage::Validate, &valid, |valid| match valid.coercions().len() {
-            0 => "the arguments fit the schema".to_owned(),
-            changes => format!("the arguments fit the schema after {changes} changes of form"),
+            0 => "the arguments match the schema".to_owned(),
+            coercions => format!("the arguments match the schema after {coercions} coercions"),
         }));
         let (permit, verdict) = self.policy_verdict(call, tool, valid.ok());
         verdicts.push(verdict);
         verdicts.push(Verdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
             format!(
-                "it costs {} USD; {} USD and {} tokens are left",
+                "the call costs {} USD; {} USD and {} tokens are left",
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
@@ -74,7 +74,8 @@ impl Pipeline {
         verdicts
     }
 
-    /// The checks of the tool's own settings, and the rules: also those that a refusal by a check leaves unasked.
+    /// The tool's own checks and the policy rules. When a check refuses the call, includes the decision of the rules,
+    /// which a call would not reach.
     fn policy_verdict(
         &self,
         call: &CallContext,
@@ -82,7 +83,7 @@ impl Pipeline {
         arguments: Option<ValidArguments>,
     ) -> (Option<Permit>, Verdict) {
         let Some(arguments) = arguments else {
-            let because = "policies see valid arguments only".to_owned();
+            let because = "not evaluated: policies need valid arguments".to_owned();
             return (None, Verdict { stage: Stage::Policy, passes: None, because });
         };
         let decision = self.policy.decide(call, tool, arguments.as_map());
@@ -96,9 +97,9 @@ impl Pipeline {
                 let rules = error.details().iter().map(|detail| &*detail.rule);
                 let checks: Vec<_> = rules.filter(|rule| !["deny", "require_approval"].contains(rule)).collect();
                 if !checks.is_empty() {
-                    let says = if decision.allowed { "permits it".to_owned() } else { decision.reasons().join("; ") };
+                    let rules = if decision.allowed { "permits it".to_owned() } else { decision.reasons().join("; ") };
                     let (checks, version) = (checks.join("`, `"), decision.version);
-                    verdict.because.push_str(&format!(" (the tool's own `{checks}`; policy set {version}: {says})"));
+                    verdict.because.push_str(&format!(" (the tool's own `{checks}`; policy set {version}: {rules})"));
                 }
                 (None, verdict)
             }
@@ -106,7 +107,7 @@ impl Pipeline {
     }
 
     fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> Verdict {
-        let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "no upstream to guard") };
+        let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "the tool has no upstream") };
         let state = self.breakers.state(&upstream);
         let because = format!("the circuit breaker of {} is {}", upstream.0, state.as_str());
         Verdict {
@@ -124,13 +125,13 @@ fn find_verdict(tool: &Tool, caller: &Caller) -> Verdict {
         let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");
         return Verdict { stage: Stage::Find, passes: Some(false), because };
     }
-    let what = if metadata.kind == CallKind::Tool { "is a tool of" } else { "asks" };
+    let what = if metadata.kind == CallKind::Tool { "is a tool of" } else { "queries" };
     Verdict::passes(Stage::Find, format!("{name} {what} {}", metadata.source))
 }
 
-/// A rate limiter has no way to be asked without spending, so that only the rule can be told.
+/// Reports only the configured limit: the rate limiter cannot be checked without spending a token.
 fn rate(tool: &Tool) -> String {
-    format!("{} calls a minute for each caller; not counted here", tool.metadata.rate_limit)
+    format!("{} calls a minute for each caller; current use is not checked", tool.metadata.rate_limit)
 }
 
 #[cfg(test)]

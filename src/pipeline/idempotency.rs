@@ -1,12 +1,12 @@
-//! `Idempotency-Key`: a call that is sent again is answered again, not run again.
+//! `Idempotency-Key`: a call that is sent again gets the same reply and is not run again.
 //!
-//! A key belongs to a tenant, a caller and a tool. The first call that comes with it runs in a task of its own, to its
-//! own deadline also where its client has gone; one that comes meanwhile waits for it; one that comes later gets its
-//! reply. Only what was begun is kept: a call that was refused, or not sent, may be sent again and then runs.
+//! A key belongs to a tenant, a caller and a tool. The first call with a key runs in its own task until its own
+//! deadline, even if its client disconnects. A second call waits while the first one runs, and later gets its reply.
+//! Only calls that began are recorded: a call that was refused or not sent can be sent again, and then runs.
 //!
-//! The store knows of a call before it is sent, so that nothing runs twice after a crash either: what was under way
-//! then has an unknown outcome. Records are bounded for each tenant ([`shares`]). A reply that is too large, or was
-//! evicted, leaves its record behind.
+//! A call is recorded in the store before it is sent, so that it does not run twice after a crash: the outcome of a
+//! call that ran then is unknown. Each tenant has a bounded number of records ([`shares`]). When a reply is too large
+//! or evicted, its record stays.
 
 mod errors;
 mod key;
@@ -34,32 +34,32 @@ use crate::core::call::{Arguments, CallContext, Caller, Deadline, SendingState};
 use crate::core::error::CallError;
 use crate::infra::store::{IdempotencyRecord, RecordOwner, RecordedOutcome, StartedCall, Store, StoreError};
 
-/// Bytes that the kept replies of one tenant may have together.
+/// Bytes that the stored replies of one tenant may have together.
 const MAX_TENANT_BYTES: u64 = 64 << 20;
 
-/// The records of calls with a key, and the calls that run.
+/// The records of calls with a key, and the calls that are running.
 #[derive(Debug)]
 pub struct Replies {
     store: Store,
     running: Mutex<HashMap<RecordId, Running>>,
-    /// Locked while records are added or removed, so that no two calls take the same place.
+    /// Locked while records are added or removed, so that concurrent calls do not exceed the bound.
     shares: tokio::sync::Mutex<Shares>,
-    kept_for_seconds: AtomicU64,
+    ttl_seconds: AtomicU64,
     max_records_of_tenant: AtomicUsize,
     tasks: TaskTracker,
-    cut_off: CancellationToken,
+    abort: CancellationToken,
 }
 
-/// What a call with a key finds.
+/// The result of looking up a call with a key.
 #[derive(Debug)]
 pub(super) enum IdempotentOutcome {
-    /// It is the first.
+    /// The call is the first with its key, and must be run.
     First(InFlightGuard),
-    /// Another was answered this.
+    /// The reply to the first call with the key.
     Answered(Arc<Reply>),
 }
 
-/// The right to run the call. Without a kept reply, its end lets the next one look for itself.
+/// The right to run the call. If it is dropped without a stored reply, the next waiting call looks up the key again.
 #[derive(Debug)]
 pub(super) struct InFlightGuard {
     replies: Arc<Replies>,
@@ -67,28 +67,28 @@ pub(super) struct InFlightGuard {
     owner: RecordOwner,
     request: RequestDigest,
     is_recorded: bool,
-    /// Set before the turn ends, and wakes those who wait.
-    answer: watch::Sender<Option<Known>>,
+    /// Set before the guard is dropped; wakes the waiting calls.
+    answer: watch::Sender<Option<PublishedReply>>,
 }
 
-/// Who has the turn of a key.
-enum Taken {
-    InFlightGuard(InFlightGuard),
-    /// Of whom an answer may come.
-    ByAnother(watch::Receiver<Option<Known>>),
+/// The result of claiming a key.
+enum Claim {
+    Acquired(InFlightGuard),
+    /// Another call holds the key; its reply may arrive on this channel.
+    HeldByAnother(watch::Receiver<Option<PublishedReply>>),
 }
 
-/// A call that runs, or whose record is being looked for.
+/// A call that runs, or whose record is being looked up.
 #[derive(Debug)]
 struct Running {
-    /// `None` while the record is looked for: what it says decides.
+    /// `None` while the record is looked up, because the record may belong to another request.
     request: Option<RequestDigest>,
-    answer: watch::Receiver<Option<Known>>,
+    answer: watch::Receiver<Option<PublishedReply>>,
 }
 
-/// What a call was answered that asked this.
+/// A reply and the request it answers.
 #[derive(Debug, Clone)]
-struct Known {
+struct PublishedReply {
     request: RequestDigest,
     reply: Arc<Reply>,
 }
@@ -102,21 +102,21 @@ impl Replies {
             store,
             running: Mutex::default(),
             shares: tokio::sync::Mutex::new(shares),
-            kept_for_seconds: AtomicU64::default(),
+            ttl_seconds: AtomicU64::default(),
             max_records_of_tenant: AtomicUsize::default(),
             tasks: TaskTracker::new(),
-            cut_off: CancellationToken::new(),
+            abort: CancellationToken::new(),
         };
         replies.reconfigure(config);
         Ok(replies)
     }
 
     pub fn reconfigure(&self, config: &SessionConfig) {
-        self.kept_for_seconds.store(config.idempotency_seconds, Ordering::Relaxed);
+        self.ttl_seconds.store(config.idempotency_seconds, Ordering::Relaxed);
         self.max_records_of_tenant.store(config.max_idempotency_keys, Ordering::Relaxed);
     }
 
-    /// Forgets records that are old enough; run every minute, so that an idle service forgets too.
+    /// Removes expired records. Called every minute, so that they expire in an idle service too.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -128,39 +128,39 @@ impl Replies {
         Ok(())
     }
 
-    /// Lets the calls that run end until then, and cuts off those that do not.
+    /// Waits until the given time for running calls to end, then aborts the others.
     pub async fn finish(&self, until: Instant) {
         self.tasks.close();
         if timeout_at(until, self.tasks.wait()).await.is_err() {
             let calls = self.tasks.len();
-            tracing::warn!(calls, "calls with an Idempotency-Key were cut off; their outcome is unknown");
-            self.cut_off.cancel();
+            tracing::warn!(calls, "calls with an Idempotency-Key were aborted; their outcome is unknown");
+            self.abort.cancel();
             self.tasks.wait().await;
         }
     }
 
-    /// Records in the store, and calls under way.
+    /// The number of records in the store, and of running calls.
     #[cfg(test)]
     pub(super) async fn len(&self) -> (u64, usize) {
         (self.shares.lock().await.records(), self.lock().len())
     }
 
-    /// Runs a call in a task of its own, which goes on when nobody waits for it; `None` when it was cut off.
+    /// Runs a call in its own task, which continues when this future is dropped; `None` when the call was aborted.
     pub(super) async fn run<T: Send + 'static>(&self, call: impl Future<Output = T> + Send + 'static) -> Option<T> {
-        let task = self.tasks.spawn(self.cut_off.clone().run_until_cancelled_owned(call));
+        let task = self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(call));
         task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "the task of a call with an Idempotency-Key broke down");
+            tracing::error!(%error, "the task of a call with an Idempotency-Key failed");
             None
         })
     }
 
-    /// Finds out whether a call is the first with its key, and waits for the first where it still runs, at most until
-    /// `deadline`. Where the first ends without a reply to keep, the next one that waits is first.
+    /// Returns whether the call is the first with its key. If the first call still runs, waits for its reply, at most
+    /// until `deadline`. If the first call ends without a reply to store, the next waiting call becomes the first.
     ///
     /// # Errors
-    /// `invalid_request` for what is no key; `idempotency_conflict` when the key came with another body before, or its
-    /// reply is not known; `timeout` when the first still runs at the deadline; `overloaded` when the store cannot be
-    /// read.
+    /// `invalid_request` for an invalid key; `idempotency_conflict` when the key was used with another body, or its
+    /// reply is not available; `timeout` when the first call still runs at the deadline; `overloaded` when the store
+    /// cannot be read.
     pub(super) async fn enter(
         self: &Arc<Self>,
         call: &CallContext,
@@ -171,57 +171,52 @@ impl Replies {
         let id = RecordId::new(&call.caller, &call.tool, key)?;
         let request = RequestDigest::new(call, arguments);
         loop {
-            let mut turn = match self.take_turn(&id, &call.caller, &request)? {
-                Taken::InFlightGuard(turn) => turn,
-                Taken::ByAnother(mut first) => {
+            let mut guard = match self.claim(&id, &call.caller, &request)? {
+                Claim::Acquired(guard) => guard,
+                Claim::HeldByAnother(mut first) => {
                     let answer = timeout_at(deadline.0, first.wait_for(Option::is_some)).await;
                     match answer.map_err(|_| still_running())?.as_deref() {
-                        Ok(Some(known)) => return known.answer_to(&request).map(IdempotentOutcome::Answered),
-                        // Closed without a reply to give on: the first was refused, or cut off.
+                        Ok(Some(published)) => return published.reply_to(&request).map(IdempotentOutcome::Answered),
+                        // Closed without a reply: the first call was refused or aborted.
                         Ok(None) | Err(_) => continue,
                     }
                 }
             };
             return match self.look_up(&id, &request).await? {
                 Some(reply) => {
-                    turn.publish(&reply);
+                    guard.publish(&reply);
                     Ok(IdempotentOutcome::Answered(reply))
                 }
                 None => {
-                    turn.mark_first();
-                    Ok(IdempotentOutcome::First(turn))
+                    guard.mark_first();
+                    Ok(IdempotentOutcome::First(guard))
                 }
             };
         }
     }
 
-    fn take_turn(
-        self: &Arc<Self>,
-        id: &RecordId,
-        caller: &Caller,
-        request: &RequestDigest,
-    ) -> Result<Taken, CallError> {
+    fn claim(self: &Arc<Self>, id: &RecordId, caller: &Caller, request: &RequestDigest) -> Result<Claim, CallError> {
         let mut running = self.lock();
         if let Some(first) = running.get(id) {
             return match &first.request {
                 Some(other) if other != request => Err(conflict()),
-                _ => Ok(Taken::ByAnother(first.answer.clone())),
+                _ => Ok(Claim::HeldByAnother(first.answer.clone())),
             };
         }
         let (answer, waiting) = watch::channel(None);
         running.insert(id.clone(), Running { request: None, answer: waiting });
         let owner = RecordOwner { tenant: Arc::clone(&caller.tenant), caller_key: Arc::clone(&caller.key) };
         let (replies, id, request) = (Arc::clone(self), id.clone(), request.clone());
-        Ok(Taken::InFlightGuard(InFlightGuard { replies, id, owner, request, is_recorded: false, answer }))
+        Ok(Claim::Acquired(InFlightGuard { replies, id, owner, request, is_recorded: false, answer }))
     }
 
-    /// The reply that the store has for the call; `None` where there is no record of it.
+    /// The stored reply to the call; `None` when the call has no record.
     async fn look_up(&self, id: &RecordId, request: &RequestDigest) -> Result<Option<Arc<Reply>>, CallError> {
         let record = self.store.idempotency_record(&id.0).await.map_err(|error| unavailable(&error))?;
         let Some(IdempotencyRecord { request: recorded, kept_since, outcome }) = record else { return Ok(None) };
         let now = Timestamp::now();
         if kept_since <= self.expired_at(now) {
-            // All that is as old goes with it.
+            // Removes all other expired records too.
             self.forget_expired().await.map_err(|error| unavailable(&error))?;
             return Ok(None);
         }
@@ -234,19 +229,19 @@ impl Replies {
             RecordedOutcome::Answered(text) => text,
         };
         if let Err(error) = self.store.use_idempotency_record(&id.0, now).await {
-            tracing::debug!(%error, "a record of a call with an Idempotency-Key keeps its age");
+            tracing::debug!(%error, "the last use of a call with an Idempotency-Key was not recorded");
         }
         stored::read(text).map(Some).map_err(CallError::internal)
     }
 
-    /// Evicts records until a tenant may have one more: those of the caller that has most.
+    /// Evicts records until the tenant may have one more, from the caller with the most records first.
     async fn evict_for(&self, shares: &mut Shares, tenant: &Arc<str>) -> Result<(), CallError> {
-        let most = self.max_records_of_tenant.load(Ordering::Relaxed) as u64;
+        let max = self.max_records_of_tenant.load(Ordering::Relaxed) as u64;
         let mut is_exact = false;
-        while shares.of_tenant(tenant).records >= most {
+        while shares.of_tenant(tenant).records >= max {
             let forgotten = self.forget_oldest(shares, tenant).await.map_err(|error| unavailable(&error))?;
             if !forgotten && is_exact {
-                return Err(all_open(most));
+                return Err(all_open(max));
             }
             if !forgotten {
                 *shares = self.count().await.map_err(|error| unavailable(&error))?;
@@ -266,21 +261,21 @@ impl Replies {
         Ok(false)
     }
 
-    /// Another process may have the same store.
+    /// Reads the counts from the store, which another process may have changed.
     async fn count(&self) -> Result<Shares, StoreError> {
         self.store.owned_idempotency_records().await.map(Shares::of)
     }
 
-    async fn keep(&self, turn: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
+    async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
         let text = stored::text_of(reply).unwrap_or_else(|error| {
             tracing::error!(%error, "a reply could not be written as JSON");
             None
         });
         let mut shares = self.shares.lock().await;
-        if self.store.end_idempotent_call(&turn.id.0, text.as_deref(), Timestamp::now()).await? {
-            shares.add_bytes(&turn.owner, text.map_or(0, |text| text.len() as u64));
+        if self.store.end_idempotent_call(&guard.id.0, text.as_deref(), Timestamp::now()).await? {
+            shares.add_bytes(&guard.owner, text.map_or(0, |text| text.len() as u64));
         }
-        let tenant = &turn.owner.tenant;
+        let tenant = &guard.owner.tenant;
         while shares.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
             let largest = shares.largest_first(tenant, |share: &Share| share.bytes);
             let Some(owner) = largest.first() else { break };
@@ -292,17 +287,17 @@ impl Replies {
         Ok(())
     }
 
-    async fn forget(&self, turn: &InFlightGuard) -> Result<(), StoreError> {
+    async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
         let mut shares = self.shares.lock().await;
-        if let Some(bytes) = self.store.forget_idempotency_record(&turn.id.0).await? {
-            shares.remove_record(&turn.owner, bytes);
+        if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.0).await? {
+            shares.remove_record(&guard.owner, bytes);
         }
         Ok(())
     }
 
-    /// What was kept since then, or longer, has expired.
+    /// Records stored at or before this time have expired.
     fn expired_at(&self, now: Timestamp) -> Timestamp {
-        let seconds = i64::try_from(self.kept_for_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(self.ttl_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
     }
 
@@ -312,10 +307,11 @@ impl Replies {
 }
 
 impl InFlightGuard {
-    /// Has the store know of the call, which is about to be sent.
+    /// Records in the store that the call is about to be sent.
     ///
     /// # Errors
-    /// `overloaded` where that cannot be done, `timeout` where it is done too late: the call must not run then.
+    /// `overloaded` when the record cannot be written, `timeout` when it is written after the deadline. The call must
+    /// not run in either case.
     pub(super) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
         let replies = &self.replies;
         let mut shares = timeout_at(deadline.0, replies.shares.lock()).await.map_err(|_| recorded_too_late())?;
@@ -330,7 +326,7 @@ impl InFlightGuard {
         if deadline.has_passed() { Err(recorded_too_late()) } else { Ok(()) }
     }
 
-    /// Keeps the reply, unless nothing was begun for it, and wakes those who wait with it.
+    /// Stores the reply, unless the call did not begin, and sends it to the waiting calls.
     pub(super) async fn end(mut self, reply: &Arc<Reply>, state: SendingState) {
         if !self.is_recorded {
             return;
@@ -340,14 +336,14 @@ impl InFlightGuard {
             SendingState::Begun | SendingState::Sent => self.replies.keep(&self, reply).await,
         };
         if let Err(error) = kept {
-            tracing::error!(%error, "what became of a call with an Idempotency-Key is not recorded: its outcome is unknown");
+            tracing::error!(%error, "the outcome of a call with an Idempotency-Key could not be recorded");
         }
         if state != SendingState::Pending {
             self.publish(reply);
         }
     }
 
-    /// From here on it is known what the call with this key asks.
+    /// Publishes the request of the first call, so that another request with the same key is a conflict at once.
     fn mark_first(&self) {
         if let Some(running) = self.replies.lock().get_mut(&self.id) {
             running.request = Some(self.request.clone());
@@ -355,7 +351,7 @@ impl InFlightGuard {
     }
 
     fn publish(&mut self, reply: &Arc<Reply>) {
-        self.answer.send_replace(Some(Known { request: self.request.clone(), reply: Arc::clone(reply) }));
+        self.answer.send_replace(Some(PublishedReply { request: self.request.clone(), reply: Arc::clone(reply) }));
     }
 }
 
@@ -365,8 +361,8 @@ impl Drop for InFlightGuard {
     }
 }
 
-impl Known {
-    fn answer_to(&self, request: &RequestDigest) -> Result<Arc<Reply>, CallError> {
+impl PublishedReply {
+    fn reply_to(&self, request: &RequestDigest) -> Result<Arc<Reply>, CallError> {
         if self.request == *request { Ok(Arc::clone(&self.reply)) } else { Err(conflict()) }
     }
 }

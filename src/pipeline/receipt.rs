@@ -1,4 +1,4 @@
-//! What a caller gets back: the reply, and in it the receipt of what the call went through.
+//! The reply to a call, and its receipt: the stages the call passed and their results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::limits::Slots;
 use crate::policy::Permit;
 use crate::tool::{Coercion, Tool, ValidArguments};
 
-/// The answer to one tool call, the same on every face.
+/// The reply to one tool call, the same in every API.
 #[derive(Debug)]
 pub struct Reply {
     pub outcome: Result<Answer, CallError>,
@@ -30,37 +30,37 @@ pub struct Reply {
     pub tokens: u64,
     pub cost_usd: Decimal,
     pub receipt: Receipt,
-    /// As it was sent before: what is passed on again, and tells more than the rest.
+    /// The JSON text of a reply from the store. Sent again as it is; the other fields hold only a part of it.
     pub(super) stored: Option<Box<RawValue>>,
 }
 
-/// A reply on its way to the caller.
+/// A reply to be sent to the caller.
 #[derive(Debug)]
 pub struct Answered {
     pub reply: Arc<Reply>,
-    /// It was made for an earlier call with the same idempotency key.
+    /// Whether the reply belongs to an earlier call with the same idempotency key.
     pub replayed: bool,
 }
 
 impl Answered {
-    pub(super) fn anew(reply: Reply) -> Self {
+    pub(super) fn first(reply: Reply) -> Self {
         Self { reply: Arc::new(reply), replayed: false }
     }
 }
 
-/// What a tool answered, checked and bounded.
+/// A tool's output, checked and bounded.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub output: Value,
-    /// The form meant for a model, within its tokens.
+    /// The output as text for a model, within the limit of tokens.
     pub text: String,
     pub metadata: Map<String, Value>,
-    /// How an MCP server said it, for MCP clients.
+    /// The result of an MCP server as it was received, for MCP clients.
     pub mcp: Option<Box<McpResult>>,
 }
 
 impl Reply {
-    /// For a call that was refused before it came to the first stage.
+    /// For a call that was refused before the first stage.
     pub fn without_a_run(call: &CallContext, error: CallError) -> Self {
         Self {
             outcome: Err(error),
@@ -72,7 +72,7 @@ impl Reply {
         }
     }
 
-    /// The content blocks of an MCP tool, where they are more than the text that stands in `text` anyway.
+    /// The content blocks of an MCP tool, if any of them is not text. Text alone is in `text` already.
     fn media(&self) -> Option<&[Value]> {
         let result = match &self.outcome {
             Ok(answer) => answer.mcp.as_deref(),
@@ -83,7 +83,7 @@ impl Reply {
     }
 }
 
-/// What the call went through: which stages, how long each took, and what they found.
+/// The stages that the call passed, the duration of each, and their results.
 #[derive(Debug)]
 pub struct Receipt {
     pub call_id: CallId,
@@ -104,7 +104,7 @@ pub struct Receipt {
 pub struct PolicyNote {
     /// Hash of the policy set.
     pub version: Arc<str>,
-    /// Why it said no; empty when it did not.
+    /// Why the policy refused the call; empty when it did not.
     pub reasons: Vec<String>,
     pub cached: bool,
 }
@@ -138,7 +138,7 @@ impl Receipt {
     }
 }
 
-/// What a stage's proof has to say for the receipt.
+/// Adds the result of a stage to the receipt.
 pub(super) trait Annotate {
     fn annotate(&self, receipt: &mut Receipt);
 }
@@ -209,7 +209,7 @@ impl Annotate for CallError {
     }
 }
 
-/// The HTTP shape of the specification; what is added to the original's is additive.
+/// The JSON shape of the specification. Fields beyond those of the specification are additions only.
 impl Serialize for Reply {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Some(stored) = &self.stored {
@@ -253,7 +253,7 @@ struct Usage {
     cost_usd: f64,
 }
 
-/// The typed error beside the sentence.
+/// The error as typed fields, beside its message in `error`.
 #[derive(Debug, Serialize)]
 pub struct ErrorInfo<'a> {
     code: &'static str,
@@ -304,7 +304,7 @@ impl Serialize for Receipt {
     }
 }
 
-/// What is left in the narrowest scope. `after` is null where nothing was charged.
+/// The rest of the narrowest budget, before and after the call. `after` is null when nothing was charged.
 #[derive(Serialize)]
 struct BudgetNote {
     before: LeftNote,
@@ -323,14 +323,14 @@ impl From<Left> for LeftNote {
     }
 }
 
-/// Stage → microseconds, in the order passed.
+/// Stage → microseconds, in the order of the stages.
 struct StageTimes<'a>(&'a [(Stage, Duration)]);
 
 impl Serialize for StageTimes<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut stages = serializer.serialize_map(Some(self.0.len()))?;
         for &(stage, took) in self.0 {
-            // Tenths are as fine as the clock is trusted.
+            // The clock is not more exact than a tenth of a microsecond.
             let tenths = u32::try_from(took.as_nanos() / 100).unwrap_or(u32::MAX);
             stages.serialize_entry(stage.as_str(), &(f64::from(tenths) / 10.0))?;
         }
@@ -338,7 +338,7 @@ impl Serialize for StageTimes<'_> {
     }
 }
 
-/// Money stays an exact decimal inside; replies carry a JSON number, as the original's did.
+/// Amounts are exact decimals inside the gateway; the specification has JSON numbers in replies.
 fn number(amount: Decimal) -> f64 {
     amount.to_f64().unwrap_or(f64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The end of every call, however it came about: counted, logged, traced, audited, and answered.
+//! Settles every call, however it ends: counts, logs, traces, audits and answers it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::infra::telemetry;
 use crate::registry::Registry;
 use crate::tool::Tool;
 
-/// Where calls are written down.
+/// Where calls are recorded.
 #[derive(Debug)]
 pub struct Settlement {
     pub metrics: Arc<Metrics>,
@@ -29,7 +29,7 @@ pub struct Settlement {
 }
 
 impl Settlement {
-    /// Opens the scope of one call, with room kept for its audit line.
+    /// Opens the scope of one call, and reserves space for its audit line.
     ///
     /// # Errors
     /// `overloaded` while the audit trail cannot take another line.
@@ -49,18 +49,18 @@ impl Settlement {
     }
 }
 
-/// One call in the books. Dropped unsettled, the call was cancelled, and is settled as that.
+/// The record of one call while it runs. If it is dropped before [`Self::settle`], it settles the call as cancelled.
 #[derive(Debug)]
 pub struct CallScope<'a> {
-    /// Taken by settlement, so that it happens once.
+    /// Taken when the call is settled, so that it is settled once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
     receipt: Receipt,
-    /// What is set aside for the call while it is executed: how it ends decides what of that is charged.
+    /// The amount reserved while the call is executed. Its outcome decides how much of it is charged.
     hold: Option<Hold>,
-    /// The tool that was called and is hidden from the caller.
+    /// The called tool, if it is hidden from the caller.
     hidden: Option<Arc<Tool>>,
     span: Span,
     last: Instant,
@@ -68,12 +68,12 @@ pub struct CallScope<'a> {
 }
 
 impl CallScope<'_> {
-    /// The call's span; disabled where nobody traces.
+    /// The call's span; disabled when tracing is off.
     pub(super) fn span(&self) -> &Span {
         &self.span
     }
 
-    /// The first stage. A tool that is hidden from the caller is recorded under its name, which the reply does not reveal.
+    /// The first stage. Records a tool that is hidden from the caller under its name; the reply does not reveal it.
     pub(super) fn find(&mut self, registry: &Registry) -> Result<Arc<Tool>, CallError> {
         let found = registry.find_for(self.call);
         if found.is_err() && self.call.target.is_none() {
@@ -82,7 +82,7 @@ impl CallScope<'_> {
         self.record_stage(Stage::Find, found)
     }
 
-    /// Notes how long the stage took and what came of it.
+    /// Records the duration of the stage and its result.
     pub(super) fn record_stage<T: Annotate>(
         &mut self,
         stage: Stage,
@@ -98,18 +98,18 @@ impl CallScope<'_> {
         }
     }
 
-    /// Keeps what was set aside for the call until it has ended.
+    /// Keeps the reserved amount until the call has ended.
     pub(super) fn keep(&mut self, hold: Hold) {
         self.hold = Some(hold);
     }
 
     /// The last stage: checks the output, and charges for it.
     pub(super) fn accept(&mut self, tool: &Tool, output: ToolOutput) -> Result<Accepted, CallError> {
-        let hold = self.hold.take().ok_or_else(|| CallError::internal("nothing was set aside for an executed call"));
+        let hold = self.hold.take().ok_or_else(|| CallError::internal("an executed call has no budget hold"));
         self.record_stage(Stage::Accept, hold.and_then(|hold| accept(tool, output, hold)))
     }
 
-    /// Charges or refunds what was set aside for a call that ends without an output, and says what was charged.
+    /// Charges or refunds the hold of a call that ends without an output, and returns the amount charged.
     fn charge_failed(&mut self, error: &CallError) -> Decimal {
         match self.hold.take() {
             Some(hold) if is_paid(self.call.sending.state(), error) => {
@@ -117,12 +117,12 @@ impl CallScope<'_> {
                 self.receipt.budget_after = Some(charge.after);
                 charge.cost_usd
             }
-            // An output that was not accepted is charged by then; all else is refunded.
+            // A refused output has been charged by `accept`. In other cases dropping the hold refunds it.
             _ => error.cost_usd(),
         }
     }
 
-    /// A fault of ours in the stage that has not ended yet.
+    /// An internal error in the current stage.
     pub(super) fn internal_failure(&self, cause: impl fmt::Display) -> CallError {
         let error = CallError::internal(cause);
         match Stage::ALL.get(self.receipt.stages.len()) {
@@ -131,7 +131,7 @@ impl CallScope<'_> {
         }
     }
 
-    /// Writes the call down and makes its reply. Under strict durability, waits for the disk.
+    /// Records the call and makes its reply. With strict durability, waits until the record is on disk.
     pub async fn settle(mut self, outcome: Result<Accepted, CallError>) -> Reply {
         if let Err(error) = &outcome {
             error.annotate(&mut self.receipt);
@@ -146,7 +146,7 @@ impl CallScope<'_> {
         if let Some(durable) = durable
             && let Err(error) = durable.wait().await
         {
-            // Where the tool has run, the reply must still say so.
+            // The stage shows the caller whether the tool has run.
             let stage = match &outcome {
                 Ok(_) => (!self.call.dry_run).then_some(Stage::Accept),
                 Err(refusal) => refusal.stage(),
@@ -203,15 +203,15 @@ impl CallScope<'_> {
 impl Drop for CallScope<'_> {
     fn drop(&mut self) {
         if self.slot.is_some() {
-            let hung_up = CallError::new(ErrorCode::Cancelled, "the caller hung up");
-            let cost_usd = self.charge_failed(&hung_up);
-            self.write(Some(&hung_up), self.call.received.elapsed(), cost_usd, 0);
+            let cancelled = CallError::new(ErrorCode::Cancelled, "the caller disconnected");
+            let cost_usd = self.charge_failed(&cancelled);
+            self.write(Some(&cancelled), self.call.received.elapsed(), cost_usd, 0);
         }
     }
 }
 
-/// Whether a call that ended without an output costs its price. What was sent does, whatever came of it; of a tool of our
-/// own that had begun, what the tool reports, what it had no time for, and what its caller gave up.
+/// Whether a call that ended without an output is charged. A call that was sent to an upstream is. A call that only
+/// began, in a tool that runs in the gateway, is charged for the tool's own errors, a timeout, and a cancellation.
 fn is_paid(state: SendingState, error: &CallError) -> bool {
     match state {
         SendingState::Pending => false,

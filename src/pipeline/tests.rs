@@ -1,4 +1,4 @@
-//! What the tests of the stages share: a tool that does as it is told, and a checkpoint around it.
+//! Shared by the tests of the stages: a scripted tool, and a pipeline around it.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,27 +21,27 @@ use crate::registry::Snapshot;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 use crate::tool::{Metadata, Tool};
 
-/// What a tool does at its nth run, counted from 1.
+/// The result of a tool at its nth run, counted from 1.
 type Answer = Box<dyn Fn(usize) -> Result<ToolOutput, CallError> + Send + Sync>;
 
-/// A tool that takes a while and then answers as told.
+/// A tool that answers with a given result after a given time.
 pub(super) struct Scripted {
     pub(super) takes: Duration,
     pub(super) upstream: Option<Upstream>,
     pub(super) answer: Answer,
-    /// Each run takes a permit before it answers.
+    /// Each run waits for a permit before it answers.
     pub(super) gate: Option<Arc<Semaphore>>,
     pub(super) hands_over: HandsOver,
 }
 
-/// What becomes of the work of a call.
+/// When a tool sends its call to an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HandsOver {
-    /// The tool does it by itself.
+    /// Never: the tool runs in the gateway.
     Nothing,
-    /// Somebody else is asked, but was not yet.
+    /// Later than the test looks: the call is not sent yet.
     Later,
-    /// Somebody else is asked at once.
+    /// When it is executed.
     AtOnce,
 }
 
@@ -86,7 +86,7 @@ impl Executor for Counted {
     }
 }
 
-/// A pipeline with one tool, `scripted`, which costs ten cents and is idempotent unless it says otherwise.
+/// A pipeline with one tool, `scripted`, which costs ten cents and is idempotent.
 pub(super) struct Checkpoint {
     pub(super) pipeline: Arc<Pipeline>,
     runs: Arc<AtomicUsize>,
@@ -99,7 +99,7 @@ impl Checkpoint {
     }
 
     pub(super) fn with(config: &Config, metadata: Metadata, script: Scripted) -> Self {
-        /// A clock that is paused would be moved on while a store is opened, and what is left of opening it outlives that.
+        /// The store is opened on a runtime of its own, because a paused clock would advance while it is opened.
         static OPENING: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
         let sessions = config.session.clone();
         let opened = std::thread::spawn(move || {
@@ -147,22 +147,22 @@ impl Checkpoint {
         self.pipeline.registry.find("scripted", &Caller::anonymous()).unwrap()
     }
 
-    /// The stage `execute`, with everything that the stages before hand on.
+    /// The stage `execute`, with the proofs of the stages before it.
     pub(super) async fn execute(&self) -> Result<super::execute::Executed, CallError> {
         let Pipeline { policy, breakers, retries, .. } = &*self.pipeline;
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap();
-        let trial = breakers.admit(upstream_of(&tool, &permit)).unwrap();
-        retries.execute(&call, &tool, &permit, trial).await
+        let breaker = breakers.admit(upstream_of(&tool, &permit)).unwrap();
+        retries.execute(&call, &tool, &permit, breaker).await
     }
 
-    /// Another call's failure.
+    /// Records the failure of another call.
     pub(super) fn fail_upstream(&self) {
         self.pipeline.breakers.admit(Some(upstream())).unwrap().record(Some(&failure(Blame::Network)));
     }
 
-    /// The audit trail's lines, once it is closed.
+    /// Closes the audit trail and returns its lines.
     pub(super) async fn lines(&self) -> Vec<serde_json::Value> {
         self.pipeline.settlement.audit.close().await;
         let text = std::fs::read_to_string(self.state.path().join("audit.jsonl")).unwrap();
@@ -179,7 +179,7 @@ pub(super) fn upstream() -> Upstream {
 }
 
 pub(super) fn failure(blame: Blame) -> CallError {
-    CallError::new(ErrorCode::UpstreamError, "as the test says").blaming(blame)
+    CallError::new(ErrorCode::UpstreamError, "a failure for a test").blaming(blame)
 }
 
 pub(super) fn cents(cents: i64) -> rust_decimal::Decimal {
@@ -188,7 +188,7 @@ pub(super) fn cents(cents: i64) -> rust_decimal::Decimal {
 
 /// A call that panicked may have done its work: with a key, it is not run again.
 #[tokio::test]
-async fn a_call_that_panicked_is_told_where_and_is_not_run_again() {
+async fn a_call_that_panicked_reports_its_stage_and_is_not_run_again() {
     let checkpoint = Checkpoint::around(Scripted::answering(|_| panic!("the tool fell over")));
     for replayed in [false, true] {
         let call = CallContext { idempotency_key: Some("k".into()), ..call() };

@@ -27,7 +27,7 @@ fn an_output_becomes_text_within_its_tokens() {
     for (output, text, tokens) in cases {
         let (answer, counted, _) = check(&tool, output.clone(), 100).unwrap();
         assert_eq!((answer.text.as_str(), counted), (text, tokens));
-        assert_eq!(answer.output, output.value, "the value stays whole");
+        assert_eq!(answer.output, output.value, "the value is not truncated");
     }
 }
 
@@ -43,7 +43,7 @@ fn an_output_over_the_bound_is_refused_before_it_is_rendered() {
     }
 }
 
-/// Fault 6: `memory_limit_mb` is no label.
+/// `memory_limit_mb` is enforced.
 #[test]
 fn the_memory_limit_bounds_the_output_too() {
     let metadata = Metadata { memory_limit_mb: 1, max_output_bytes: 8 << 20, ..Metadata::default() };
@@ -52,7 +52,7 @@ fn the_memory_limit_bounds_the_output_too() {
 }
 
 #[test]
-fn an_output_is_held_against_its_schema_as_the_tool_is_set() {
+fn an_output_is_checked_against_its_schema_as_the_tool_is_configured() {
     let with = |output_check| tool(Metadata { output_check, ..Metadata::default() }, Some(json!({"type": "integer"})));
     let error = check(&with(OutputCheck::Enforce), json!("3").into(), 100).unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidOutput);
@@ -66,7 +66,7 @@ fn call() -> CallContext {
     CallContext::new("tool", Arc::new(Caller::new("ann", "acme", Vec::new())), Via::Rest)
 }
 
-/// The tool did its work, whether or not the output can be passed on.
+/// The tool ran, so the call is charged even if the output is refused.
 #[test]
 fn accepted_and_refused_outputs_are_charged_once() {
     let metadata = Metadata { cost_per_use: Decimal::new(1, 1), max_output_bytes: 100, ..Metadata::default() };
@@ -88,7 +88,7 @@ fn accepted_and_refused_outputs_are_charged_once() {
 }
 
 #[test]
-fn a_text_is_cut_to_the_tokens_set_aside_and_charged_as_cut() {
+fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
     let tool = tool(Metadata { max_text_tokens: 2_000, ..Metadata::default() }, None);
     let budgets = Budgets::new(&BudgetConfig { max_tokens_per_request: 50, ..BudgetConfig::default() });
     let hold = budgets.reserve(&call(), &tool).unwrap();
@@ -99,11 +99,11 @@ fn a_text_is_cut_to_the_tokens_set_aside_and_charged_as_cut() {
         accepted.answer.text
     );
     assert!(accepted.charge.tokens <= 50);
-    assert_eq!(accepted.answer.output, json!("x".repeat(1_000)), "the value stays whole");
+    assert_eq!(accepted.answer.output, json!("x".repeat(1_000)), "the value is not truncated");
 }
 
 #[test]
-fn a_text_over_its_tokens_is_cut_with_a_note() {
+fn a_text_over_its_tokens_is_truncated_with_a_note() {
     let (text, tokens) = bound_text("x".repeat(120_000), None, 2_000);
     assert_eq!(text.len(), 7_998);
     assert!(text.ends_with("x\n[cut: 7964 of 120000 bytes shown]"), "{}", &text[7_950..]);
@@ -113,18 +113,18 @@ fn a_text_over_its_tokens_is_cut_with_a_note() {
     assert_eq!(bound_text("関所の門".into(), None, 1), ("関".into(), 1));
     assert_eq!(bound_text("関所の門".into(), None, 0), (String::new(), 0));
     let (text, tokens) = bound_text("x".repeat(1_000), Some(500), 100);
-    assert_eq!((text.len(), tokens), (199, 99), "two bytes a token, as the tool reported");
+    assert_eq!((text.len(), tokens), (199, 99), "two bytes per token, as the tool reported");
     assert_eq!(bound_text("x".into(), Some(u64::MAX), 10), (String::new(), 0));
     assert_eq!(bound_text(String::new(), Some(5), 1), (String::new(), 0));
 }
 
 proptest! {
     #[test]
-    fn a_bounded_text_never_counts_more_than_it_may(text in ".{0,200}", tokens in prop::option::of(0_u64..500), most in 0_u64..100) {
+    fn a_bounded_text_never_exceeds_its_tokens(text in ".{0,200}", tokens in prop::option::of(0_u64..500), max in 0_u64..100) {
         let given = text.clone();
-        let (bounded, count) = bound_text(text, tokens, most);
-        prop_assert!(count <= most);
-        prop_assert!(tokens.is_some() || bounded.len() as u64 <= most * BYTES_PER_TOKEN);
+        let (bounded, count) = bound_text(text, tokens, max);
+        prop_assert!(count <= max);
+        prop_assert!(tokens.is_some() || bounded.len() as u64 <= max * BYTES_PER_TOKEN);
         prop_assert!(tokens.is_some() || count == (bounded.len() as u64).div_ceil(BYTES_PER_TOKEN));
         prop_assert!(bounded == given || bounded.len() < given.len() || bounded.contains("[cut: "));
     }

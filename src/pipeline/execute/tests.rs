@@ -18,7 +18,7 @@ fn answer() -> ToolOutput {
     json!("fine").into()
 }
 
-/// Fails on the network at every run.
+/// Fails with a network error at every run.
 fn unreachable() -> Scripted {
     Scripted::answering(|_| Err(failure(Blame::Network)))
 }
@@ -28,21 +28,21 @@ fn with_timeout(timeout_seconds: u32) -> Metadata {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_go_on_until_one_is_answered() {
+async fn attempts_go_on_until_one_succeeds() {
     let script = Scripted::answering(|run| if run < 3 { Err(failure(Blame::Network)) } else { Ok(answer()) });
     let checkpoint = Checkpoint::around(script);
     let started = Instant::now();
     let executed = checkpoint.execute().await.unwrap();
     assert_eq!((executed.attempts, checkpoint.runs()), (3, 3));
-    // Half to the whole of one second, then of two.
+    // The backoff is 0.5 to 1 second, then 1 to 2 seconds.
     let waited = started.elapsed().as_secs_f64();
     assert!((1.5..=3.01).contains(&waited), "{waited} s");
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Closed);
 }
 
-/// Fault 2: what is not the network's fault is not sent again.
+/// An error that is not a network failure is not retried.
 #[tokio::test(start_paused = true)]
-async fn only_failures_of_the_network_are_tried_again() {
+async fn only_network_failures_are_retried() {
     let cases: [(fn() -> CallError, usize); 5] = [
         (|| CallError::tool("404: no such pet"), 1),
         (|| failure(Blame::Call), 1),
@@ -52,13 +52,13 @@ async fn only_failures_of_the_network_are_tried_again() {
     ];
     for (error, runs) in cases {
         let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
-        let told = checkpoint.execute().await.unwrap_err();
-        assert_eq!((checkpoint.runs(), told.attempts()), (runs, u32::try_from(runs).unwrap()), "{told}");
+        let error = checkpoint.execute().await.unwrap_err();
+        assert_eq!((checkpoint.runs(), error.attempts()), (runs, u32::try_from(runs).unwrap()), "{error}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_does_not_go_where_the_circuit_has_opened_meanwhile() {
+async fn no_retry_is_sent_after_the_circuit_has_opened() {
     let mut config = Config::default();
     config.breaker.consecutive_failures = 1;
     let checkpoint = Checkpoint::with(&config, Metadata::default(), unreachable());
@@ -66,14 +66,14 @@ async fn a_retry_does_not_go_where_the_circuit_has_opened_meanwhile() {
         sleep(Duration::from_millis(100)).await;
         checkpoint.fail_upstream();
     };
-    let (told, ()) = join(checkpoint.execute(), others).await;
-    assert_eq!(told.unwrap_err().code(), ErrorCode::UpstreamError, "the failure it had, not the circuit's");
+    let (result, ()) = join(checkpoint.execute(), others).await;
+    assert_eq!(result.unwrap_err().code(), ErrorCode::UpstreamError, "the upstream's failure, not the circuit's");
     assert_eq!(checkpoint.runs(), 1);
     assert_eq!(checkpoint.pipeline.breakers.state(&upstream()), BreakerState::Open);
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_wait_begins_that_the_deadline_would_cut() {
+async fn no_backoff_begins_that_would_pass_the_deadline() {
     let mut config = Config::default();
     config.execution.backoff_base_seconds = 10.0;
     let checkpoint = Checkpoint::with(&config, with_timeout(2), unreachable());
@@ -83,19 +83,19 @@ async fn no_wait_begins_that_the_deadline_would_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn attempts_end_by_themselves_and_all_of_them_at_the_deadline() {
+async fn each_attempt_has_a_timeout_and_all_of_them_end_at_the_deadline() {
     let script = Scripted { takes: Duration::from_secs(3_600), ..unreachable() };
     let checkpoint = Checkpoint::with(&Config::default(), with_timeout(15), script);
     let started = Instant::now();
-    let told = checkpoint.execute().await.unwrap_err();
-    // Ten seconds, a wait, and what is left.
-    assert_eq!((told.code(), told.attempts()), (ErrorCode::Timeout, 2));
+    let error = checkpoint.execute().await.unwrap_err();
+    // An attempt of ten seconds, a backoff, and an attempt until the deadline.
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::Timeout, 2));
     let elapsed = started.elapsed().as_secs_f64();
     assert!((14.9..=15.1).contains(&elapsed), "{elapsed} s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_tool_may_use_all_its_time_at_once() {
+async fn a_local_tool_may_use_its_whole_timeout_in_one_attempt() {
     let slow = || Scripted { takes: Duration::from_secs(20), ..Scripted::answering(|_| Ok(answer())) };
     let local = Checkpoint::around(Scripted { upstream: None, ..slow() });
     assert_eq!(local.execute().await.unwrap().attempts, 1);
@@ -104,7 +104,7 @@ async fn a_local_tool_may_use_all_its_time_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_execution_is_no_outcome_for_the_breaker() {
+async fn the_breaker_records_no_outcome_of_a_dropped_execution() {
     let checkpoint = Checkpoint::around(Scripted { takes: Duration::from_secs(5), ..unreachable() });
     tokio::select! {
         _ = checkpoint.execute() => panic!("it takes longer"),

@@ -35,7 +35,7 @@ fn expected(validate: bool, policy: Option<bool>, breaker: bool) -> Vec<(Stage, 
 }
 
 #[tokio::test]
-async fn every_stage_is_asked_and_nothing_is_spent() {
+async fn every_stage_is_checked_and_nothing_is_spent() {
     let checkpoint = checkpoint(Metadata::default());
     for _ in 0..1_000 {
         assert_eq!(verdicts(&checkpoint, &json!({"n": "3"})), expected(true, Some(true), true));
@@ -43,11 +43,14 @@ async fn every_stage_is_asked_and_nothing_is_spent() {
     let Pipeline { budget, limits, breakers, .. } = &*checkpoint.pipeline;
     assert_eq!((budget.held().tokens, limits.in_flight(), checkpoint.runs()), (0, 0, 0));
     assert!(breakers.admit(Some(upstream())).is_ok());
-    assert!(limits.admit(&call(), &checkpoint.tool()).await.is_ok(), "more than its sixty a minute were explained");
+    assert!(
+        limits.admit(&call(), &checkpoint.tool()).await.is_ok(),
+        "explaining more than sixty calls does not use up the rate limit"
+    );
 }
 
 #[tokio::test]
-async fn a_tool_that_is_not_there_ends_it() {
+async fn a_missing_tool_ends_the_explanation() {
     let unknown = crate::core::call::CallContext { tool: "nothing".into(), ..call() };
     let verdicts = checkpoint(Metadata::default()).pipeline.explain(&unknown, Arguments::new());
     assert_eq!((verdicts.len(), verdicts[0].passes), (1, Some(false)));
@@ -55,13 +58,13 @@ async fn a_tool_that_is_not_there_ends_it() {
 }
 
 #[tokio::test]
-async fn policies_are_not_asked_about_arguments_that_do_not_fit() {
+async fn policies_are_not_evaluated_for_invalid_arguments() {
     let checkpoint = checkpoint(Metadata::default());
     assert_eq!(verdicts(&checkpoint, &json!({"n": []})), expected(false, None, true));
 }
 
 #[tokio::test]
-async fn a_denial_comes_with_its_reason_and_the_later_stages_are_asked_all_the_same() {
+async fn a_denial_has_its_reason_and_the_later_stages_are_still_checked() {
     let checkpoint = checkpoint(Metadata { dangerous: true, ..Metadata::default() });
     let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new());
     assert_eq!((verdicts[3].passes, verdicts.len()), (Some(false), 6));
@@ -72,7 +75,7 @@ async fn a_denial_comes_with_its_reason_and_the_later_stages_are_asked_all_the_s
 }
 
 #[tokio::test]
-async fn a_tool_hidden_from_the_caller_is_explained_all_the_same() {
+async fn a_tool_hidden_from_the_caller_is_still_explained() {
     let roles = vec!["admin".to_owned()];
     let checkpoint = checkpoint(Metadata { roles, requires_auth: true, ..Metadata::default() });
     let verdicts = checkpoint.pipeline.explain(&call(), Arguments::new());
@@ -86,7 +89,7 @@ async fn a_tool_hidden_from_the_caller_is_explained_all_the_same() {
 }
 
 #[tokio::test]
-async fn an_open_circuit_is_told() {
+async fn an_open_circuit_is_reported() {
     let checkpoint = checkpoint(Metadata::default());
     checkpoint.fail_upstream();
     assert_eq!(verdicts(&checkpoint, &json!({})), expected(true, Some(true), false));

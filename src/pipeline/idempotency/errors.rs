@@ -1,22 +1,22 @@
-//! Why a call with an idempotency key is not run, and what to do then.
+//! Why a call with an idempotency key is not run, and what the caller can do.
 
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::StoreError;
 
 pub(super) fn conflict() -> CallError {
-    let message = "this Idempotency-Key came with another body before; send that body again, or a new key";
+    let message = "this Idempotency-Key was used with a different body; send the same body, or a new key";
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
 pub(super) fn no_longer_kept() -> CallError {
-    let message = "this call was run already, and its reply is too large to be kept until now; \
-                   look at what it did, and send a new Idempotency-Key to run it again";
+    let message = "this call has already run, but its reply is no longer stored; \
+                   check its effect, and send a new Idempotency-Key to run it again";
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
 pub(super) fn outcome_unknown() -> CallError {
-    let message = "this call was started already, and the gateway stopped before it had an answer: its outcome is \
-                   unknown; look at what it did, and send a new Idempotency-Key to run it again";
+    let message = "this call was started, but the gateway stopped before the answer arrived: its outcome is unknown; \
+                   check its effect, and send a new Idempotency-Key to run it again";
     CallError::new(ErrorCode::IdempotencyConflict, message)
 }
 
@@ -26,23 +26,23 @@ pub(super) fn still_running() -> CallError {
 }
 
 pub(super) fn recorded_too_late() -> CallError {
-    let message = "the record of this Idempotency-Key could not be written in time, so that the call was not run; \
-                   send it again";
+    let message = "the record of this Idempotency-Key could not be written before the deadline, so the call was not \
+                   run; send it again";
     CallError::new(ErrorCode::Timeout, message)
 }
 
-pub(super) fn all_open(most: u64) -> CallError {
+pub(super) fn all_open(max: u64) -> CallError {
     let message = format!(
-        "your tenant has {most} calls with an Idempotency-Key whose outcome is open (session.max_idempotency_keys), so \
-         that this one was not run; send it again when some have ended"
+        "your tenant has {max} unfinished calls with an Idempotency-Key, the maximum \
+         (session.max_idempotency_keys), so this call was not run; send it again when some have ended"
     );
     CallError::new(ErrorCode::Overloaded, message)
 }
 
-/// The path of the store is for the log.
+/// Logs the path of the store, which the reply must not contain.
 pub(super) fn unavailable(error: &StoreError) -> CallError {
     tracing::error!(%error, "a call with an Idempotency-Key is refused");
-    let message = "the records of calls with an Idempotency-Key cannot be used now, so that this one was not run; send \
-                   it again later, or without the key where it may run twice";
+    let message = "the store of Idempotency-Keys is not available, so the call was not run; send it again later, or \
+                   without the key if it may run twice";
     CallError::new(ErrorCode::Overloaded, message).caused_by(error)
 }

@@ -1,4 +1,4 @@
-//! What a record is found by, and what it is compared with: hashes, so that no key and no argument is stored.
+//! The identifier of a record and the digest of its request. Both are hashes, so that no key or argument is stored.
 
 use sha2::{Digest, Sha256};
 
@@ -9,11 +9,11 @@ use crate::core::json;
 /// Longest key, in characters.
 pub(super) const MAX_KEY_LENGTH: usize = 255;
 
-/// What a record belongs to: caller, tool and key, hashed.
+/// The hash of caller, tool and key, which identifies a record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct RecordId(pub(super) String);
 
-/// What a call with a key asks: its arguments, and everything else that decides what it does.
+/// The hash of a call's arguments and of everything else that determines its effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestDigest(pub(super) String);
 
@@ -22,7 +22,8 @@ impl RecordId {
     /// `invalid_request` unless the key is 1 to 255 visible ASCII characters.
     pub(super) fn new(caller: &Caller, tool: &str, key: &str) -> Result<Self, CallError> {
         if key.is_empty() || key.len() > MAX_KEY_LENGTH || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = format!("an Idempotency-Key has 1 to {MAX_KEY_LENGTH} visible ASCII characters, no spaces");
+            let message =
+                format!("an Idempotency-Key must be 1 to {MAX_KEY_LENGTH} visible ASCII characters without spaces");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
         let mut hash = Sha256::new();
@@ -35,7 +36,7 @@ impl RecordId {
 }
 
 impl RequestDigest {
-    /// The same arguments in another session, or as a dry run, are another call.
+    /// The same arguments in another session, or as a dry run, are a different request.
     pub(super) fn new(call: &CallContext, arguments: &Arguments) -> Self {
         let session = call.session.as_ref().map_or("", |session| &session.id);
         let digest = Sha256::new()

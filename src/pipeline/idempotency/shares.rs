@@ -1,4 +1,5 @@
-//! How many records each owner has in the store: the one that has most in a tenant loses a record to the tenant's next.
+//! The number of records of each owner in the store. When a tenant needs space for a new record, the owner with the most
+//! records loses its oldest.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,13 +7,13 @@ use std::sync::Arc;
 
 use crate::infra::store::{OwnedRecords, RecordOwner};
 
-/// Of all owners.
+/// The shares of all owners.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     tenants: HashMap<Arc<str>, Tenant>,
 }
 
-/// Of one tenant.
+/// The shares of one tenant.
 #[derive(Debug, Default)]
 struct Tenant {
     total: Share,
@@ -41,7 +42,7 @@ impl Shares {
         self.tenants.get(tenant).map(|tenant| tenant.total).unwrap_or_default()
     }
 
-    /// Of all tenants together.
+    /// The number of records of all tenants together.
     #[cfg(test)]
     pub(super) fn records(&self) -> u64 {
         self.tenants.values().map(|tenant| tenant.total.records).sum()
@@ -66,7 +67,7 @@ impl Shares {
         self.change(owner, |share| share.bytes = share.bytes.saturating_sub(bytes));
     }
 
-    /// The owners of a tenant, those first that have most by this measure.
+    /// The owners of a tenant, sorted by this measure, largest first.
     pub(super) fn largest_first(&self, tenant: &Arc<str>, measure: impl Fn(&Share) -> u64) -> Vec<RecordOwner> {
         let callers = self.tenants.get(tenant).into_iter().flat_map(|tenant| &tenant.callers);
         let mut callers: Vec<_> = callers.collect();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_by_tenant_and_nothing_stays_of_owners_without_records() {
+    fn shares_add_up_by_tenant_and_owners_without_records_are_removed() {
         let (ann, bob, eve) = (owner("acme", "ann"), owner("acme", "bob"), owner("rival", "eve"));
         let mut shares = Shares::of(vec![OwnedRecords { owner: ann.clone(), records: 1, bytes: 10 }]);
         for added in [&bob, &bob, &eve] {

@@ -1,4 +1,4 @@
-//! A reply as the store keeps it: the text that its caller got.
+//! A reply in the store: the JSON text that was sent to its caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::core::call::{CallId, RateState, Stage};
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::pipeline::receipt::{Answer, Receipt, Reply};
 
-/// Bytes of the largest reply that is kept.
+/// Maximum size of a stored reply, in bytes.
 pub(super) const MAX_REPLY_BYTES: usize = 4 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ struct StoredError {
     alternatives: Vec<String>,
 }
 
-/// What is needed of it beside its text.
+/// The fields of the receipt that the gateway itself uses.
 #[derive(Debug, Deserialize)]
 struct StoredReceipt {
     call_id: CallId,
@@ -51,21 +51,21 @@ struct StoredReceipt {
     attempts: u32,
 }
 
-/// The reply's text; `None` when it is too large to be kept.
+/// The reply's text; `None` when it is larger than [`MAX_REPLY_BYTES`].
 pub(super) fn text_of(reply: &Reply) -> Result<Option<String>, serde_json::Error> {
     let text = serde_json::to_string(reply)?;
     Ok(Some(text).filter(|text| text.len() <= MAX_REPLY_BYTES))
 }
 
-/// The reply that the text is: its parts for those who look at them, and the text itself for those who pass it on.
+/// Parses a stored reply. Keeps the text as well, which is sent again unchanged.
 ///
 /// # Errors
-/// The text is no reply.
+/// The text is not a reply.
 pub(super) fn read(text: String) -> Result<Arc<Reply>, serde_json::Error> {
-    let StoredReply { output, text: said, metadata, execution_time_ms, usage, error_info, receipt } =
+    let StoredReply { output, text: answer_text, metadata, execution_time_ms, usage, error_info, receipt } =
         serde_json::from_str(&text)?;
     let outcome = match error_info {
-        None => Ok(Answer { output, text: said, metadata, mcp: None }),
+        None => Ok(Answer { output, text: answer_text, metadata, mcp: None }),
         Some(error) => Err(error.into_error(output)),
     };
     let StoredReceipt { call_id, rate, attempts } = receipt;
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_comes_back_as_it_was_sent() {
-        // A number that not every reader of JSON gives back as it was.
+    fn a_stored_reply_equals_the_one_that_was_sent() {
+        // A number that some JSON parsers do not read back exactly.
         let output = json!({"n": 5.022_222_222_222_223e-7, "list": [1, null, "ü\u{2028}"], "z": 1, "a": 2});
         let metadata = Map::from_iter([("provider".to_owned(), json!("test"))]);
         let answered = Answer { output: output.clone(), text: "said".into(), metadata, mcp: None };
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_too_large_has_no_text_and_a_text_that_is_none_has_no_reply() {
+    fn a_reply_that_is_too_large_is_not_stored_and_an_invalid_text_is_not_a_reply() {
         let answer = |length| Answer { output: Value::Null, text: "x".repeat(length), metadata: Map::new(), mcp: None };
         assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES / 2)))).unwrap().is_some());
         assert!(text_of(&reply(Ok(answer(MAX_REPLY_BYTES)))).unwrap().is_none());

@@ -44,7 +44,7 @@ fn arguments(n: u32) -> Arguments {
     json!({"n": n}).as_object().cloned().unwrap()
 }
 
-/// The output, or the error's code, and whether it was given again.
+/// The output, or the error's code, and whether the reply was replayed.
 fn outcome_of(answered: &Answered) -> (Result<Value, ErrorCode>, bool) {
     let outcome = answered.reply.outcome.as_ref();
     (outcome.map(|answer| answer.output.clone()).map_err(CallError::code), answered.replayed)
@@ -54,7 +54,7 @@ async fn send(checkpoint: &Checkpoint, key: &str) -> (Result<Value, ErrorCode>, 
     outcome_of(&checkpoint.pipeline.call(keyed(key), Arguments::new()).await)
 }
 
-/// Waits until something is so, which it is at once or as soon as other tasks have run.
+/// Waits until the condition is true, now or after other tasks have run.
 async fn until(is_so: impl Fn() -> bool) {
     while !is_so() {
         tokio::task::yield_now().await;
@@ -76,13 +76,13 @@ async fn parallel_duplicates_run_once_and_get_the_same_reply() {
     assert_eq!(checkpoint.pipeline.replies.len().await, (1, 0));
 }
 
-/// The client lost its connection, and sends the call again, while it runs and after.
+/// The client lost its connection, and sends the call again: while it runs, and after it has ended.
 #[tokio::test]
-async fn a_call_goes_on_without_its_client_and_is_answered_when_it_comes_again() {
+async fn a_call_continues_without_its_client_and_is_answered_when_sent_again() {
     let (script, gate) = gated();
     let checkpoint = Checkpoint::around(script);
     for _ in 0..3 {
-        // Dropped once the tool runs.
+        // Dropped when the tool runs.
         let sent = checkpoint.pipeline.call(keyed("k"), Arguments::new());
         tokio::select! {
             answered = sent => panic!("{answered:?}"),
@@ -90,9 +90,9 @@ async fn a_call_goes_on_without_its_client_and_is_answered_when_it_comes_again()
         }
     }
     let Pipeline { limits, settlement, budget, .. } = &*checkpoint.pipeline;
-    assert_eq!(limits.in_flight(), 1, "it holds its slot");
+    assert_eq!(limits.in_flight(), 1, "the call holds its slot");
     assert!(settlement.metrics.render().contains("test_calls_in_flight 1"));
-    assert!(!budget.held().cost_usd.is_zero(), "and its price");
+    assert!(!budget.held().cost_usd.is_zero(), "the call holds its price");
     gate.add_permits(1);
     assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), true));
     assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), true));
@@ -112,9 +112,9 @@ async fn a_call_without_a_key_ends_with_its_client() {
     assert_eq!(checkpoint.lines().await[0]["status"], "cancelled");
 }
 
-/// What was sent, or begun, may have been done; what was not may be sent again.
+/// A call that was sent, or began, may have had its effect. Any other call can be sent again.
 #[tokio::test]
-async fn only_what_was_begun_is_kept() {
+async fn only_calls_that_began_are_recorded() {
     type Failure = fn() -> CallError;
     let cases: [(HandsOver, Failure, bool); 5] = [
         (HandsOver::AtOnce, || CallError::tool("no"), true),
@@ -134,7 +134,7 @@ async fn only_what_was_begun_is_kept() {
 }
 
 #[tokio::test]
-async fn refusals_dry_runs_and_tools_that_do_not_exist_are_not_kept() {
+async fn refusals_dry_runs_and_calls_to_missing_tools_are_not_recorded() {
     let checkpoint = Checkpoint::around(counting());
     let pipeline = &checkpoint.pipeline;
     let wrong = json!({"n": "many"}).as_object().cloned().unwrap();
@@ -146,11 +146,11 @@ async fn refusals_dry_runs_and_tools_that_do_not_exist_are_not_kept() {
     assert_eq!(outcome_of(&unknown), (Err(ErrorCode::UnknownTool), false));
     assert_eq!(pipeline.replies.len().await, (0, 0));
     assert_eq!(send(&checkpoint, "k").await, (Ok(json!(1)), false));
-    assert_eq!(checkpoint.lines().await.len(), 4, "each is settled");
+    assert_eq!(checkpoint.lines().await.len(), 4, "each call is settled");
 }
 
 #[tokio::test]
-async fn another_body_is_a_conflict_while_the_first_runs_and_after() {
+async fn another_body_is_a_conflict_while_the_first_call_runs_and_after() {
     let (script, gate) = gated();
     let checkpoint = Checkpoint::around(script);
     let pipeline = &checkpoint.pipeline;
@@ -200,7 +200,7 @@ fn keys_are_visible_ascii() {
     }
 }
 
-/// A store on the disk, and the folder it is in.
+/// A store on disk, and its folder.
 async fn store_on_disk() -> (tempfile::TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
@@ -208,7 +208,7 @@ async fn store_on_disk() -> (tempfile::TempDir, Store) {
 }
 
 #[tokio::test]
-async fn a_reply_survives_a_restart_word_for_word() {
+async fn a_reply_is_the_same_after_a_restart() {
     let (folder, store) = store_on_disk().await;
     let before = Checkpoint::on(&store, &config(10), counting()).await;
     let first = before.pipeline.call(keyed("k"), arguments(3)).await;
@@ -223,9 +223,9 @@ async fn a_reply_survives_a_restart_word_for_word() {
     assert_eq!(outcome_of(&other), (Err(ErrorCode::IdempotencyConflict), false));
 }
 
-/// As after `kill -9`: the process ends between the record of the call and that of its reply.
+/// As after `kill -9`: the process ends after the call is recorded and before its reply is.
 #[tokio::test]
-async fn a_call_that_was_under_way_when_its_process_ended_is_not_run_again() {
+async fn a_call_that_was_running_when_its_process_ended_is_not_run_again() {
     let (_folder, store) = store_on_disk().await;
     let (script, _gate) = gated();
     let before = Checkpoint::on(&store, &config(10), script).await;
@@ -242,7 +242,7 @@ async fn a_call_that_was_under_way_when_its_process_ended_is_not_run_again() {
 }
 
 #[tokio::test]
-async fn calls_under_way_are_waited_for_and_cut_off_when_there_is_no_more_time() {
+async fn shutdown_waits_for_running_calls_and_aborts_them_at_its_deadline() {
     let (script, gate) = gated();
     let checkpoint = Checkpoint::around(script);
     let abandon = async |key: &str, run| {
@@ -255,7 +255,7 @@ async fn calls_under_way_are_waited_for_and_cut_off_when_there_is_no_more_time()
     abandon("a", 1).await;
     let an_hour = Instant::now() + Duration::from_secs(3_600);
     let mut finish = std::pin::pin!(replies.finish(an_hour));
-    assert!(finish.as_mut().now_or_never().is_none(), "a call is under way");
+    assert!(finish.as_mut().now_or_never().is_none(), "a call is running");
     gate.add_permits(1);
     finish.await;
     assert_eq!(send(&checkpoint, "a").await, (Ok(json!(1)), true));
@@ -268,7 +268,7 @@ async fn calls_under_way_are_waited_for_and_cut_off_when_there_is_no_more_time()
 }
 
 #[tokio::test]
-async fn a_tenants_records_push_out_no_other_tenants_and_the_largest_owners_oldest_go_first() {
+async fn a_tenant_evicts_only_its_own_records_and_the_oldest_of_the_largest_owner_first() {
     let (_folder, store) = store_on_disk().await;
     let checkpoint = Checkpoint::on(&store, &config(4), counting()).await;
     let send = async |tenant, caller, key: &str| {
@@ -281,20 +281,20 @@ async fn a_tenants_records_push_out_no_other_tenants_and_the_largest_owners_olde
     }
     for n in 0..20 {
         assert!(!send("acme", "bob", &n.to_string()).await);
-        assert!(send("acme", "bob", "used").await, "it is of use");
+        assert!(send("acme", "bob", "used").await, "a used record stays");
     }
     assert_eq!(checkpoint.pipeline.replies.len().await, (5, 0));
     assert!(send("rival", "eve", "kept").await, "another tenant's");
     assert!(send("acme", "ann", "kept").await, "another caller's");
     assert!(send("acme", "bob", "19").await, "the latest");
-    assert!(!send("acme", "bob", "0").await, "the oldest of whoever has most");
-    // What the store has counts after a restart as well.
+    assert!(!send("acme", "bob", "0").await, "the oldest record of the owner with the most");
+    // The records in the store still count after a restart.
     let again = Checkpoint::on(&store, &config(4), counting()).await;
     assert_eq!(again.pipeline.replies.len().await, (5, 0));
 }
 
 #[tokio::test]
-async fn calls_under_way_are_never_pushed_out() {
+async fn running_calls_are_never_evicted() {
     let (script, gate) = gated();
     let checkpoint = Checkpoint::with(&config(2), crate::tool::Metadata::default(), script);
     let meanwhile = async {
@@ -307,7 +307,7 @@ async fn calls_under_way_are_never_pushed_out() {
     let calls = ["a", "b"].map(|key| send(&checkpoint, key));
     let (answers, ()) = join(join_all(calls), meanwhile).await;
     assert!(answers.iter().all(|(output, replayed)| output.is_ok() && !replayed));
-    assert_eq!(send(&checkpoint, "c").await, (Ok(json!(3)), false), "others have ended");
+    assert_eq!(send(&checkpoint, "c").await, (Ok(json!(3)), false), "other calls have ended");
 }
 
 #[tokio::test]
@@ -322,7 +322,7 @@ async fn records_expire() {
     assert_eq!(replies.len().await, (0, 0));
 }
 
-/// Nothing runs unrecorded.
+/// A call with a key runs only if it is recorded.
 #[tokio::test]
 async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
     let (_folder, store) = store_on_disk().await;
@@ -332,7 +332,10 @@ async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
     fill_the_disk(&store).await;
     let refused = checkpoint.pipeline.call(by_long(), Arguments::new()).await;
     assert_eq!(outcome_of(&refused), (Err(ErrorCode::Overloaded), false));
-    assert!(!refused.reply.outcome.as_ref().unwrap_err().message().contains(".db"), "no path is shown");
+    assert!(
+        !refused.reply.outcome.as_ref().unwrap_err().message().contains(".db"),
+        "the error does not contain a path"
+    );
     assert_eq!((checkpoint.runs(), refused.reply.cost_usd.is_zero()), (0, true));
     assert_eq!(checkpoint.pipeline.budget.held().tokens, 0);
     free_disk(&store).await;
@@ -340,7 +343,7 @@ async fn on_a_full_disk_a_call_with_a_key_is_refused_and_costs_nothing() {
     assert_eq!(outcome_of(&answered), (Ok(json!(1)), false));
 }
 
-/// A reply whose text has at least so many bytes.
+/// A reply whose text has at least this many bytes.
 fn reply_of(bytes: usize) -> Arc<Reply> {
     let answer = Answer { output: Value::Null, text: "x".repeat(bytes), metadata: serde_json::Map::new(), mcp: None };
     let receipt = Receipt::of(CallId::new());
@@ -348,36 +351,36 @@ fn reply_of(bytes: usize) -> Arc<Reply> {
     Arc::new(Reply { outcome: Ok(answer), duration, tokens: 0, cost_usd: 0.into(), receipt, stored: None })
 }
 
-/// Enters with a key and, where it is the first, ends with such a reply; whether it was the first.
+/// Enters with a key and, as the first call, ends with a reply of this size. Returns whether it was the first.
 async fn keep(replies: &Arc<Replies>, key: &str, bytes: usize) -> Result<bool, ErrorCode> {
     let deadline = Deadline::after(Duration::from_secs(60));
     match replies.enter(&call(), key, &Arguments::new(), deadline).await.map_err(|error| error.code())? {
         IdempotentOutcome::Answered(_) => Ok(false),
-        IdempotentOutcome::First(mut turn) => {
-            turn.record(deadline).await.unwrap();
-            turn.end(&reply_of(bytes), SendingState::Sent).await;
+        IdempotentOutcome::First(mut guard) => {
+            guard.record(deadline).await.unwrap();
+            guard.end(&reply_of(bytes), SendingState::Sent).await;
             Ok(true)
         }
     }
 }
 
 #[tokio::test]
-async fn a_reply_too_large_to_keep_reaches_all_who_wait_and_the_call_is_never_run_again() {
+async fn a_reply_too_large_to_store_reaches_all_waiting_calls_and_the_call_is_never_run_again() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(mut turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+    let Ok(IdempotentOutcome::First(mut guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
         panic!()
     };
-    turn.record(deadline).await.unwrap();
+    guard.record(deadline).await.unwrap();
     let waiting = keep(replies, "k", 1);
-    let ending = async { turn.end(&reply_of(MAX_REPLY_BYTES + 1), SendingState::Sent).await };
-    assert_eq!(join(waiting, ending).await.0, Ok(false), "who waits gets the reply");
-    assert_eq!(keep(replies, "k", 1).await, Err(ErrorCode::IdempotencyConflict), "who comes later does not");
+    let ending = async { guard.end(&reply_of(MAX_REPLY_BYTES + 1), SendingState::Sent).await };
+    assert_eq!(join(waiting, ending).await.0, Ok(false), "a waiting call gets the reply");
+    assert_eq!(keep(replies, "k", 1).await, Err(ErrorCode::IdempotencyConflict), "a later call does not");
 }
 
 #[tokio::test]
-async fn the_oldest_replies_of_a_tenant_make_room_in_bytes_and_their_records_stay() {
+async fn the_oldest_replies_of_a_tenant_are_evicted_by_bytes_and_their_records_stay() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let bytes = MAX_REPLY_BYTES - 4_096;
@@ -391,28 +394,28 @@ async fn the_oldest_replies_of_a_tenant_make_room_in_bytes_and_their_records_sta
     }
 }
 
-/// The reply of a call that came first and whose tool was not run lets those who wait look for themselves.
+/// When the first call ends without running its tool, a waiting call looks up the key again.
 #[tokio::test]
-async fn when_the_first_is_refused_the_next_that_waits_is_first() {
+async fn when_the_first_call_is_refused_the_next_waiting_call_is_first() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+    let Ok(IdempotentOutcome::First(guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
         panic!()
     };
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
     let refused = Arc::new(Reply::without_a_run(&call(), error));
-    let ending = async { turn.end(&refused, SendingState::Pending).await };
+    let ending = async { guard.end(&refused, SendingState::Pending).await };
     let (waiting, ()) = join(join(keep(replies, "k", 1), keep(replies, "k", 1)), ending).await;
     assert_eq!([waiting.0, waiting.1].iter().filter(|first| **first == Ok(true)).count(), 1);
 }
 
 #[tokio::test]
-async fn who_waits_waits_until_its_own_deadline() {
+async fn a_waiting_call_waits_until_its_own_deadline() {
     let checkpoint = Checkpoint::around(counting());
     let replies = &checkpoint.pipeline.replies;
     let deadline = Deadline::after(Duration::from_secs(60));
-    let Ok(IdempotentOutcome::First(_turn)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
+    let Ok(IdempotentOutcome::First(_guard)) = replies.enter(&call(), "k", &Arguments::new(), deadline).await else {
         panic!()
     };
     let soon = Deadline::after(Duration::from_millis(20));

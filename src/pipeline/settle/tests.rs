@@ -16,7 +16,7 @@ fn checkpoint() -> Checkpoint {
     Checkpoint::around(Scripted::answering(|_| Ok(ToolOutput::from(json!("fine")))))
 }
 
-/// What the stages have come to when the tool has answered.
+/// The result of the stages after the tool has answered.
 fn accepted(checkpoint: &Checkpoint) -> Accepted {
     let tool = checkpoint.tool();
     let hold = checkpoint.pipeline.budget.reserve(&call(), &tool).unwrap();
@@ -24,7 +24,7 @@ fn accepted(checkpoint: &Checkpoint) -> Accepted {
 }
 
 #[tokio::test]
-async fn a_dropped_entry_is_settled_as_cancelled_once() {
+async fn a_dropped_scope_is_settled_as_cancelled_once() {
     let checkpoint = checkpoint();
     let call = call();
     let mut scope = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
@@ -39,7 +39,7 @@ async fn a_dropped_entry_is_settled_as_cancelled_once() {
 }
 
 #[tokio::test]
-async fn a_settled_entry_is_not_settled_again_by_its_drop() {
+async fn a_settled_scope_is_not_settled_again_when_dropped() {
     let checkpoint = checkpoint();
     let call = call();
     let scope = checkpoint.pipeline.settlement.open(&call, &Arguments::new()).unwrap();
@@ -50,7 +50,7 @@ async fn a_settled_entry_is_not_settled_again_by_its_drop() {
     assert_eq!(lines[0]["status"], "success");
 }
 
-/// The tool has run, so that the reply must say so: with an idempotency key it would run twice.
+/// The tool has run, and the reply must show it. Otherwise a call with an idempotency key would run twice.
 #[tokio::test]
 async fn under_strict_durability_a_full_disk_fails_the_call_that_ran() {
     let checkpoint = checkpoint();
@@ -67,7 +67,7 @@ async fn under_strict_durability_a_full_disk_fails_the_call_that_ran() {
     }
 }
 
-/// How a call ends that has no output.
+/// How a call without an output ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     CallerLeaves,
@@ -78,10 +78,10 @@ enum End {
     Panic,
 }
 
-/// What is left of a request's money, in cents, and of its tokens, and what the audit trail says that the call cost.
+/// The rest of a request's budget (cents and tokens), and the cost of the call in the audit trail.
 async fn what_is_left(hands_over: HandsOver, end: End) -> (Decimal, u64, serde_json::Value) {
     let answer = move |_| match end {
-        End::CallerLeaves | End::Timeout | End::Panic => panic!("it never comes to an answer of its own"),
+        End::CallerLeaves | End::Timeout | End::Panic => panic!("the tool does not answer in this case"),
         End::Upstream => Err(failure(Blame::Upstream)),
         End::Network => Err(failure(Blame::Network)),
         End::Tool => Err(CallError::tool("no")),
@@ -103,13 +103,13 @@ async fn what_is_left(hands_over: HandsOver, end: End) -> (Decimal, u64, serde_j
         } => assert_eq!(end, End::CallerLeaves),
     }
     let budget = &checkpoint.pipeline.budget;
-    assert_eq!((budget.held().cost_usd, budget.held().tokens), (Decimal::ZERO, 0), "nothing stays held");
+    assert_eq!((budget.held().cost_usd, budget.held().tokens), (Decimal::ZERO, 0), "the hold is released");
     let left = budget.check(&call(), &checkpoint.tool()).unwrap();
     let line = checkpoint.lines().await.remove(0);
     (left.cost_usd, left.tokens, line["cost_usd"].clone())
 }
 
-/// What was handed over is paid for however the call ends; what was not, and what our own fault ended, is not.
+/// A call that was sent is charged however it ends. A call that was not sent, or that an internal error ended, is not.
 #[tokio::test(start_paused = true)]
 async fn a_call_costs_its_price_from_the_moment_it_was_sent() {
     use End::{CallerLeaves, Network, Panic, Timeout, Tool, Upstream};
