@@ -1,4 +1,4 @@
-//! What a tool is: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools.
+//! A tool: its [`Metadata`], its schemas, and the [`Executor`] that runs it. A [`Source`] describes tools.
 
 mod metadata;
 mod missing;
@@ -26,14 +26,14 @@ pub use self::schema::{
 };
 pub use self::source::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition, Unavailable};
 
-/// A registered tool. Immutable; a changed configuration makes a new one.
+/// A registered tool. Immutable: a changed configuration creates a new one.
 pub struct Tool {
-    /// Differs for every tool ever registered in this process, so that caches keyed by it never go stale.
+    /// Unique in this process and never reused, so that caches can use it as a key.
     pub id: u64,
     pub metadata: Metadata,
     pub input: InputSchema,
     pub output: Option<OutputSchema>,
-    /// What looks like hidden instructions in it.
+    /// Suspected prompt injections in the tool's texts.
     pub flags: Vec<Detail>,
     pub metrics: Arc<ToolMetrics>,
     executor: Arc<dyn Executor>,
@@ -57,12 +57,13 @@ impl Tool {
         &self.metadata.name
     }
 
-    /// Whether it was made of these: an executor belongs to one definition, and with it to one pair of schemas.
+    /// Whether the tool was built from this metadata and executor. An executor belongs to one definition, and so to one
+    /// pair of schemas.
     pub(crate) fn is_made_of(&self, metadata: &Metadata, executor: &Arc<dyn Executor>) -> bool {
         self.is_run_by(executor) && self.metadata == *metadata
     }
 
-    /// Whether it stems from the definition that has this executor.
+    /// Whether the tool was built from the definition with this executor.
     pub(crate) fn is_run_by(&self, executor: &Arc<dyn Executor>) -> bool {
         Arc::ptr_eq(&self.executor, executor)
     }
@@ -71,17 +72,17 @@ impl Tool {
         Duration::from_secs(self.metadata.timeout_seconds.into())
     }
 
-    /// What runs it. For the execute stage alone, which holds the call's permit: nothing else may run a tool.
+    /// The executor. Only for the execute stage, which holds the call's permit: nothing else may run a tool.
     pub(crate) fn executor(&self) -> &dyn Executor {
         &*self.executor
     }
 
-    /// What one call may hold at once (E11).
+    /// Memory that one call may use, in bytes.
     pub fn memory_limit_bytes(&self) -> usize {
         self.metadata.memory_limit_mb as usize * (1 << 20)
     }
 
-    /// The largest output that is accepted.
+    /// Maximum size of an output, in bytes.
     pub fn max_output_bytes(&self) -> usize {
         self.metadata.max_output_bytes.min(self.memory_limit_bytes())
     }

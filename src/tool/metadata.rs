@@ -1,4 +1,4 @@
-//! What is known of a tool beside its schemas.
+//! The metadata of a tool: everything except its schemas.
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
@@ -6,18 +6,18 @@ use serde_json::{Map, Value};
 use crate::config::OutputCheck;
 use crate::core::call::{CallKind, Caller};
 
-/// The source of the tools that come with the program.
+/// The source name of the tools that are part of the program.
 pub(crate) const BUILTIN: &str = "builtin";
 
-/// What is known of a tool (E9–E17), with the specification's defaults.
+/// The metadata of a tool, with the specification's defaults.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
-    /// What its calls ask for. What is no tool is in no list of tools, and no call of a tool finds it.
+    /// The kind of its calls. Only those of kind `Tool` are listed as tools and can be called as tools.
     pub kind: CallKind,
     pub name: String,
     /// Semantic version.
     pub version: String,
-    /// What a model reads to decide whether to call it.
+    /// Description for a model, which decides by it whether to call the tool.
     pub description: String,
     pub category: String,
     pub author: String,
@@ -31,34 +31,34 @@ pub struct Metadata {
     pub cost_per_use: Decimal,
     /// The caller must hold one of `policy.dangerous_roles`.
     pub dangerous: bool,
-    /// The caller must have said who they are.
+    /// The caller must be authenticated.
     pub requires_auth: bool,
-    /// Derived from the executor, whatever the source wrote.
+    /// Set from the executor; a value from the source is ignored.
     pub sandboxed: bool,
     pub session_aware: bool,
-    /// Calling it twice does what calling it once does: only such tools are retried.
+    /// A second call has no further effect. Only such tools are retried.
     pub idempotent: bool,
     pub max_text_tokens: u64,
     pub max_output_bytes: usize,
-    /// Over all callers; the configuration's default when `None`.
+    /// For all callers together; the configuration's default when `None`.
     pub max_concurrent: Option<u32>,
     pub output_check: OutputCheck,
-    /// The caller must hold one of these; none asked when empty. To others there is no such tool.
+    /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
-    /// What a call does to the world, where its source knows.
+    /// The effects of a call, if the source declares them.
     pub effects: Option<Effects>,
-    /// What else an MCP server says of it to clients: title, annotations, icons, execution, `_meta`.
+    /// Other members of an MCP server's listing, for clients: title, annotations, icons, execution, `_meta`.
     pub mcp_annotations: Map<String, Value>,
 }
 
-/// What a call of a tool does to the world, as MCP clients are told.
+/// The effects of a tool's call, as listed to MCP clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effects {
-    /// It changes nothing.
+    /// The call changes nothing.
     pub read_only: bool,
-    /// It may take something away, or does not; `None`: nobody knows.
+    /// Whether the call may destroy something; `None` when unknown.
     pub destructive: Option<bool>,
-    /// It leads to other services.
+    /// The call reaches other services.
     pub open_world: bool,
 }
 
@@ -94,7 +94,7 @@ impl Default for Metadata {
 }
 
 impl Metadata {
-    /// The caller holds none of the tool's `roles`: to them there is no such tool.
+    /// Whether the tool is hidden from the caller, who has none of the tool's `roles`.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
         !self.roles.is_empty() && !caller.has_one_of(&self.roles)
     }

@@ -1,14 +1,14 @@
-//! What keeps a caller from a tool, for lists that show it.
+//! Requirements of a tool that a caller does not meet, for listings.
 
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What keeps a caller from a tool.
+/// A requirement of a tool that the caller does not meet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Missing {
     /// `roles`, `requires_auth`, `dangerous`, or `policy` for a rule of the policy set.
     pub check: &'static str,
-    /// One of these would do.
+    /// The values of which one is sufficient.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub roles: Vec<String>,
     pub message: String,

@@ -1,18 +1,18 @@
-//! Tool names: what model APIs accept, and how a tool from elsewhere gets a name that never changes.
+//! Tool names: the form that model APIs accept, and stable names for the tools of servers and documents.
 
 use std::fmt::{self, Write};
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// Model APIs accept no longer names.
+/// Maximum length that model APIs accept, in characters.
 const LONGEST: usize = 64;
-/// Between the name of a server or collection and the tool's own.
+/// Separates the name of a server or collection from the tool's own name.
 const SEPARATOR: &str = "__";
 /// `_` and eight hex digits.
 const SUFFIX: usize = 9;
 
-/// Why a name cannot be a tool's.
+/// Why a text is not a valid tool name.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct InvalidToolName(pub String);
@@ -23,13 +23,13 @@ pub struct ToolName(String);
 
 impl ToolName {
     /// # Errors
-    /// [`InvalidToolName`], which says what is wrong with the name.
+    /// [`InvalidToolName`], which describes the problem.
     pub fn parse(name: &str) -> Result<Self, InvalidToolName> {
         let problem = match name.chars().find(|character| !is_allowed(*character)) {
-            Some(character) => format!("a tool's name may hold A–Z, a–z, 0–9, _ and -, not {character:?}"),
-            None if name.is_empty() => "a tool's name must not be empty".to_owned(),
+            Some(character) => format!("a tool name may contain only A–Z, a–z, 0–9, _ and -, not {character:?}"),
+            None if name.is_empty() => "a tool name must not be empty".to_owned(),
             None if name.len() > LONGEST => {
-                format!("a tool's name may have {LONGEST} characters, this one has {}", name.len())
+                format!("a tool name may have at most {LONGEST} characters, this one has {}", name.len())
             }
             None => return Ok(Self(name.to_owned())),
         };
@@ -49,9 +49,9 @@ impl fmt::Display for ToolName {
 
 /// `prefix__name`: the name of a tool that comes from a server or document called `prefix`.
 ///
-/// Depends on the two alone, so it never changes when another server appears. Characters outside
-/// the alphabet become `_`. Where that, the length of 64, or a `__` in the prefix could make two tools
-/// look the same, the name ends in `_` and eight hex digits of the original's SHA-256.
+/// Depends only on the two names, so it does not change when another server is added. Characters outside
+/// the alphabet become `_`. If that, the maximum length of 64, or a `__` in the prefix could give two
+/// tools the same name, the name ends in `_` and eight hex digits of the SHA-256 of the original names.
 pub fn qualified_name(prefix: &str, name: &str) -> ToolName {
     let original = format!("{prefix}{SEPARATOR}{name}");
     let mut qualified: String =
@@ -89,7 +89,7 @@ mod tests {
         }
         let cases = [
             ("", "must not be empty"),
-            (&"x".repeat(65), "may have 64 characters, this one has 65"),
+            (&"x".repeat(65), "at most 64 characters, this one has 65"),
             ("a b", "not ' '"),
             ("naïve", "not 'ï'"),
             ("a\n", r"not '\n'"),

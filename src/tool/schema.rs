@@ -1,7 +1,7 @@
-//! What fits a tool: the compiled schemas of its arguments and its output (JSON Schema 2020-12).
+//! The compiled schemas of a tool's arguments and output (JSON Schema 2020-12).
 //!
-//! Schemas come from outside too, so nothing here fetches what a `$ref` names, a schema is bounded
-//! before it is compiled (`bounds`), and a pattern that backtracks for ever fails.
+//! Schemas may be untrusted. So a `$ref` is never fetched, a schema is checked against limits before
+//! it is compiled (`bounds`), and a pattern that backtracks without end fails.
 
 mod bounds;
 mod coerce;
@@ -26,10 +26,10 @@ use crate::core::json;
 pub use self::coerce::Coercion;
 pub use self::definitions::{Fit, SharedSchema};
 
-/// Steps a pattern with look-around or back-references may take back on one text.
+/// Maximum backtracking steps on one text for a pattern with look-around or back-references.
 const BACKTRACK_LIMIT: usize = 20_000;
 
-/// Bytes one compiled pattern may take.
+/// Maximum size of a compiled pattern, in bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 
 /// Why a schema cannot be used.
@@ -40,9 +40,9 @@ pub struct InvalidSchema(pub String);
 /// The schema of a tool's arguments as its source describes it.
 #[derive(Debug, Clone)]
 pub enum Parameters {
-    /// Not yet looked at.
+    /// Not compiled yet.
     Described(Value),
-    /// By a source that had to know whether it can be: once is enough.
+    /// Compiled by the source, which had to check the schema; not compiled again.
     Compiled(Arc<ArgumentSchema>),
 }
 
@@ -53,7 +53,7 @@ pub struct ArgumentSchema {
     hash: String,
 }
 
-/// What a tool's arguments must fit, and what may be mended of them.
+/// Validates and, if enabled, coerces the arguments of a tool.
 #[derive(Debug)]
 pub struct InputSchema {
     schema: Arc<ArgumentSchema>,
@@ -69,14 +69,15 @@ pub struct OutputSchema {
     compiled: OnceLock<Option<Schema>>,
 }
 
-/// Most bytes of an output schema that shares its definitions, as it is shown alone; the bounds of every
-/// other schema.
+/// Maximum size of an output schema with shared definitions when it is shown alone, in bytes; the limit of
+/// every other schema.
 const MAX_SHOWN: usize = 1 << 20;
 
-/// Most bytes of it as it is checked: what is compiled stays in memory, for each tool that was called.
+/// Maximum size of such a schema for validation, in bytes; smaller, because the compiled schema of every called
+/// tool stays in memory.
 const MAX_CHECKED: usize = 64 << 10;
 
-/// Arguments that fit the schema of the tool they are meant for. Made by [`InputSchema::validate`] alone.
+/// Arguments that match the schema of their tool. Only [`InputSchema::validate`] creates them.
 #[derive(Debug)]
 pub struct ValidArguments {
     arguments: Arguments,
@@ -100,8 +101,8 @@ impl Parameters {
 }
 
 impl Parameters {
-    /// Compiled where that can be done. Whoever keeps them beside the registry then shares them with it; what is
-    /// wrong with them is the registry's to say.
+    /// Compiles the schema if possible, so that it is shared with the registry. Errors are left to the registry,
+    /// which reports them.
     pub fn shared(document: Value) -> Self {
         match ArgumentSchema::compile(document.clone()) {
             Ok(compiled) => Self::Compiled(Arc::new(compiled)),
@@ -120,8 +121,8 @@ impl ArgumentSchema {
     /// A root without `type` becomes `type: object`.
     ///
     /// # Errors
-    /// [`InvalidSchema`]: not a JSON Schema, its root admits no object, it points outside itself, or it
-    /// is too large to be applied cheaply.
+    /// [`InvalidSchema`]: the document is not a JSON Schema, its root does not allow an object, it has an external
+    /// reference, or it exceeds a limit.
     pub fn compile(mut document: Value) -> Result<Self, InvalidSchema> {
         let Value::Object(root) = &mut document else {
             return Err(InvalidSchema("the schema of arguments must be an object with `type: object`".into()));
@@ -147,8 +148,8 @@ impl ArgumentSchema {
 }
 
 impl InputSchema {
-    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` allows
-    /// changes of form ([`Coercion`]).
+    /// `tool` is the tool's own name, for unwrapping arguments nested under it; `coerce` enables
+    /// coercion ([`Coercion`]).
     ///
     /// # Errors
     /// As [`ArgumentSchema::compile`].
@@ -165,23 +166,23 @@ impl InputSchema {
         &self.schema.hash
     }
 
-    /// Checks the arguments and, where that is switched on, mends what is wrong only in form.
+    /// Validates the arguments. If coercion is enabled, coerces values of the wrong JSON type first.
     ///
     /// # Errors
-    /// `invalid_arguments`, with at most [`violation::MAX_TOLD`] details: path, rule, and what to do.
+    /// `invalid_arguments`, with at most [`violation::MAX_VIOLATIONS`] details: path, rule, and what to do.
     pub fn validate(&self, arguments: Arguments) -> Result<ValidArguments, CallError> {
         let arguments = Value::Object(arguments);
         let Schema { document, bounds, .. } = &self.schema.schema;
         let validator = self.schema.schema.validator();
         let fits = validator.is_valid(&arguments);
-        if fits && !(self.coerce && bounds.asks_integers && coerce::holds_whole_float(&arguments)) {
+        if fits && !(self.coerce && bounds.has_integers && coerce::holds_whole_float(&arguments)) {
             return Ok(ValidArguments::new(arguments, Vec::new()));
         }
-        let mended = if self.coerce { coerce::coerce(document, &self.tool, &arguments, fits) } else { None };
-        match mended {
-            Some((mended, coercions)) if validator.is_valid(&mended) => Ok(ValidArguments::new(mended, coercions)),
+        let coerced = if self.coerce { coerce::coerce(document, &self.tool, &arguments, fits) } else { None };
+        match coerced {
+            Some((coerced, coercions)) if validator.is_valid(&coerced) => Ok(ValidArguments::new(coerced, coercions)),
             _ if fits => Ok(ValidArguments::new(arguments, Vec::new())),
-            Some((mended, _)) => Err(self.refusal(&mended)),
+            Some((coerced, _)) => Err(self.refusal(&coerced)),
             None => Err(self.refusal(&arguments)),
         }
     }
@@ -189,9 +190,9 @@ impl InputSchema {
     #[cold]
     fn refusal(&self, arguments: &Value) -> CallError {
         let violations = self.schema.schema.violations(arguments, "the arguments");
-        // The details name the values that do not fit; the message, which is logged, does not.
-        let first = violations.first().map_or("they do not fit its schema", |misfit| misfit.demand.as_str());
-        let mut message = format!("the arguments do not fit {}: {first}", self.tool);
+        // The details contain the values of the caller. The message does not, because it is logged.
+        let first = violations.first().map_or("they do not match its schema", |first| first.demand.as_str());
+        let mut message = format!("invalid arguments for {}: {first}", self.tool);
         if violations.len() > 1 {
             let _ = write!(message, " (and {} more in `details`)", violations.len() - 1);
         }
@@ -208,23 +209,23 @@ impl OutputSchema {
         Ok(Self { listed: schema.document.clone(), whole: None, compiled: OnceLock::from(Some(schema)) })
     }
 
-    /// One of which lists show only a part, `listed`. The whole is put together and compiled once an output
-    /// is to be checked: a document's tools together reach its definitions many times over.
+    /// A schema with shared definitions, of which listings show only the part `listed`. It is assembled and compiled
+    /// when the first output is checked, because many tools of a document use the same definitions.
     pub(crate) fn shared(listed: Value, whole: Arc<SharedSchema>) -> Self {
         Self { listed, whole: Some(whole), compiled: OnceLock::new() }
     }
 
-    /// As lists show it.
+    /// The schema as shown in listings.
     pub fn document(&self) -> &Value {
         &self.listed
     }
 
-    /// All of it.
+    /// The whole schema.
     pub fn whole(&self) -> Value {
         self.whole.as_ref().map_or_else(|| self.listed.clone(), |whole| whole.alone(MAX_SHOWN).0)
     }
 
-    /// Where the value does not fit; empty when it does, or where the schema cannot be applied.
+    /// The violations of the value; empty when there are none, or when the schema cannot be compiled.
     pub fn violations(&self, value: &Value) -> Vec<Detail> {
         let Some(schema) = self.compiled.get_or_init(|| self.compile_whole()) else { return Vec::new() };
         if schema.validator().is_valid(value) {
@@ -236,7 +237,7 @@ impl OutputSchema {
     fn compile_whole(&self) -> Option<Schema> {
         let (document, _) = self.whole.as_ref()?.alone(MAX_CHECKED);
         let compiled = Schema::compile(document);
-        compiled.inspect_err(|problem| tracing::warn!(%problem, "a tool's outputs are not checked")).ok()
+        compiled.inspect_err(|problem| tracing::warn!(%problem, "cannot compile an output schema; the tool's outputs are not checked")).ok()
     }
 }
 
@@ -253,7 +254,7 @@ impl ValidArguments {
         &self.arguments
     }
 
-    /// What was changed so that the arguments fit.
+    /// The changes made to the arguments.
     pub fn coercions(&self) -> &[Coercion] {
         &self.coercions
     }
@@ -262,8 +263,8 @@ impl ValidArguments {
 #[derive(Debug)]
 struct Schema {
     document: Value,
-    /// Made for the first value that is checked: it takes more memory than the document, and most of thousands of
-    /// tools are never called.
+    /// Built when the first value is checked: it takes more memory than the document, and with thousands of tools most
+    /// are never called.
     validator: OnceLock<Validator>,
     bounds: Bounds,
 }
@@ -278,20 +279,20 @@ impl Schema {
         Ok(Self { document, validator: OnceLock::new(), bounds })
     }
 
-    #[expect(clippy::expect_used, reason = "it was made of the same document once before")]
+    #[expect(clippy::expect_used, reason = "the same document was compiled before")]
     fn validator(&self) -> &Validator {
-        self.validator.get_or_init(|| build(&self.document).expect("a schema that was compiled"))
+        self.validator.get_or_init(|| build(&self.document).expect("the schema was compiled before"))
     }
 
-    /// What does not fit; never empty for a value that is not valid.
+    /// The violations of an invalid value; never empty.
     fn violations(&self, value: &Value, subject: &'static str) -> Vec<SchemaViolation> {
         let effort = violation::effort(value, self.bounds.fan_out);
         violation::explain(self.validator(), &self.document, value, subject, effort)
     }
 }
 
-/// Whether a text can stand as a schema's `pattern`: another language's may be unknown here, and one that
-/// counts to thousands is too large to be kept for every tool.
+/// Whether a text can be used as a schema's `pattern`. It cannot if it has the syntax of another language, or if its
+/// repetitions make the compiled pattern too large.
 pub fn is_pattern(text: &str) -> bool {
     build(&json!({"pattern": text})).is_ok()
 }

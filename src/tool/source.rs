@@ -13,29 +13,29 @@ use crate::core::error::CallError;
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
 pub trait Source: Send + Sync {
-    /// Stands in every tool's `source`, and in reports.
+    /// The value of `source` in the source's tools and in reports.
     fn name(&self) -> &str;
 
-    /// The tools it offers now, and those it would offer but cannot.
+    /// The tools that the source offers now, and those that exist but cannot be offered.
     fn tools(&self) -> SourceTools;
 }
 
-/// What a source brings to the registry.
+/// The tools of a source for the registry.
 #[derive(Debug, Clone, Default)]
 pub struct SourceTools {
     pub tools: Vec<ToolDefinition>,
-    /// Named by `sekisho check` with the reason.
+    /// Reported by `sekisho check` with the reason.
     pub unavailable: Vec<Unavailable>,
 }
 
-/// A tool that exists but is not offered, and what to do about it.
+/// A tool that exists but is not offered, with the reason and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub tool: String,
     pub reason: String,
 }
 
-/// A tool as its source describes it, before configuration has its say.
+/// A tool as its source describes it, before the configuration is applied.
 #[derive(Clone)]
 pub struct ToolDefinition {
     pub metadata: Metadata,
@@ -52,49 +52,49 @@ impl fmt::Debug for ToolDefinition {
     }
 }
 
-/// One try at running a tool, and the bounds it must keep.
+/// One attempt to run a tool, and its limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     pub call: &'a CallContext,
-    /// Of this attempt; never later than the call's own.
+    /// Deadline of this attempt; never later than that of the call.
     pub deadline: Deadline,
-    /// Bytes this call may hold at once (`memory_limit_mb`).
+    /// Memory that this call may use, in bytes (`memory_limit_mb`).
     pub memory_limit_bytes: usize,
-    /// Largest output.
+    /// Maximum size of the output, in bytes.
     pub max_output_bytes: usize,
 }
 
-/// The future an executor returns: dropped when the caller hangs up or the deadline passes,
-/// so that dropping it must stop the work.
+/// The future that an executor returns. It is dropped when the caller disconnects or the deadline
+/// passes; dropping it must stop the work.
 pub type Execution<'a> = Pin<Box<dyn Future<Output = Result<ToolOutput, CallError>> + Send + 'a>>;
 
-/// Runs a tool. Sees plain arguments: only the execute stage of the pipeline, which takes a permit, calls it.
+/// Runs a tool. Called only by the execute stage of the pipeline, which requires a permit for the arguments.
 pub trait Executor: Send + Sync {
     fn execute<'a>(&'a self, attempt: Attempt<'a>, arguments: &'a Arguments) -> Execution<'a>;
 
-    /// Whether it says by itself when the work is handed over ([`Sending`](crate::core::call::Sending)), as whatever asks
-    /// somebody else must. The call of any other is paid for from the moment it is begun.
+    /// Whether the executor marks the call as sent ([`Sending`](crate::core::call::Sending)). Every executor that calls
+    /// another service must. The calls of other executors are charged from their begin.
     fn marks_sent(&self) -> bool {
         false
     }
 
-    /// What a circuit breaker guards for this call; `None` for a local tool.
+    /// The upstream whose circuit breaker guards this call; `None` for a local tool.
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         None
     }
 
-    /// What a call reaches, as far as a reader of `tools.lock` should know it: the request's method and address, a
-    /// server's origin, a program. No credentials, and nothing that differs from one machine to the next.
+    /// The target of a call, for `tools.lock`: a request's method and URL, a server's origin, or a program. Contains no
+    /// credentials and nothing that differs between machines.
     fn reaches(&self) -> Option<String> {
         None
     }
 
-    /// The whole output schema, where the definition has only as much of it as is good to list.
+    /// The whole output schema, if the definition has only the part of it for listings.
     fn output_schema(&self) -> Option<Arc<SharedSchema>> {
         None
     }
 
-    /// Whether the code it runs is shut in a sandbox. The metadata says what this says.
+    /// Whether the executor runs code in a sandbox. Copied to the tool's metadata.
     fn sandboxed(&self) -> bool {
         false
     }

@@ -32,12 +32,12 @@ fn tool(metadata: Metadata) -> Tool {
 }
 
 #[test]
-fn sandboxed_is_what_the_executor_says() {
+fn sandboxed_is_set_from_the_executor() {
     let claims = Metadata { sandboxed: true, ..Metadata::default() };
     assert!(!tool(claims).metadata.sandboxed);
 }
 
 #[test]
-fn every_tool_has_an_id_of_its_own() {
+fn every_tool_has_a_unique_id() {
     assert_ne!(tool(Metadata::default()).id, tool(Metadata::default()).id);
 }

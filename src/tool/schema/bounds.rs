@@ -1,5 +1,5 @@
-//! What a schema must keep to before it is compiled, so that applying it stays cheap however
-//! hostile its author: its size, its patterns, its references, and how widely it branches.
+//! Limits checked before a schema is compiled, so that applying an untrusted schema stays cheap: its
+//! size, patterns, references, and branching.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,28 +12,28 @@ const MAX_NODES: usize = 20_000;
 const MAX_DEPTH: usize = 100;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_PATTERNS: usize = 256;
-/// Schemas that apply to one and the same value: beyond that, references multiply like a bomb.
+/// Maximum schemas that apply to one value; nested references can multiply them exponentially.
 const MAX_FAN_OUT: u64 = 10_000;
-/// References and combinators inside one another, all about one and the same value.
+/// Maximum depth of nested references and combinators that apply to one value.
 const MAX_STEPS_IN_PLACE: usize = 64;
 
-/// What is known of a schema that keeps to its bounds.
+/// Properties of a schema within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// The most alternatives that apply to one value.
+    /// Maximum number of alternatives that apply to one value.
     pub(super) fan_out: u64,
-    /// Somewhere it says `type: integer`.
-    pub(super) asks_integers: bool,
+    /// Whether `type: integer` occurs in the schema.
+    pub(super) has_integers: bool,
 }
 
 /// # Errors
-/// [`InvalidSchema`] that says which bound is passed.
+/// [`InvalidSchema`], which names the exceeded limit.
 pub(super) fn check(document: &Value) -> Result<Bounds, InvalidSchema> {
     let mut size = Size::default();
     size.add(document, 1)?;
-    let mut survey = ReferenceScan::new(document);
-    survey.visit_all()?;
-    Ok(Bounds { fan_out: survey.widest, asks_integers: size.asks_integers })
+    let mut scan = ReferenceScan::new(document);
+    scan.visit_all()?;
+    Ok(Bounds { fan_out: scan.widest, has_integers: size.has_integers })
 }
 
 fn refuse<T>(message: impl Into<String>) -> Result<T, InvalidSchema> {
@@ -46,7 +46,7 @@ struct Size {
     nodes: usize,
     bytes: usize,
     patterns: usize,
-    asks_integers: bool,
+    has_integers: bool,
 }
 
 impl Size {
@@ -77,7 +77,7 @@ impl Size {
     }
 
     fn record(&mut self, members: &Map<String, Value>) {
-        self.asks_integers |= match members.get("type") {
+        self.has_integers |= match members.get("type") {
             Some(Value::String(name)) => name == "integer",
             Some(Value::Array(names)) => names.iter().any(|name| name == "integer"),
             _ => false,
@@ -87,9 +87,9 @@ impl Size {
     }
 }
 
-/// Keywords whose value is a schema, schemas in a list, or schemas by name; about the same value...
+/// Keywords whose value is a schema, a list of schemas, or schemas by name, that apply to the same value...
 const IN_PLACE: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
-/// ... or about a part of it, or only keeping schemas for others to point at.
+/// ... or that apply to a part of it, or only define schemas for references.
 const INSIDE: [&str; 13] = [
     "properties",
     "patternProperties",
@@ -108,11 +108,11 @@ const INSIDE: [&str; 13] = [
 const BY_NAME: [&str; 5] = ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// The document as a schema: how many schemas apply to one value at most.
+/// Computes how many schemas of the document apply to one value at most.
 struct ReferenceScan<'s> {
     root: &'s Value,
     anchors: HashMap<&'s str, &'s Value>,
-    /// By the schema's address; `None` while it is being worked out.
+    /// By the schema's address; `None` while it is being computed.
     known: HashMap<*const Value, Option<u64>>,
     widest: u64,
 }
@@ -124,7 +124,7 @@ impl<'s> ReferenceScan<'s> {
         Self { root, anchors, known: HashMap::new(), widest: 1 }
     }
 
-    /// Every schema that can come to apply, what is referred to included, wherever it stands.
+    /// Every schema that can apply, including the targets of references.
     fn visit_all(&mut self) -> Result<(), InvalidSchema> {
         let mut seen = HashSet::new();
         let mut pending = vec![self.root];
@@ -149,11 +149,11 @@ impl<'s> ReferenceScan<'s> {
         let Value::Object(keywords) = schema else { return Ok(1) };
         match self.known.get(&std::ptr::from_ref(schema)) {
             Some(Some(known)) => return Ok(*known),
-            Some(None) => return refuse("its schema refers to itself without going into the value: a circle"),
+            Some(None) => return refuse("its schema has a circular reference that applies to the same value"),
             None => {}
         }
         if steps > MAX_STEPS_IN_PLACE {
-            return refuse(format!("its schema refers more than {MAX_STEPS_IN_PLACE} times in a row"));
+            return refuse(format!("its schema has more than {MAX_STEPS_IN_PLACE} references in a row"));
         }
         self.known.insert(std::ptr::from_ref(schema), None);
         let mut sum = 0_u64;
@@ -182,7 +182,7 @@ impl<'s> ReferenceScan<'s> {
         target.ok_or_else(|| {
             let reference = shorten(reference, 100);
             InvalidSchema(format!(
-                "its schema refers to {reference:?}; only what stands in the schema itself can be referred to, as `#/…`"
+                "its schema has the reference {reference:?}; references must point into the schema itself, as `#/…`"
             ))
         })
     }
@@ -205,7 +205,7 @@ fn references(keywords: &Map<String, Value>) -> impl Iterator<Item = &str> {
     REFERENCES.iter().filter_map(|keyword| keywords.get(*keyword)?.as_str())
 }
 
-/// What a reference's fragment (what follows `#`) points at, unless it is an anchor.
+/// The target of a reference's fragment (the part after `#`), unless it is an anchor.
 pub(super) fn local<'s>(root: &'s Value, fragment: &str) -> Option<&'s Value> {
     if fragment.is_empty() || fragment.starts_with('/') { root.pointer(fragment) } else { None }
 }
@@ -229,12 +229,12 @@ mod tests {
     fn ordinary_schemas_keep_to_the_bounds() {
         let schema =
             json!({"type": "object", "properties": {"n": {"type": ["integer", "null"]}, "$id": {"type": "string"}}});
-        assert_eq!(check(&schema), Ok(Bounds { fan_out: 1, asks_integers: true }));
+        assert_eq!(check(&schema), Ok(Bounds { fan_out: 1, has_integers: true }));
         let tree = json!({"$id": "https://x.example/tree#", "properties": {"left": {"$ref": "#"},
             "right": {"anyOf": [{"$ref": "https://x.example/tree#"}, {"type": "null"}]}, "leaf": {"$ref": "#leaf"}},
             "$defs": {"leaf": {"$anchor": "leaf", "type": "string"}}});
-        assert_eq!(check(&tree), Ok(Bounds { fan_out: 2, asks_integers: false }));
-        assert_eq!(check(&json!(true)), Ok(Bounds { fan_out: 1, asks_integers: false }));
+        assert_eq!(check(&tree), Ok(Bounds { fan_out: 2, has_integers: false }));
+        assert_eq!(check(&json!(true)), Ok(Bounds { fan_out: 1, has_integers: false }));
     }
 
     #[test]
@@ -253,20 +253,20 @@ mod tests {
         let many: Map<_, _> = (0..300).map(|at| (format!("p{at}"), json!({"pattern": "a"}))).collect();
         let cases = [
             (json!({"$defs": bomb}), "more than 10000 schemas to one value"),
-            (json!({"$ref": "#/$defs/s0", "$defs": chain}), "more than 64 times in a row"),
+            (json!({"$ref": "#/$defs/s0", "$defs": chain}), "more than 64 references in a row"),
             (deep, "nested more than 100 levels"),
             (json!({"properties": many}), "more than 256 patterns"),
             (json!({"enum": vec![0; 30_000]}), "too large"),
             (json!({"description": "x".repeat(2 << 20)}), "too large"),
-            (json!({"items": {"$ref": "https://x.example/y.json"}}), "only what stands in the schema itself"),
-            (json!({"items": {"$ref": "file:///etc/passwd"}}), "only what stands in the schema itself"),
-            (json!({"$ref": "#/$defs/missing"}), "only what stands in the schema itself"),
+            (json!({"items": {"$ref": "https://x.example/y.json"}}), "must point into the schema itself"),
+            (json!({"items": {"$ref": "file:///etc/passwd"}}), "must point into the schema itself"),
+            (json!({"$ref": "#/$defs/missing"}), "must point into the schema itself"),
             (
                 json!({"$ref": "#/components/a", "components": {"a": {"items": {"$ref": "file:///etc/passwd"}}}}),
-                "only what stands in the schema itself",
+                "must point into the schema itself",
             ),
-            (json!({"$ref": "#"}), "a circle"),
-            (json!({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}, {}]}}}), "a circle"),
+            (json!({"$ref": "#"}), "a circular reference"),
+            (json!({"properties": {"a": {"anyOf": [{"$ref": "#/properties/a"}, {}]}}}), "a circular reference"),
             (json!({"items": {"$id": "inner"}}), "`$id` below its root"),
         ];
         for (schema, expected) in cases {

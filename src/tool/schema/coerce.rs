@@ -1,9 +1,9 @@
-//! Mending arguments that differ from the schema only in form.
+//! Coerces arguments of the wrong JSON type.
 //!
-//! The closed list of changes: `"3"` → `3`, `"2.5"` → `2.5`, `"true"` → `true`, `3.0` → `3`, and
-//! arguments nested under the tool's own name unwrapped. Nothing is rounded, clamped or guessed, and
-//! what the schema admits as it is stays as it is (`3.0` and `3` are the same to JSON Schema).
-//! The caller validates the result again: what is done here is an offer, not a verdict.
+//! The complete list of changes: `"3"` → `3`, `"2.5"` → `2.5`, `"true"` → `true`, `3.0` → `3`, and
+//! arguments nested under the tool's own name are unwrapped. Nothing is rounded, clamped or guessed,
+//! and a valid value stays unchanged (to JSON Schema, `3.0` and `3` are the same).
+//! The result may still be invalid: the caller validates it.
 
 use jsonschema::{JsonType, JsonTypeSet};
 use serde::Serialize;
@@ -11,19 +11,19 @@ use serde_json::{Map, Number, Value};
 
 use super::bounds::local;
 
-/// Changes offered for one call; what needs more is not a slip of form.
+/// Maximum changes to one call's arguments; arguments that need more are refused.
 const MAX_CHANGES: usize = 100;
-/// Schemas looked at for one call.
+/// Maximum schemas visited for one call.
 const MAX_STEPS: usize = 20_000;
-/// References and combinators followed for one value.
+/// Maximum references and combinators followed for one value.
 const MAX_STEPS_IN_PLACE: usize = 16;
-/// Characters of a number sent as a string; a longer one would lose digits.
+/// Maximum characters of a number sent as a string; a longer one would lose digits.
 const MAX_NUMBER: usize = 32;
 
-/// One change made to the arguments so that they fit.
+/// One change made to the arguments.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Coercion {
-    /// JSON Pointer (RFC 6901) to the value, as it stands after the change.
+    /// JSON Pointer (RFC 6901) to the value after the change.
     pub path: String,
     /// `string_to_integer`, `string_to_number`, `string_to_boolean`, `whole_number_to_integer`, or
     /// `unwrapped`, whose `from` and `to` are the pointers to the arguments before and after.
@@ -32,24 +32,24 @@ pub struct Coercion {
     pub to: Value,
 }
 
-/// The arguments with every change of form that the schema asks for, or `None` where there is none.
-/// Arguments that already `fit` are never unwrapped.
+/// Returns the coerced arguments and the changes, or `None` when there is nothing to change.
+/// Valid arguments (`fit`) are never unwrapped.
 pub(super) fn coerce(schema: &Value, tool: &str, arguments: &Value, fit: bool) -> Option<(Value, Vec<Coercion>)> {
-    let mut mender = Coercer { root: schema, path: String::new(), steps: 0, coercions: Vec::new() };
-    let mut mended = match nested_under(tool, schema, arguments) {
+    let mut coercer = Coercer { root: schema, path: String::new(), steps: 0, coercions: Vec::new() };
+    let mut coerced = match nested_under(tool, schema, arguments) {
         Some(inner) if !fit => {
             let from = Value::String(format!("/{tool}"));
-            mender.coercions.push(Coercion { path: String::new(), rule: "unwrapped", from, to: "".into() });
+            coercer.coercions.push(Coercion { path: String::new(), rule: "unwrapped", from, to: "".into() });
             inner.clone()
         }
         _ => arguments.clone(),
     };
-    mender.visit(&[schema], &mut mended);
-    let within_bounds = mender.steps <= MAX_STEPS && mender.coercions.len() <= MAX_CHANGES;
-    (within_bounds && !mender.coercions.is_empty()).then_some((mended, mender.coercions))
+    coercer.visit(&[schema], &mut coerced);
+    let within_bounds = coercer.steps <= MAX_STEPS && coercer.coercions.len() <= MAX_CHANGES;
+    (within_bounds && !coercer.coercions.is_empty()).then_some((coerced, coercer.coercions))
 }
 
-/// Whether there is a `3.0` anywhere, which a tool that asks for an integer should get as `3`.
+/// Whether the value contains a number like `3.0`, which a tool should get as `3` where it requires an integer.
 pub(super) fn holds_whole_float(value: &Value) -> bool {
     match value {
         Value::Number(number) => whole(number).is_some(),
@@ -75,7 +75,7 @@ struct Coercer<'s> {
 }
 
 impl<'s> Coercer<'s> {
-    /// Mends `value`, to which all of `schemas` apply.
+    /// Coerces `value`, to which all of `schemas` apply.
     fn visit(&mut self, schemas: &[&'s Value], value: &mut Value) {
         if self.coercions.len() > MAX_CHANGES || self.steps > MAX_STEPS {
             return;
@@ -117,8 +117,8 @@ impl<'s> Coercer<'s> {
         self.path.truncate(length);
     }
 
-    /// The schemas that say something of a value of this type: those given, what they refer to, and
-    /// of alternatives the only one that admits the type. Where several do, none is guessed.
+    /// The schemas that apply to a value of this type: those given, their references, and of alternatives
+    /// the only one that allows the type. When several allow it, none is chosen.
     fn applying(&mut self, schemas: &[&'s Value], kind: JsonType) -> Vec<&'s Map<String, Value>> {
         let mut found = Vec::new();
         for schema in schemas {
@@ -152,7 +152,7 @@ impl<'s> Coercer<'s> {
         }
     }
 
-    /// The types a schema admits, as far as its keywords tell.
+    /// The types that a schema's keywords allow.
     fn types(&mut self, schema: &'s Value, steps: usize) -> JsonTypeSet {
         let keywords = match schema {
             Value::Object(keywords) => keywords,
@@ -191,7 +191,7 @@ impl<'s> Coercer<'s> {
     }
 }
 
-/// What `type`, `enum` and `const` say. `number` admits integers too.
+/// The types that `type`, `enum` and `const` allow. `number` allows integers too.
 fn stated(keywords: &Map<String, Value>) -> JsonTypeSet {
     let named = |name: &Value| match name.as_str().map(str::parse) {
         Some(Ok(JsonType::Number)) => JsonType::Number | JsonType::Integer,
@@ -224,7 +224,7 @@ fn listed<'s>(keywords: &'s Map<String, Value>, keyword: &str) -> &'s [Value] {
 fn of_item<'s>(schema: &&'s Map<String, Value>, index: usize) -> Option<&'s Value> {
     match (listed(schema, "prefixItems").get(index), schema.get("items")) {
         (Some(positional), _) => Some(positional),
-        // The positional form of older dialects.
+        // The array form of older dialects.
         (None, Some(Value::Array(positional))) => positional.get(index),
         (None, items) => items,
     }
@@ -233,13 +233,13 @@ fn of_item<'s>(schema: &&'s Map<String, Value>, index: usize) -> Option<&'s Valu
 fn of_member<'s>(schema: &&'s Map<String, Value>, key: &str) -> Option<&'s Value> {
     match schema.get("properties").and_then(|properties| properties.get(key)) {
         Some(declared) => Some(declared),
-        // Which pattern a key fits is the validator's business.
+        // `patternProperties` is left to the validator.
         None if schema.contains_key("patternProperties") => None,
         None => schema.get("additionalProperties"),
     }
 }
 
-/// The value in the form that the admitted types ask for; `None` where it may stay or cannot be helped.
+/// The value converted to an allowed type; `None` when its type is allowed or it cannot be converted.
 fn converted(value: &Value, admitted: JsonTypeSet) -> Option<(Value, &'static str)> {
     match value {
         Value::String(text) if !admitted.contains(JsonType::String) => if admitted.contains(JsonType::Number) {
@@ -260,7 +260,7 @@ fn converted(value: &Value, admitted: JsonTypeSet) -> Option<(Value, &'static st
     }
 }
 
-/// A JSON number that is exactly what the text says, digit for digit.
+/// The text as a JSON number, if the number has exactly the same digits.
 fn number(text: &str) -> Option<Number> {
     let bounded = text.len() <= MAX_NUMBER && text.starts_with(|first: char| first == '-' || first.is_ascii_digit());
     if !bounded || text.ends_with(char::is_whitespace) {
@@ -269,7 +269,7 @@ fn number(text: &str) -> Option<Number> {
     let number: Number = serde_json::from_str(text).ok()?;
     let is_decimal = text.contains(['.', 'e', 'E']);
     let lost = match number.as_f64() {
-        // An integer too large for 64 bits would be rounded, a tiny number would become nothing.
+        // An integer too large for 64 bits would be rounded, and a tiny number would become zero.
         Some(value) if number.is_f64() => {
             !is_decimal || (value == 0.0 && mantissa(text).contains(|digit: char| ('1'..='9').contains(&digit)))
         }
@@ -286,9 +286,9 @@ fn integer(text: &str) -> Option<Number> {
     number(text).filter(|number| !number.is_f64())
 }
 
-/// The integer a float stands for exactly.
+/// The integer that equals the float.
 fn whole(number: &Number) -> Option<i64> {
-    /// From here on an `f64` may stand for several integers (2^53).
+    /// From 2^53 on, an `f64` may represent several integers.
     const LIMIT: f64 = 9_007_199_254_740_992.0;
     let value = number.as_f64().filter(|value| number.is_f64() && value.fract() == 0.0 && value.abs() < LIMIT)?;
     #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]

@@ -1,8 +1,9 @@
-//! Schemas that share their definitions: each is put together with those it reaches, within bounds, when it is asked for.
+//! Schemas with shared definitions. Each schema is assembled on request with the definitions it reaches, within limits.
 //!
-//! A schema that points into a document's definitions may reach all of them: every object of Stripe's leads to
-//! every other. What does not fit loses detail step by step ([`DETAILS`]): first words, then what is far away, which
-//! becomes a schema that allows anything. So there is always a schema, never one that refuses what the document allows.
+//! A schema that refers to a document's definitions may reach all of them: in Stripe's document every object leads to
+//! every other. A schema that is too large loses detail step by step ([`DETAILS`]): first texts, then distant
+//! definitions, which become schemas that allow anything. So a schema is always available, and it never refuses a value
+//! that the document allows.
 
 #[cfg(test)]
 mod tests;
@@ -12,16 +13,16 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-/// A schema, and the definitions it points into as `#/$defs/NAME`.
+/// A schema, and the definitions it refers to as `#/$defs/NAME`.
 #[derive(Debug, Clone)]
 pub struct SharedSchema {
     pub schema: Value,
-    /// Those of a whole document; usually most of them are not reached.
+    /// The definitions of a whole document; usually most of them are not reached.
     pub definitions: Arc<Map<String, Value>>,
 }
 
 impl SharedSchema {
-    /// A schema that stands alone, of about `max_bytes` at most as JSON.
+    /// A self-contained schema of about `max_bytes` at most as JSON.
     pub fn alone(&self, max_bytes: usize) -> (Value, Fit) {
         let mut schema = self.schema.clone();
         let fit = attach(&mut schema, &self.definitions, max_bytes);
@@ -29,41 +30,41 @@ impl SharedSchema {
     }
 }
 
-/// How much of a schema came through.
+/// How much of a schema was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fit {
     Whole,
-    /// Without examples and with shorter descriptions; it allows exactly the same.
+    /// Without examples and with shorter descriptions; it allows exactly the same values.
     Shortened,
     /// Parts of it allow anything.
     Opened,
 }
 
-/// Most values in one schema; less than the registry takes, as arguments of other places come beside it.
+/// Maximum number of values in one schema; less than the registry accepts, because other arguments are added to it.
 const MAX_NODES: usize = 15_000;
 
-/// Most patterns; the registry takes 256.
+/// Maximum number of patterns; the registry accepts 256.
 const MAX_PATTERNS: usize = 200;
 
-/// Deepest nesting of values that are no schemas, such as defaults.
+/// Maximum depth of values that are not schemas, such as defaults.
 const MAX_VALUE_DEPTH: usize = 8;
 
 const PREFIX: &str = "#/$defs/";
 
-/// How much is told of a schema, and how far it goes.
+/// The level of detail of a schema.
 #[derive(Debug, Clone, Copy)]
 struct Detail {
     fit: Fit,
-    /// Longest description below the schema's own properties, in characters.
+    /// Maximum length of a description below the schema's own properties, in characters.
     description: usize,
     examples: bool,
-    /// References followed one after another.
+    /// Maximum number of references followed in a row.
     reach: usize,
-    /// Schemas inside one another, in each definition anew.
+    /// Maximum depth of nested schemas, counted from each definition.
     depth: usize,
 }
 
-/// Tried in this order. The registry takes 100 levels of JSON, and a schema inside another costs two.
+/// Tried in this order. The registry accepts 100 levels of JSON, and a nested schema takes two.
 const DETAILS: [Detail; 7] = [
     Detail { fit: Fit::Whole, description: usize::MAX, examples: true, reach: usize::MAX, depth: 40 },
     Detail { fit: Fit::Shortened, description: 160, examples: false, reach: usize::MAX, depth: 40 },
@@ -74,7 +75,7 @@ const DETAILS: [Detail; 7] = [
     Detail { fit: Fit::Opened, description: 0, examples: false, reach: 0, depth: 2 },
 ];
 
-/// Puts into `schema` the `$defs` that it reaches, and no others, so that it has about `max_bytes` at most as JSON.
+/// Adds to `schema` the `$defs` that it reaches, and no others, so that it has about `max_bytes` at most as JSON.
 fn attach(schema: &mut Value, definitions: &Map<String, Value>, max_bytes: usize) -> Fit {
     for detail in DETAILS {
         let mut fitting = Fitting::new(detail, definitions, max_bytes);
@@ -92,7 +93,7 @@ fn attach(schema: &mut Value, definitions: &Map<String, Value>, max_bytes: usize
     Fit::Opened
 }
 
-/// One attempt; `None` from any step means that it does not fit.
+/// One attempt at a level of detail; `None` from any step means that the schema is too large.
 struct Fitting<'d> {
     detail: Detail,
     definitions: &'d Map<String, Value>,
@@ -100,9 +101,10 @@ struct Fitting<'d> {
     nodes: usize,
     patterns: usize,
     opened: bool,
-    /// Where something is opened, what refuses because something fits has to go: `not`, `if`, "exactly one".
+    /// Whether keywords that refuse a value because a subschema matches (`not`, `if`, "exactly one") are removed. They
+    /// must be when a subschema was opened to allow anything.
     loosened: bool,
-    /// How many references away each definition is that was met.
+    /// The distance of each reached definition, in references.
     distance: HashMap<&'d str, usize>,
     pending: VecDeque<&'d str>,
 }
@@ -137,7 +139,7 @@ impl<'d> Fitting<'d> {
         Some(whole)
     }
 
-    /// `distance`: references that led here; `depth`: schemas around this one since the last of them.
+    /// `distance`: references followed so far; `depth`: enclosing schemas since the last reference.
     fn schema(&mut self, schema: &Value, distance: usize, depth: usize) -> Option<Value> {
         let Value::Object(members) = schema else {
             self.spend(4)?;
@@ -146,7 +148,7 @@ impl<'d> Fitting<'d> {
         self.spend(2)?;
         let mut kept = Map::new();
         for (keyword, value) in members {
-            // Beyond the depth only the type is said.
+            // Beyond the maximum depth, only `type` is kept.
             if depth > self.detail.depth && keyword != "type" {
                 self.opened = true;
                 continue;
@@ -167,7 +169,7 @@ impl<'d> Fitting<'d> {
         Some(Value::Object(kept))
     }
 
-    /// The keyword's value, or none if it is left out.
+    /// The keyword's value, or none if it is removed.
     fn keyword(&mut self, keyword: &str, value: &Value, distance: usize, depth: usize) -> Option<Option<Value>> {
         let kept = match (keyword, value) {
             _ if self.loosened && refuses_what_fits(keyword) => None,
@@ -212,7 +214,7 @@ impl<'d> Fitting<'d> {
         Some(kept)
     }
 
-    /// A reference within reach; a definition that is met again keeps its first, shortest distance.
+    /// A reference within the maximum distance. A definition that is reached again keeps its first, shortest distance.
     fn reference(&mut self, reference: &str, distance: usize) -> Option<Value> {
         let definitions: &'d Map<String, Value> = self.definitions;
         let Some((name, _)) = reference.strip_prefix(PREFIX).and_then(|name| definitions.get_key_value(name)) else {
@@ -230,14 +232,14 @@ impl<'d> Fitting<'d> {
         Some(reference.into())
     }
 
-    /// Those of the schema itself and of its properties stay whole as long as it is whole.
+    /// The truncated description. Those of the schema itself and of its properties may always have 160 characters.
     fn description(&self, text: &str, level: usize) -> Option<Value> {
-        let most = match level {
+        let max = match level {
             0 | 1 => self.detail.description.max(160),
             _ => self.detail.description,
         };
-        match text.char_indices().nth(most) {
-            _ if most == 0 => None,
+        match text.char_indices().nth(max) {
+            _ if max == 0 => None,
             Some((end, _)) => Some(format!("{}…", text.get(..end)?.trim_end()).into()),
             None => Some(text.into()),
         }

@@ -10,7 +10,7 @@ fn compile(schema: Value) -> InputSchema {
 fn map(value: Value) -> Arguments {
     match value {
         Value::Object(members) => members,
-        other => panic!("{other} is no object"),
+        other => panic!("{other} is not an object"),
     }
 }
 
@@ -24,9 +24,9 @@ fn refusals(schema: &Value, arguments: Value) -> Vec<String> {
 /// The arguments after coercion, and the changes as `path rule from to`.
 fn coerced(schema: &Value, arguments: Value) -> Option<(Value, Vec<String>)> {
     let valid = compile(schema.clone()).validate(map(arguments)).ok()?;
-    let told =
+    let changes =
         valid.coercions().iter().map(|change| format!("{} {} {} {}", change.path, change.rule, change.from, change.to));
-    Some((Value::Object(valid.as_map().clone()), told.collect()))
+    Some((Value::Object(valid.as_map().clone()), changes.collect()))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn arguments_that_fit_pass_unchanged() {
 }
 
 #[test]
-fn a_refusal_says_where_and_what_to_do() {
+fn a_refusal_has_the_path_and_what_to_do() {
     let schema = json!({
         "properties": {
             "expression": {"type": "string", "maxLength": 8, "pattern": "^[0-9+]*$"},
@@ -81,7 +81,7 @@ fn a_refusal_says_where_and_what_to_do() {
         (json!({"expression": "1", "who": 3}), "/who anyOf: `who` must be a string or null, got 3"),
         (
             json!({"expression": "1", "shape": {"kind": "circle"}}),
-            "/shape oneOf: `shape` must fit one of 2 forms; of the nearest: `shape.radius` is missing: add it (a number)",
+            "/shape oneOf: `shape` must match one of 2 alternatives; the nearest: `shape.radius` is missing: add it (a number)",
         ),
         (
             json!({"expression": "1", "address": {}}),
@@ -90,7 +90,7 @@ fn a_refusal_says_where_and_what_to_do() {
         (
             json!({"expression": "1", "units": 7}),
             "/units additionalProperties: the arguments may have only the names `expression`, `count`, `unit`, `items`, \
-             `who`, `shape`, `address`; `units` is none of them, did you mean `unit`?",
+             `who`, `shape`, `address`; `units` is not allowed, did you mean `unit`?",
         ),
     ];
     for (arguments, expected) in cases {
@@ -99,13 +99,13 @@ fn a_refusal_says_where_and_what_to_do() {
 }
 
 #[test]
-fn the_message_reads_alone_and_repeats_no_value() {
+fn the_message_is_complete_and_contains_no_value() {
     let schema = compile(
         json!({"properties": {"password": {"type": "string", "pattern": "^x"}}, "additionalProperties": false}),
     );
     let error = schema.validate(map(json!({"password": "hunter2", "sesame": 1}))).unwrap_err();
-    let told = "the arguments do not fit calculator: `password` must match the pattern `^x` (and 1 more in `details`)";
-    assert_eq!(error.message(), told);
+    let message = "invalid arguments for calculator: `password` must match the pattern `^x` (and 1 more in `details`)";
+    assert_eq!(error.message(), message);
     assert!(error.details()[0].message.contains("hunter2"));
 }
 
@@ -113,39 +113,41 @@ fn the_message_reads_alone_and_repeats_no_value() {
 fn refusals_stay_small_however_large_the_arguments() {
     let schema =
         json!({"properties": {"list": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": false});
-    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), violation::MAX_TOLD);
+    assert_eq!(refusals(&schema, json!({"list": vec![0; 100]})).len(), violation::MAX_VIOLATIONS);
     assert_eq!(
         refusals(&schema, json!({"list": vec![0; 200_000]})),
         ["/list/0 type: `list[0]` must be a string, got 0"]
     );
     let long = "y".repeat(1 << 20);
     for arguments in [json!({"list": &long}), Value::Object(Arguments::from_iter([(long, json!(1))]))] {
-        let told = refusals(&schema, arguments);
-        assert!(told.len() == 1 && told[0].len() < 1_000, "{}", told[0].len());
+        let refusals = refusals(&schema, arguments);
+        assert!(refusals.len() == 1 && refusals[0].len() < 1_000, "{}", refusals[0].len());
     }
 }
 
-/// `jsonschema` would gather four million errors here, for gigabytes and seconds.
+/// `jsonschema` would collect four million errors here, which takes gigabytes and seconds.
 #[test]
-fn a_schema_that_branches_at_every_level_is_told_in_bounds() {
+fn the_violations_of_a_widely_branching_schema_are_bounded() {
     let branches = vec![json!({"$ref": "#"}); 4];
     let schema = json!({"type": "object", "properties": {"a": {"allOf": branches}, "z": {"type": "string"}}});
     let arguments = (0..11).fold(json!({"z": 3}), |inner, _| json!({"a": inner}));
     assert_eq!(
         refusals(&schema, arguments),
-        [" schema: the arguments must fit the schema; too much was sent to say where it does not, send less"]
+        [
+            " schema: the arguments must match the schema; the value is too large to locate the violation, send a smaller one"
+        ]
     );
 }
 
 #[test]
-fn a_pattern_that_backtracks_for_ever_refuses() {
+fn a_pattern_that_backtracks_without_end_refuses_the_value() {
     let schema = json!({"properties": {"q": {"type": "string", "pattern": "^(?=a)(a|a)*b\\1$"}}});
-    let told = refusals(&schema, json!({"q": "a".repeat(5_000)}));
-    assert!(told[0].starts_with("/q pattern: `q` "), "{told:?}");
+    let refusals = refusals(&schema, json!({"q": "a".repeat(5_000)}));
+    assert!(refusals[0].starts_with("/q pattern: matching `q` "), "{refusals:?}");
 }
 
 #[test]
-fn schemas_that_cannot_be_used_say_why() {
+fn invalid_schemas_are_refused_with_the_reason() {
     let cases = [
         (json!(null), "must be an object with `type: object`"),
         (json!({"type": "string"}), "must have `type: object`, not \"string\""),
@@ -155,7 +157,7 @@ fn schemas_that_cannot_be_used_say_why() {
         (json!({"properties": {"a": {"pattern": "("}}}), "not valid at \"/properties/a/pattern\""),
         (json!({"properties": {"a": {"pattern": "(".repeat(100_000)}}}), "not valid at"),
         (json!({"properties": {"a": {"pattern": "((a{1000}){1000}){1000}"}}}), "not valid at"),
-        (json!({"$ref": "https://example.com/schema.json"}), "can be referred to, as `#/…`"),
+        (json!({"$ref": "https://example.com/schema.json"}), "must point into the schema itself, as `#/…`"),
         (json!({"$schema": "https://example.com/own"}), "not valid"),
     ];
     for (schema, expected) in cases {
@@ -166,7 +168,7 @@ fn schemas_that_cannot_be_used_say_why() {
 }
 
 #[test]
-fn a_root_without_a_type_asks_for_an_object() {
+fn a_root_without_a_type_requires_an_object() {
     assert_eq!(compile(json!({})).document(), &json!({"type": "object"}));
     let one = compile(json!({"type": "object", "title": "t"}));
     assert_eq!(one.hash(), compile(json!({"title": "t"})).hash(), "the hash does not depend on order");
@@ -175,7 +177,7 @@ fn a_root_without_a_type_asks_for_an_object() {
 }
 
 #[test]
-fn slips_of_form_are_mended_and_told() {
+fn wrong_json_types_are_coerced_and_reported() {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -221,7 +223,7 @@ fn slips_of_form_are_mended_and_told() {
 }
 
 #[test]
-fn what_is_more_than_a_slip_of_form_is_refused() {
+fn other_values_of_the_wrong_type_are_refused() {
     let schema = json!({"properties": {"n": {"type": "integer", "minimum": 1}, "x": {"type": "number"}, "b": {"type": "boolean"},
         "s": {"type": "string"}, "list": {"type": "array"}, "object": {"type": "object"}}});
     let refused = [
@@ -275,12 +277,12 @@ fn arguments_nested_under_the_tools_own_name_are_unwrapped() {
     assert!(coerced(&own, json!({"calculator": {"n": 3}})).is_none());
     let open = json!({"properties": {"n": {"type": "integer"}}});
     for nested in [json!({"calculator": {"n": 3}}), json!({"calculator": {"n": 3.0}})] {
-        assert_eq!(coerced(&open, nested.clone()), Some((nested, Vec::new())), "it fits as it is");
+        assert_eq!(coerced(&open, nested.clone()), Some((nested, Vec::new())), "it is valid unchanged");
     }
 }
 
 #[test]
-fn nothing_is_mended_where_that_is_switched_off() {
+fn nothing_is_coerced_when_coercion_is_off() {
     let schema = json!({"properties": {"n": {"type": "integer"}}});
     let schema = InputSchema::compile("calculator", schema, false).unwrap();
     assert!(schema.validate(map(json!({"n": "3"}))).is_err());
@@ -288,14 +290,14 @@ fn nothing_is_mended_where_that_is_switched_off() {
 }
 
 #[test]
-fn more_changes_than_slips_come_in_are_refused() {
+fn arguments_that_need_too_many_changes_are_refused() {
     let schema = json!({"properties": {"list": {"items": {"type": "integer"}}}});
     assert!(coerced(&schema, json!({"list": vec!["1"; 100]})).is_some());
     assert!(coerced(&schema, json!({"list": vec!["1"; 101]})).is_none());
 }
 
 #[test]
-fn an_output_that_does_not_fit_is_told_alike() {
+fn violations_of_an_output_are_reported_like_those_of_arguments() {
     let schema = OutputSchema::compile(json!({"type": "array", "items": {"type": "integer"}})).unwrap();
     assert!(schema.violations(&json!([1, 2])).is_empty());
     let details = schema.violations(&json!([1, "2"]));
@@ -303,7 +305,7 @@ fn an_output_that_does_not_fit_is_told_alike() {
     assert_eq!(schema.violations(&json!({}))[0].message, "the output must be an array, got an object of 0 members");
 }
 
-/// Arguments somewhere near the schema of the properties below.
+/// Arguments similar to the schema of the property tests below.
 fn near_arguments() -> impl Strategy<Value = Value> {
     let scalar = || {
         prop_oneof![
@@ -343,7 +345,7 @@ fn same(one: &Value, other: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn coercion_never_changes_arguments_that_fit(arguments in near_arguments()) {
+    fn coercion_never_changes_valid_arguments(arguments in near_arguments()) {
         let strict = InputSchema::compile("calculator", near_schema(), false).unwrap();
         if strict.validate(map(arguments.clone())).is_ok() {
             let (kept, _) = coerced(&near_schema(), arguments.clone()).unwrap();
@@ -352,24 +354,24 @@ proptest! {
     }
 
     #[test]
-    fn what_was_mended_fits_as_it_is(arguments in near_arguments()) {
+    fn coerced_arguments_are_valid(arguments in near_arguments()) {
         if let Some((mended, _)) = coerced(&near_schema(), arguments) {
             prop_assert_eq!(coerced(&near_schema(), mended.clone()), Some((mended, Vec::new())));
         }
     }
 
     #[test]
-    fn every_difference_is_told(arguments in near_arguments()) {
+    fn every_violation_is_reported(arguments in near_arguments()) {
         if let Some((mended, changes)) = coerced(&near_schema(), arguments.clone()) {
             prop_assert_eq!(mended == arguments, changes.is_empty());
         }
     }
 
     #[test]
-    fn any_arguments_get_an_answer(arguments in json::tests::any_json()) {
+    fn any_arguments_are_accepted_or_refused(arguments in json::tests::any_json()) {
         let arguments = Arguments::from_iter([("any".to_owned(), arguments)]);
         if let Err(error) = compile(near_schema()).validate(arguments) {
-            prop_assert!((1..=violation::MAX_TOLD).contains(&error.details().len()));
+            prop_assert!((1..=violation::MAX_VIOLATIONS).contains(&error.details().len()));
         }
     }
 }

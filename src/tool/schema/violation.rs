@@ -1,4 +1,4 @@
-//! What does not fit a schema, violations so that a model can mend it: where, which rule, what to do.
+//! Describes the violations of a schema so that a model can correct them: the path, the rule, and what to do.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonTypeSet, ValidationError, Validator};
@@ -7,29 +7,29 @@ use serde_json::{Map, Value};
 use super::bounds::local;
 use crate::core::error::Detail;
 
-/// Misfits violations of one value; whoever has more will hardly mend them one by one.
-pub(super) const MAX_TOLD: usize = 20;
-/// Characters of a value that a message repeats.
+/// Maximum number of violations reported for one value.
+pub(super) const MAX_VIOLATIONS: usize = 20;
+/// Maximum characters of a value in a message.
 const MAX_VALUE: usize = 100;
-/// Characters of a path; names of arguments can be as long as a caller likes.
+/// Maximum characters of a path; a caller can send names of any length.
 const MAX_PATH: usize = 400;
-/// Names and values listed as allowed.
+/// Maximum number of allowed names or values in a message.
 const MAX_LISTED: usize = 12;
-/// Jaro–Winkler likeness from which a name or value is taken for a slip of another.
+/// Jaro–Winkler similarity from which a name or value is suggested as the intended one.
 const LIKELY_MEANT: f64 = 0.8;
-/// Places in a value for which all its violations are looked for.
+/// Maximum number of nodes of a value for which all violations are collected.
 const MAX_NODES: u64 = 5_000;
-/// The same, times the alternatives of the schema for each level of nesting.
+/// Maximum of nodes × (alternatives of the schema)^depth.
 const MAX_EFFORT: u64 = 100_000;
 
-/// One thing that does not fit.
+/// One violation of a schema.
 #[derive(Debug)]
 pub(super) struct SchemaViolation {
     path: String,
     rule: String,
-    /// What is asked, without the value that was given: fit for a log.
+    /// The requirement, without the given value, so that it can be logged.
     pub(super) demand: String,
-    /// What was given, or meant.
+    /// The given value, or a suggestion.
     remark: String,
 }
 
@@ -39,8 +39,8 @@ impl SchemaViolation {
     }
 }
 
-/// How much may be spent on telling what does not fit. `jsonschema` gathers every error of every
-/// alternative, level by level, before it gives out the first.
+/// How many violations are collected. `jsonschema` collects every error of every alternative, level by
+/// level, before it returns the first, which can take gigabytes of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effort {
     All,
@@ -72,7 +72,7 @@ fn extent(value: &Value) -> (u64, u32) {
     }
 }
 
-/// Tells at most [`MAX_TOLD`] violations of an invalid value. `subject` is what the value is called.
+/// Describes at most [`MAX_VIOLATIONS`] violations of an invalid value. `subject` names the value in the messages.
 pub(super) fn explain(
     validator: &Validator,
     document: &Value,
@@ -83,19 +83,22 @@ pub(super) fn explain(
     let formatter = ViolationFormatter { document, subject };
     let mut violations = Vec::new();
     match effort {
-        Effort::All => {
-            validator.iter_errors(value).take(MAX_TOLD).for_each(|error| formatter.explain(&error, &mut violations))
-        }
+        Effort::All => validator
+            .iter_errors(value)
+            .take(MAX_VIOLATIONS)
+            .for_each(|error| formatter.explain(&error, &mut violations)),
         Effort::First => {
             validator.validate(value).err().iter().for_each(|error| formatter.explain(error, &mut violations))
         }
         Effort::None => {}
     }
     if violations.is_empty() {
-        let demand = format!("{subject} must fit the schema; too much was sent to say where it does not, send less");
+        let demand = format!(
+            "{subject} must match the schema; the value is too large to locate the violation, send a smaller one"
+        );
         violations.push(SchemaViolation { path: String::new(), rule: "schema".into(), demand, remark: String::new() });
     }
-    violations.truncate(MAX_TOLD);
+    violations.truncate(MAX_VIOLATIONS);
     violations
 }
 
@@ -111,7 +114,7 @@ impl ViolationFormatter<'_> {
             Kind::Required { property } => violations.push(self.missing(error, property.as_str().unwrap_or_default())),
             Kind::AdditionalProperties { unexpected } | Kind::UnevaluatedProperties { unexpected } => {
                 let known = self.declared_beside(error);
-                let each = unexpected.iter().take(MAX_TOLD);
+                let each = unexpected.iter().take(MAX_VIOLATIONS);
                 violations.extend(each.map(|name| self.unexpected(path, error.kind().keyword(), name, &known)));
             }
             kind => {
@@ -124,34 +127,34 @@ impl ViolationFormatter<'_> {
 
     fn missing(&self, error: &ValidationError<'_>, name: &str) -> SchemaViolation {
         let path = join(error.instance_path().as_str(), name);
-        let wanted = self
+        let expected = self
             .schema_around(error)
             .and_then(|schema| schema.get("properties")?.get(name))
             .and_then(|schema| self.describe(schema))
             .map_or_else(String::new, |what| format!(" ({what})"));
-        let demand = format!("{} is missing: add it{wanted}", self.place(&path));
+        let demand = format!("{} is missing: add it{expected}", self.place(&path));
         SchemaViolation { path: shorten(&path, MAX_PATH), rule: "required".into(), demand, remark: String::new() }
     }
 
     fn unexpected(&self, parent: &str, rule: &str, name: &str, known: &[&str]) -> SchemaViolation {
         let place = self.place(parent);
         let demand = match known {
-            [] => format!("{place} may have no further names"),
+            [] => format!("{place} must not have other names"),
             names => {
                 let names = list(names.iter().map(|name| format!("`{}`", shorten(name, 60))));
                 format!("{place} may have only the names {names}")
             }
         };
-        // The name itself comes from the caller: it belongs to the remark.
+        // The given name comes from the caller, so it is part of the remark, which is not logged.
         let given = shorten(name, 60);
         let remark = match nearest(name, known.iter().copied()) {
-            Some(meant) => format!("; `{given}` is none of them, did you mean `{meant}`?"),
-            None => format!("; leave out `{given}`"),
+            Some(meant) => format!("; `{given}` is not allowed, did you mean `{meant}`?"),
+            None => format!("; remove `{given}`"),
         };
         SchemaViolation { path: shorten(&join(parent, name), MAX_PATH), rule: rule.to_owned(), demand, remark }
     }
 
-    /// What is asked, and what was given instead.
+    /// The requirement, and the given value.
     fn sentence(&self, error: &ValidationError<'_>) -> (String, String) {
         let place = self.place(error.instance_path().as_str());
         let got = || format!(", got {}", brief(error.instance()));
@@ -160,27 +163,30 @@ impl ViolationFormatter<'_> {
             Kind::Constant { expected_value } => (format!("{place} must be {}", brief(expected_value)), got()),
             Kind::Enum { options } => self.one_of(&place, error.instance(), options),
             Kind::Pattern { pattern } => (format!("{place} must match the pattern `{}`", shorten(pattern, 200)), got()),
-            Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => {
-                (format!("{place} could not be matched within bounds; send a shorter or simpler text"), String::new())
-            }
+            Kind::BacktrackLimitExceeded { .. } | Kind::RegexEngineFailure { .. } => (
+                format!("matching {place} against its pattern took too many steps; send a shorter or simpler text"),
+                String::new(),
+            ),
             Kind::Format { format } => (format!("{place} must be a valid {format}"), got()),
             Kind::MultipleOf { multiple_of } => (format!("{place} must be a multiple of {multiple_of}"), got()),
-            Kind::UniqueItems => (format!("{place} must not hold the same item twice"), String::new()),
-            Kind::Contains => (format!("{place} must hold more (or fewer) items of the kind asked for"), String::new()),
-            Kind::FalseSchema => (format!("{place} is not allowed: leave it out"), String::new()),
-            Kind::Not { .. } => (format!("{place} has a form that is not allowed"), got()),
+            Kind::UniqueItems => (format!("{place} must not have duplicate items"), String::new()),
+            Kind::Contains => (format!("{place} must have more (or fewer) items that match `contains`"), String::new()),
+            Kind::FalseSchema => (format!("{place} is not allowed: remove it"), String::new()),
+            Kind::Not { .. } => (format!("{place} must not match the schema of `not`"), got()),
             Kind::PropertyNames { error: inner } => {
                 (format!("{place} has a name that is not allowed"), format!(": {}", brief(inner.instance())))
             }
             Kind::AnyOf { context } | Kind::OneOfNotValid { context } => self.no_form_fits(&place, error, context),
             Kind::OneOfMultipleValid { .. } => (
-                format!("{place} fits several forms of which it may fit one: leave out what belongs to others"),
+                format!(
+                    "{place} matches several alternatives, but must match exactly one: remove the members of the others"
+                ),
                 String::new(),
             ),
             kind => match bound(kind, error.instance()) {
                 Some((demand, Some(count))) => (format!("{place} must {demand}"), format!(", has {count}")),
                 Some((demand, None)) => (format!("{place} must {demand}"), got()),
-                None => (format!("{place} does not keep to `{}`", kind.keyword()), String::new()),
+                None => (format!("{place} violates `{}`", kind.keyword()), String::new()),
             },
         }
     }
@@ -196,7 +202,7 @@ impl ViolationFormatter<'_> {
         (demand, remark)
     }
 
-    /// Of alternatives, the one the value seems to be meant for is violations.
+    /// For a value that matches no alternative: describes the first violation of the nearest one.
     fn no_form_fits(
         &self,
         place: &str,
@@ -207,18 +213,18 @@ impl ViolationFormatter<'_> {
         let wrong_type = |inner: &&ValidationError<'static>| {
             matches!(inner.kind(), Kind::Type { .. }) && inner.instance_path() == here
         };
-        let asked: Vec<&TypeKind> = forms
+        let expected: Vec<&TypeKind> = forms
             .iter()
             .filter_map(|form| match form.iter().find(wrong_type)?.kind() {
                 Kind::Type { kind } => Some(kind),
                 _ => None,
             })
             .collect();
-        if asked.len() == forms.len() {
-            let asked = asked.into_iter().map(types).collect::<Vec<_>>().join(" or ");
-            return (format!("{place} must be {asked}"), format!(", got {}", brief(error.instance())));
+        if expected.len() == forms.len() {
+            let expected = expected.into_iter().map(types).collect::<Vec<_>>().join(" or ");
+            return (format!("{place} must be {expected}"), format!(", got {}", brief(error.instance())));
         }
-        let demand = format!("{place} must fit one of {} forms", forms.len());
+        let demand = format!("{place} must match one of {} alternatives", forms.len());
         let nearest =
             forms.iter().filter(|form| !form.iter().any(|inner| wrong_type(&inner))).min_by_key(|form| form.len());
         let mut violations = Vec::new();
@@ -228,7 +234,7 @@ impl ViolationFormatter<'_> {
         let remark = violations
             .into_iter()
             .next()
-            .map_or_else(String::new, |misfit| format!("; of the nearest: {}{}", misfit.demand, misfit.remark));
+            .map_or_else(String::new, |first| format!("; the nearest: {}{}", first.demand, first.remark));
         (demand, shorten(&remark, 600))
     }
 
@@ -243,7 +249,7 @@ impl ViolationFormatter<'_> {
         declared.into_iter().flat_map(Map::keys).map(String::as_str).collect()
     }
 
-    /// What a schema asks for, in a few words.
+    /// A short description of the values that a schema allows.
     fn describe(&self, schema: &Value) -> Option<String> {
         let referred = schema.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
         let schema = referred.and_then(|fragment| local(self.document, fragment)).unwrap_or(schema);
@@ -259,26 +265,26 @@ impl ViolationFormatter<'_> {
         }
     }
 
-    /// A path as one would say it: `` `items[0].name` ``.
+    /// A path in readable form: `` `items[0].name` ``.
     fn place(&self, path: &str) -> String {
         if path.is_empty() {
             return self.subject.to_owned();
         }
-        let mut said = String::new();
+        let mut readable = String::new();
         for step in path.split('/').skip(1) {
             let step = step.replace("~1", "/").replace("~0", "~");
-            if !said.is_empty() && !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit()) {
-                said.push_str(&format!("[{step}]"));
+            if !readable.is_empty() && !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit()) {
+                readable.push_str(&format!("[{step}]"));
             } else {
-                said.push_str(if said.is_empty() { "" } else { "." });
-                said.push_str(&step);
+                readable.push_str(if readable.is_empty() { "" } else { "." });
+                readable.push_str(&step);
             }
         }
-        format!("`{}`", shorten(&said, MAX_VALUE))
+        format!("`{}`", shorten(&readable, MAX_VALUE))
     }
 }
 
-/// Bounds on numbers and sizes: what is asked, and the size found where it is one.
+/// Bounds on numbers and sizes: the requirement, and the actual size if the bound is on a size.
 fn bound(kind: &Kind, value: &Value) -> Option<(String, Option<usize>)> {
     let characters = || value.as_str().map(|text| text.chars().count());
     let items = || value.as_array().map(Vec::len);
@@ -317,7 +323,7 @@ fn with_article(kind: &str) -> String {
     }
 }
 
-/// A value in a few characters: long texts cut, arrays and objects only counted.
+/// A value in a few characters: truncates long texts, and shows only the size of arrays and objects.
 pub(super) fn brief(value: &Value) -> String {
     match value {
         Value::String(text) => Value::String(shorten(text, MAX_VALUE)).to_string(),
@@ -327,8 +333,8 @@ pub(super) fn brief(value: &Value) -> String {
     }
 }
 
-pub(super) fn shorten(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+pub(super) fn shorten(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -343,7 +349,7 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     listed
 }
 
-/// The name most like the one given, if any is like it enough.
+/// The name most similar to the given one, if it is similar enough.
 fn nearest<'n>(given: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let given = shorten(given, MAX_VALUE).to_lowercase();
     names

@@ -7,7 +7,7 @@ fn definitions(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn only_what_is_reached_is_put_in_and_recursion_stays() {
+fn only_reached_definitions_are_added_and_recursion_is_kept() {
     let all = definitions(json!({
         "Pet": {"type": "object", "properties": {"friend": {"$ref": "#/$defs/Pet"}, "tag": {"$ref": "#/$defs/Tag"}}},
         "Tag": {"type": "string"},
@@ -21,7 +21,7 @@ fn only_what_is_reached_is_put_in_and_recursion_stays() {
 }
 
 #[test]
-fn what_is_too_large_loses_words_first_and_then_what_is_far() {
+fn a_schema_that_is_too_large_loses_texts_first_and_then_distant_definitions() {
     let wordy = json!({"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}});
     let all = definitions(json!({"A": {"type": "string", "description": "x".repeat(5_000), "maxLength": 3}}));
     let mut schema = wordy;
@@ -38,7 +38,7 @@ fn what_is_too_large_loses_words_first_and_then_what_is_far() {
     InputSchema::compile("t", schema, false).unwrap();
 }
 
-/// `not: anything` would refuse everything, and "exactly one" is not kept by alternatives that all fit.
+/// `not: anything` would refuse everything, and "exactly one" fails when all alternatives match.
 #[test]
 fn an_opened_schema_refuses_nothing_that_the_whole_one_takes() {
     let deep = (0..120).fold(json!({"const": 1}), |inner, _| json!({"properties": {"x": inner}}));
@@ -51,7 +51,7 @@ fn an_opened_schema_refuses_nothing_that_the_whole_one_takes() {
 }
 
 #[test]
-fn what_fits_nowhere_allows_anything_of_its_type() {
+fn a_schema_that_is_too_large_at_any_detail_allows_anything_of_its_type() {
     let names: Map<String, Value> = (0..500).map(|n| (format!("p{n}"), json!({"type": "string"}))).collect();
     let mut schema = json!({"type": "array", "properties": names});
     assert_eq!(attach(&mut schema, &Map::new(), 1_000), Fit::Opened);
