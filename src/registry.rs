@@ -1,4 +1,4 @@
-//! Name → tool: an immutable snapshot, swapped whole, so that a call sees one state of the world.
+//! Tools by name, in an immutable snapshot that is replaced as a whole, so that a call sees one consistent state.
 
 mod describe;
 pub mod lock;
@@ -29,24 +29,24 @@ use crate::tool::{
 
 use self::lock::{Lock, LockViolation, Pin, Quarantined};
 
-/// The tools on offer.
+/// The registered tools.
 #[derive(Debug)]
 pub struct Registry {
     snapshot: ArcSwap<Snapshot>,
     changes: watch::Sender<()>,
 }
 
-/// One state of the registry: complete, checked, and never changed.
+/// One state of the registry: complete, checked and immutable.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// In the order of their names.
+    /// Sorted by name.
     tools: Vec<Arc<Tool>>,
     by_name: HashMap<String, Arc<Tool>>,
-    /// What sources answer beside tools, by the names of the sources.
+    /// Operations of sources that are not tools, by the name of the source.
     operations: HashMap<String, Vec<Arc<Tool>>>,
     index: SearchIndex,
     unavailable: Vec<Unavailable>,
-    /// By name, which is no tool's.
+    /// By name; no offered tool has the same name.
     quarantined: BTreeMap<String, Quarantined>,
     lock: Option<Arc<Lock>>,
 }
@@ -54,7 +54,7 @@ pub struct Snapshot {
 /// Why a set of definitions cannot be registered.
 #[derive(Debug, Error)]
 pub enum RegistryError {
-    #[error("two tools are called {name:?}: one from {first}, one from {second}; rename one in `tools.overrides`")]
+    #[error("two tools have the name {name:?}: one from {first}, one from {second}; rename one in `tools.overrides`")]
     NameClash { name: String, first: String, second: String },
     #[error("tool {name:?} from {source_name}: {problem}")]
     InvalidName { name: String, source_name: String, problem: InvalidToolName },
@@ -67,8 +67,10 @@ impl Registry {
         Self { snapshot: ArcSwap::from_pointee(snapshot), changes: watch::Sender::new(()) }
     }
 
-    /// The tool of that name as the caller may know of it, or `unknown_tool` with the names nearest to it,
-    /// or `tool_changed`.
+    /// The tool of that name, if it is visible to the caller.
+    ///
+    /// # Errors
+    /// `unknown_tool` with the most similar names, or `tool_changed`.
     pub fn find(&self, name: &str, caller: &Caller) -> Result<Arc<Tool>, CallError> {
         self.snapshot.load().find(name, caller).cloned()
     }
@@ -82,17 +84,17 @@ impl Registry {
         self.changes.send_replace(());
     }
 
-    /// Resolves whenever another snapshot has taken the place of one seen before.
+    /// A receiver that is notified when the snapshot is replaced.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 }
 
 impl Snapshot {
-    /// Applies the configuration to what the sources offer, and checks names and schemas.
+    /// Applies the configuration to the definitions of the sources, and checks names and schemas.
     ///
     /// # Errors
-    /// All faults found, not only the first.
+    /// All errors found, not only the first.
     pub fn build(
         definitions: Vec<ToolDefinition>,
         unavailable: Vec<Unavailable>,
@@ -103,12 +105,12 @@ impl Snapshot {
         Self::build_with(offer, SourceTools::default(), config, metrics, None, &Self::default())
     }
 
-    /// Like [`build`](Self::build), beside what others describe at run time (`found`): of that, what cannot be
-    /// registered is left out with the reason, and stops nobody. Tools that are as in `before` are taken from there.
-    /// With a `lock`, tools from outside that it does not know as they are now are quarantined.
+    /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of these cannot be registered, it
+    /// becomes unavailable with the reason, and the others are registered. Unchanged tools are reused from `before`. With
+    /// a `lock`, external tools that differ from it or are missing in it are quarantined.
     ///
     /// # Errors
-    /// All faults of `fixed`.
+    /// All errors of `fixed`.
     pub fn build_with(
         fixed: SourceTools,
         found: SourceTools,
@@ -126,16 +128,16 @@ impl Snapshot {
             operations: HashMap::new(),
             quarantined: BTreeMap::new(),
         };
-        let faults: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
-        if !faults.is_empty() {
-            return Err(faults);
+        let errors: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let mut unavailable = fixed.unavailable;
         unavailable.extend(found.unavailable);
         for definition in found.tools {
             let tool = definition.metadata.name.clone();
-            if let Err(fault) = building.add(definition) {
-                unavailable.push(Unavailable { tool, reason: fault.to_string() });
+            if let Err(error) = building.add(definition) {
+                unavailable.push(Unavailable { tool, reason: error.to_string() });
             }
         }
         let Building { by_name, operations, quarantined, lock, .. } = building;
@@ -149,7 +151,7 @@ impl Snapshot {
         self.by_name.get(name)
     }
 
-    /// All tools, in the order of their names.
+    /// All tools, sorted by name.
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
     }
@@ -159,13 +161,13 @@ impl Snapshot {
         &self.unavailable
     }
 
-    /// Tools that are neither offered nor run until they are approved, in the order of their names.
+    /// Quarantined tools, sorted by name: not offered and not run until they are approved.
     pub fn quarantined(&self) -> impl Iterator<Item = &Quarantined> {
         self.quarantined.values()
     }
 
-    /// The tool of that name as the caller may know of it. One that its `roles` hide from the caller is refused as
-    /// if there were none of that name; only the cause, for the log, says otherwise.
+    /// The tool of that name, if it is visible to the caller. For a tool that its `roles` hide from the caller, the error
+    /// is the same as for a missing one; only its cause, which is logged, differs.
     ///
     /// # Errors
     /// `unknown_tool` or `tool_changed`.
@@ -181,22 +183,24 @@ impl Snapshot {
         let unknown = self.unknown_among(name, |tool| !tool.metadata.is_hidden_from(caller));
         let hidden = found.map(|tool| &tool.metadata).or_else(|| quarantined.map(|tool| &tool.metadata));
         Err(match hidden {
-            Some(tool) => unknown.caused_by(format!("the caller holds none of its roles: {}", tool.roles.join(", "))),
+            Some(tool) => {
+                unknown.caused_by(format!("the caller has none of the tool's roles: {}", tool.roles.join(", ")))
+            }
             None => unknown,
         })
     }
 
-    /// Why there is no tool of that name: `tool_changed` or `unknown_tool`. For operators, from whom nothing is hidden.
+    /// Why no tool of that name is offered: `tool_changed` or `unknown_tool`. For operators: also suggests hidden tools.
     pub fn missing(&self, name: &str) -> CallError {
         self.quarantined.get(name).map_or_else(|| self.unknown_among(name, |_| true), Quarantined::refusal)
     }
 
-    /// The tools that answer a query best, with their scores.
+    /// The tools that match a query best, with their scores.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         self.index.search(query, at_most).into_iter().map(|(at, score)| (&self.tools[at], score)).collect()
     }
 
-    /// `unknown_tool`, with the names nearest to the one asked for among those that may be named.
+    /// `unknown_tool`, with the most similar names of the tools that `may_be_named` allows.
     fn unknown_among(&self, name: &str, may_be_named: impl Fn(&Tool) -> bool) -> CallError {
         let shown: String = name.chars().take(64).collect();
         let mut near: Vec<_> = self
@@ -208,18 +212,15 @@ impl Snapshot {
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
         let alternatives = near.into_iter().take(3).map(|(_, name)| name.to_owned()).collect();
-        CallError::new(
-            ErrorCode::UnknownTool,
-            format!("there is no tool {shown:?}; GET /tools/list names those there are"),
-        )
-        .with_alternatives(alternatives)
+        CallError::new(ErrorCode::UnknownTool, format!("there is no tool {shown:?}; GET /tools/list lists the tools"))
+            .with_alternatives(alternatives)
     }
 }
 
-/// Jaro–Winkler likeness from which a name is offered as an alternative.
+/// Jaro–Winkler similarity from which a name is suggested as an alternative.
 const LIKELY_MEANT: f64 = 0.75;
 
-/// A snapshot in the making.
+/// A snapshot that is being built.
 struct Building<'a> {
     config: &'a ToolsConfig,
     metrics: &'a Metrics,
@@ -283,7 +284,7 @@ impl Building<'_> {
         }
     }
 
-    /// What the lock has against a tool. One that passed this very lock is not judged again.
+    /// The difference between a tool and the lock. A tool that passed the same lock before is not checked again.
     fn objection(&self, definition: &ToolDefinition) -> Option<LockViolation> {
         let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
         let name = offered_name(self.config, definition);
@@ -295,7 +296,7 @@ impl Building<'_> {
         lock.objection(name, &Pin::of(name, definition))
     }
 
-    /// Keeps a tool out, and what it says of itself with it, unless it `is_described` by the configuration.
+    /// Quarantines a tool. Its own description is not kept, unless it `is_described` by the configuration.
     fn quarantine(&mut self, definition: ToolDefinition, objection: LockViolation, is_described: bool) {
         let flags = flags(&definition);
         let mut metadata = definition.metadata;
@@ -309,7 +310,7 @@ impl Building<'_> {
     }
 }
 
-/// The name that a tool is offered by.
+/// The name under which a tool is offered.
 fn offered_name<'a>(config: &'a ToolsConfig, definition: &'a ToolDefinition) -> &'a str {
     let name = &definition.metadata.name;
     config.overrides.get(name).and_then(|changes| changes.rename.as_ref()).unwrap_or(name)

@@ -1,4 +1,4 @@
-//! A tool as it is told to others: the shapes of the specification, the same on every face.
+//! The JSON shapes of tools in listings and descriptions, as in the specification and the same in every API.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -26,23 +26,24 @@ pub struct ToolSummary<'a> {
     sandboxed: bool,
     idempotent: bool,
     labels: &'a [String],
-    /// Whether the caller may use it, as far as that does not depend on a call's arguments; only where one asks.
+    /// Whether the caller may use the tool, as far as that is independent of a call's arguments. Only in listings for a
+    /// caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     usable: Option<bool>,
-    /// What keeps the caller from it.
+    /// The requirements that the caller does not meet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     missing: Vec<Missing>,
-    /// Why it cannot be used right now: what it comes from is down.
+    /// Why the tool is not available now: its source is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     degraded: Option<Arc<str>>,
-    /// Why calls of it are refused with `tool_changed` until it is approved. The description is the approved one.
+    /// Why calls are refused with `tool_changed` until the tool is approved. The description is the approved one.
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantined: Option<String>,
-    /// What looks like instructions hidden in what the tool says of itself.
+    /// Suspected prompt injections in the tool's texts.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     flags: &'a [Detail],
-    /// How well it fits the query; only in answers to one.
+    /// The score for a query; only in search results.
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
 }
@@ -58,7 +59,7 @@ pub struct ToolSchema<'a> {
     output_schema: Option<Cow<'a, Value>>,
 }
 
-/// All that is known of a tool (E9–E17).
+/// The full description of a tool.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ToolMetadata<'a> {
     name: &'a str,
@@ -88,13 +89,13 @@ pub struct ToolMetadata<'a> {
     roles: &'a [String],
 }
 
-/// What the memory limit is enforced on.
+/// The scope of the memory limit.
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryLimitBinds {
-    /// All memory of the sandboxed interpreter.
+    /// The whole memory of the sandboxed interpreter.
     Sandbox,
-    /// The bytes of input and output that one call may hold.
+    /// The input and output of one call, in bytes.
     BufferedBytes,
 }
 
@@ -133,7 +134,7 @@ impl<'a> ToolSummary<'a> {
         self.name
     }
 
-    /// For one caller: what keeps them from the tool, or nothing.
+    /// Adds the requirements that one caller does not meet, if any.
     #[must_use]
     pub fn missing(self, missing: Vec<Missing>) -> Self {
         Self { usable: Some(missing.is_empty()), missing, ..self }
@@ -151,7 +152,7 @@ impl<'a> ToolSummary<'a> {
 }
 
 impl<'a> ToolSchema<'a> {
-    /// In a list: a large output schema is shown in part.
+    /// For a listing: a large output schema is shown in part.
     pub fn of(tool: &'a Tool) -> Self {
         Self {
             name: tool.name(),
@@ -161,7 +162,7 @@ impl<'a> ToolSchema<'a> {
         }
     }
 
-    /// Alone: the output schema whole.
+    /// For a single tool: with the whole output schema.
     pub fn whole(tool: &'a Tool) -> Self {
         Self { output_schema: tool.output.as_ref().map(|output| Cow::Owned(output.whole())), ..Self::of(tool) }
     }

@@ -1,8 +1,8 @@
-//! `tools.lock`: what was approved of every tool. A tool from outside that is another by now, or new, is not
-//! offered ([`super::lock::quarantine`]) until somebody has looked at it and approved it.
+//! `tools.lock`: the approved state of every tool. An external tool that is new or has changed is quarantined
+//! ([`super::lock::quarantine`]) until an operator approves it.
 //!
-//! The lock pins what a source says of a tool, before the configuration has its say: settings of the
-//! configuration are reviewed where they stand.
+//! The lock pins a tool as its source describes it, before the configuration is applied: the configuration is
+//! reviewed separately.
 
 mod difference;
 mod file;
@@ -28,20 +28,20 @@ use crate::core::call::CallKind;
 use crate::tool::BUILTIN;
 use crate::tool::ToolDefinition;
 
-/// What the name of an MCP server's source begins with.
+/// Prefix of the source name of an MCP server.
 const SERVER: &str = "mcp:";
 
-/// The pins of all tools, by the names they are offered by; those of what MCP servers say beside their tools
-/// ([`Pin::of_words`]), by `mcp:SERVER`.
+/// The pins of all tools, by the name under which they are offered, and the pins of the instructions and prompts of
+/// MCP servers ([`Pin::of_words`]), by `mcp:SERVER`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lock {
     pins: BTreeMap<String, Pin>,
 }
 
-/// Why a tool is not the one that was approved.
+/// How a tool differs from the approved one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockViolation {
-    /// Nobody has approved anything of that name.
+    /// The lock has no pin of that name.
     New,
     /// Members of its pin that differ: `description`, `parameters`, ….
     Changed(Vec<String>),
@@ -56,16 +56,16 @@ impl Lock {
         &self.pins
     }
 
-    /// How much is pinned, in words.
+    /// The number of pins, as a text.
     pub fn count(&self) -> String {
         let (servers, tools): (Vec<_>, Vec<_>) = self.pins.keys().partition(|name| name.starts_with(SERVER));
         match servers.len() {
             0 => format!("{} tools", tools.len()),
-            servers => format!("{} tools and the words of {servers} MCP servers", tools.len()),
+            servers => format!("{} tools and the texts of {servers} MCP servers", tools.len()),
         }
     }
 
-    /// Takes a tool over as it is now; `None` forgets it.
+    /// Approves a tool as it is now; `None` removes it from the lock.
     pub fn approve(&mut self, name: &str, pin: Option<Pin>) {
         match pin {
             Some(pin) => self.pins.insert(name.to_owned(), pin),
@@ -73,7 +73,7 @@ impl Lock {
         };
     }
 
-    /// What stands against offering what is pinned as `pin` now.
+    /// The difference between `pin`, the current state of a tool, and the approved one.
     pub fn objection(&self, name: &str, pin: &Pin) -> Option<LockViolation> {
         match self.get(name) {
             None => Some(LockViolation::New),
@@ -89,7 +89,7 @@ impl FromIterator<(String, Pin)> for Lock {
     }
 }
 
-/// The pins of the tools of a snapshot that was built without a lock, made of the definitions it was built of.
+/// The pins of the tools of a snapshot that was built without a lock, computed from the same definitions.
 pub fn pins<'a>(
     definitions: impl IntoIterator<Item = &'a ToolDefinition>,
     config: &ToolsConfig,
@@ -107,7 +107,7 @@ pub fn pins<'a>(
     pins
 }
 
-/// Whether tools of a source come with the program itself: those are pinned, and never quarantined.
+/// Whether the tools of a source are part of the program: they are pinned, but never quarantined.
 pub(super) fn is_ours(source: &str) -> bool {
     source == BUILTIN
 }
@@ -115,8 +115,8 @@ pub(super) fn is_ours(source: &str) -> bool {
 impl fmt::Display for LockViolation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::New => formatter.write_str("it is new, and nobody has approved it"),
-            Self::Changed(members) => write!(formatter, "not as it was approved: {} changed", members.join(", ")),
+            Self::New => formatter.write_str("new and not approved"),
+            Self::Changed(members) => write!(formatter, "changed since it was approved: {}", members.join(", ")),
         }
     }
 }

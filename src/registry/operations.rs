@@ -1,4 +1,5 @@
-//! What sources answer beside tools: run like tools, and kept apart from them.
+//! Operations of sources that are not tools (resources, prompts, completion). They run like tools, but are not listed
+//! as tools.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::tool::Tool;
 use crate::tool::ToolDefinition;
 
 impl Registry {
-    /// What runs the call: the tool of its name, or the operation of the source that has its target.
+    /// The tool of the call's name, or the operation of the source that has the call's target.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -23,12 +24,12 @@ impl Registry {
 }
 
 impl Snapshot {
-    /// What reads a source's resources, gets its prompts or completes arguments for it.
+    /// The operation that reads a source's resources, gets its prompts or completes arguments.
     pub fn operation(&self, source: &str, kind: CallKind) -> Option<&Arc<Tool>> {
         self.operations.get(source)?.iter().find(|operation| operation.metadata.kind == kind)
     }
 
-    /// All that sources answer beside tools: policies and overrides may name it.
+    /// All operations that are not tools; policies and overrides may refer to them.
     pub fn operations(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.operations.values().flatten()
     }
@@ -43,7 +44,7 @@ impl Building<'_> {
     }
 }
 
-/// `unknown_tool`, for what is no tool.
+/// `unknown_tool`, for an operation that is not a tool.
 pub fn unknown_target(kind: CallKind, name: &str) -> CallError {
     let what = match kind {
         CallKind::Tool => "tool",

@@ -1,7 +1,7 @@
-//! Finding tools by what they do, offline: BM25 over names, descriptions and parameters.
+//! Searches tools offline: BM25 over names, descriptions and parameters.
 //!
 //! Ranking after Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond"
-//! (2009), with fields weighted as in its BM25F (§3.6): a word in the name tells more than one in a description.
+//! (2009), with weighted fields as in BM25F (§3.6): a word in the name counts more than one in the description.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::tool::Tool;
 
-/// How soon repetition stops to count, and how much long texts are held back (both as usual).
+/// BM25's parameters for term saturation and length normalization, with the usual values.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
@@ -17,20 +17,20 @@ const NAME_WEIGHT: f64 = 4.0;
 const PARAMETER_NAME_WEIGHT: f64 = 1.5;
 const TEXT_WEIGHT: f64 = 1.0;
 
-/// What a word counts that only begins like the one asked for: "calculator" for "calc" or "calculate".
+/// Weight of a word that only shares its beginning with the query's: "calculator" for "calc" or "calculate".
 const ALIKE_WEIGHT: f64 = 0.4;
-/// Letters from which the beginning of a word says something.
+/// Minimum letters of a beginning that is matched.
 const SHORTEST_BEGINNING: usize = 3;
-/// Of a longer word, the beginning is what stands before an ending of so many letters ("-ion", "-ing")...
+/// The stem of a longer word is the word without its last letters, which may be an ending ("-ion", "-ing")...
 const MAX_ENDING: usize = 3;
-/// ... but never less than this.
+/// ... but has at least this many letters.
 const SHORTEST_STEM: usize = 5;
-/// Words looked up for one beginning.
+/// Maximum words looked up for one beginning.
 const MAX_COMPLETIONS: usize = 64;
-/// Different words of a query that are looked at, the first ones.
+/// Maximum distinct words of a query that count; later ones are ignored.
 const MAX_QUERY: usize = 32;
 
-/// What a tool says of itself, as far as it is searched.
+/// The searched texts of a tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Searchable<'a> {
     pub name: &'a str,
@@ -48,7 +48,7 @@ impl<'a> From<&'a Tool> for Searchable<'a> {
     }
 }
 
-/// The words of all tools, and how much each tells of each tool.
+/// The words of all tools, with the weight of each word for each tool.
 #[derive(Debug, Default)]
 pub struct SearchIndex {
     postings: BTreeMap<String, Vec<Posting>>,
@@ -58,8 +58,8 @@ pub struct SearchIndex {
 #[derive(Debug)]
 struct Posting {
     tool: usize,
-    /// The word's weighted frequency, saturated and held against the text's length: all of BM25
-    /// but the word's rarity.
+    /// The word's weighted frequency, saturated and normalized by the text's length: BM25 without
+    /// the inverse document frequency.
     weight: f64,
 }
 
@@ -80,15 +80,15 @@ impl SearchIndex {
         Self { postings, tools }
     }
 
-    /// Positions in `tools` with their scores, best first, equals in the order of the tools.
+    /// Positions in `tools` with their scores, best first; equal scores in the order of the tools.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(usize, f64)> {
         let mut scores = vec![0.0; self.tools];
         let mut best = vec![0.0; self.tools];
         let mut seen = HashSet::new();
-        let mut asked = words(query);
-        asked.retain(|word| seen.insert(word.clone()));
-        for word in asked.iter().take(MAX_QUERY) {
-            // A tool that has a word in several forms is not better than one that has it once.
+        let mut query = words(query);
+        query.retain(|word| seen.insert(word.clone()));
+        for word in query.iter().take(MAX_QUERY) {
+            // Several forms of a word in a tool count as one.
             best.fill(0.0);
             for (postings, weight) in self.matches(word) {
                 let rarity = self.rarity(postings.len());
@@ -108,7 +108,7 @@ impl SearchIndex {
         ranked
     }
 
-    /// The word itself, words that begin with it or its stem, and words that it begins with.
+    /// The word itself, words that begin with it or its stem, and words that are a beginning of it.
     fn matches<'s>(&'s self, word: &'s str) -> impl Iterator<Item = (&'s [Posting], f64)> {
         let letters = word.chars().count();
         let shortest = if word.chars().all(is_cjk) { 1 } else { SHORTEST_BEGINNING };
@@ -141,7 +141,7 @@ fn count(number: usize) -> f64 {
     number as f64
 }
 
-/// How often each word stands in what a tool says of itself, the fields weighted.
+/// The weighted frequency of each word in a tool's texts.
 fn frequencies(tool: Searchable<'_>) -> HashMap<String, f64> {
     let mut frequencies = HashMap::new();
     let mut add = |text: &str, weight: f64| {
@@ -150,7 +150,7 @@ fn frequencies(tool: Searchable<'_>) -> HashMap<String, f64> {
         }
     };
     add(tool.name, NAME_WEIGHT);
-    // "websearch" should find `web_search` and `webSearch`.
+    // So that "websearch" finds `web_search` and `webSearch`.
     let joined = tool.name.replace(|character: char| !character.is_alphanumeric(), "").to_lowercase();
     if joined != tool.name {
         add(&joined, TEXT_WEIGHT);
@@ -165,8 +165,8 @@ fn frequencies(tool: Searchable<'_>) -> HashMap<String, f64> {
     frequencies
 }
 
-/// The words of a text, in lower case: runs of letters and digits, `camelCase` taken apart, and
-/// of Chinese, Japanese and Korean, which set no spaces, each two characters that follow one another.
+/// The words of a text, in lower case: sequences of letters and digits, with `camelCase` split. Chinese,
+/// Japanese and Korean have no spaces between words, so each pair of adjacent characters is a word.
 fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for run in text.split(|character: char| !character.is_alphanumeric()) {

@@ -25,7 +25,7 @@ fn names(snapshot: &Snapshot) -> Vec<&str> {
 }
 
 #[test]
-fn tools_stand_in_the_order_of_their_names() {
+fn tools_are_sorted_by_name() {
     let snapshot = build(vec![definition("b", "one"), definition("a", "two")], &ToolsConfig::default()).unwrap();
     assert_eq!(names(&snapshot), ["a", "b"]);
     assert_eq!(snapshot.get("b").unwrap().metadata.source, "one");
@@ -43,36 +43,35 @@ fn a_schema_that_its_source_compiled_is_not_compiled_again() {
 }
 
 #[test]
-fn a_clash_names_both_sources() {
+fn a_name_conflict_reports_both_sources() {
     let definitions = || vec![definition("find", "mcp:github"), definition("find", "openapi:jira")];
-    let faults = build(definitions(), &ToolsConfig::default()).unwrap_err();
-    let told =
-        r#"two tools are called "find": one from mcp:github, one from openapi:jira; rename one in `tools.overrides`"#;
-    assert_eq!(faults, [told]);
+    let errors = build(definitions(), &ToolsConfig::default()).unwrap_err();
+    let message = r#"two tools have the name "find": one from mcp:github, one from openapi:jira; rename one in `tools.overrides`"#;
+    assert_eq!(errors, [message]);
     let renamed = override_of("search", ToolOverride { rename: Some("find".into()), ..ToolOverride::default() });
     assert_eq!(build(vec![definition("find", "a"), definition("search", "b")], &renamed).unwrap_err().len(), 1);
 }
 
 #[test]
-fn every_fault_is_told_at_once() {
+fn all_errors_are_reported_at_once() {
     let mut bad_input = definition("bad_input", "mcp:x");
     bad_input.parameters = json!({"type": "string"}).into();
     let mut bad_output = definition("bad_output", "mcp:x");
     bad_output.output_schema = Some(json!({"$ref": "https://example.com/schema"}));
-    let faults =
+    let errors =
         build(vec![definition("bad name", "mcp:x"), bad_input, bad_output], &ToolsConfig::default()).unwrap_err();
     assert_eq!(
-        faults,
+        errors,
         [
-            r#"tool "bad name" from mcp:x: a tool's name may hold A–Z, a–z, 0–9, _ and -, not ' '"#,
+            r#"tool "bad name" from mcp:x: a tool name may contain only A–Z, a–z, 0–9, _ and -, not ' '"#,
             r#"tool "bad_input" from mcp:x: the schema of arguments must have `type: object`, not "string""#,
-            r#"tool "bad_output" from mcp:x: its schema refers to "https://example.com/schema"; only what stands in the schema itself can be referred to, as `#/…`"#,
+            r#"tool "bad_output" from mcp:x: its schema has the reference "https://example.com/schema"; references must point into the schema itself, as `#/…`"#,
         ]
     );
 }
 
 #[test]
-fn overrides_change_what_they_name_and_nothing_else() {
+fn overrides_change_only_the_settings_they_contain() {
     let changes = ToolOverride {
         rename: Some("sum".into()),
         description: Some("Adds".into()),
@@ -96,9 +95,9 @@ fn overrides_change_what_they_name_and_nothing_else() {
     assert_eq!(snapshot.get("sum").unwrap().metadata, expected);
 }
 
-/// Arguments nested under the name a caller knows are unwrapped.
+/// Arguments nested under the tool's new name are unwrapped.
 #[test]
-fn a_renamed_tool_goes_by_its_new_name() {
+fn a_renamed_tool_is_found_by_its_new_name() {
     let mut tool = definition("calculator", "builtin");
     tool.parameters = json!({"required": ["n"]}).into();
     let config = override_of("calculator", ToolOverride { rename: Some("sum".into()), ..ToolOverride::default() });
@@ -121,7 +120,7 @@ fn a_hidden_tool_does_not_exist() {
 }
 
 #[test]
-fn an_unknown_tool_is_answered_with_the_nearest() {
+fn the_error_for_an_unknown_tool_suggests_similar_names() {
     let tools = ["calculator", "web_fetch", "web_search"].map(|name| definition(name, "builtin"));
     let registry = Registry::new(build(tools.into(), &ToolsConfig::default()).unwrap());
     assert_eq!(registry.find("calculater", &Caller::anonymous()).unwrap_err().alternatives(), ["calculator"]);
@@ -131,7 +130,7 @@ fn an_unknown_tool_is_answered_with_the_nearest() {
 }
 
 #[test]
-fn a_replaced_snapshot_counts_from_the_next_call() {
+fn a_new_snapshot_applies_from_the_next_call() {
     let registry = Registry::new(build(vec![definition("old", "builtin")], &ToolsConfig::default()).unwrap());
     let held = registry.find("old", &Caller::anonymous()).unwrap();
     registry.replace(build(vec![definition("new", "builtin")], &ToolsConfig::default()).unwrap());
@@ -152,7 +151,7 @@ fn searchable(tools: &[(&str, &str, Value)]) -> Snapshot {
 }
 
 #[test]
-fn the_tool_that_answers_best_comes_first() {
+fn the_best_match_comes_first() {
     let snapshot = searchable(&[
         (
             "calculator",
@@ -198,7 +197,7 @@ fn the_tool_that_answers_best_comes_first() {
 }
 
 #[test]
-fn a_long_query_is_looked_at_from_its_beginning() {
+fn only_the_first_words_of_a_long_query_count() {
     let snapshot = searchable(&[("web_search", "Looks things up", json!({}))]);
     let filler: String = (0..100).map(|n| format!(" a{n}")).collect();
     assert_eq!(snapshot.search(&format!("search{filler}"), 1).len(), 1);
@@ -206,7 +205,7 @@ fn a_long_query_is_looked_at_from_its_beginning() {
 }
 
 #[test]
-fn equals_stand_in_the_order_of_their_names() {
+fn equal_scores_are_sorted_by_name() {
     let snapshot = searchable(&[("b_x", "", json!({})), ("c_x", "", json!({})), ("a_x", "", json!({}))]);
     let found: Vec<_> = snapshot.search("x", 10).into_iter().map(|(tool, _)| tool.name()).collect();
     assert_eq!(found, ["a_x", "b_x", "c_x"]);
@@ -233,7 +232,7 @@ fn operation(name: &str, source: &str) -> ToolDefinition {
 }
 
 #[test]
-fn what_is_no_tool_is_found_by_its_source_and_kind_alone() {
+fn an_operation_that_is_not_a_tool_is_found_only_by_source_and_kind() {
     let tools = vec![operation("m__resources_read", "mcp:m"), definition("m__resources_read", "mcp:m")];
     let all = build(tools.clone(), &ToolsConfig::default()).unwrap();
     assert_eq!(names(&all), ["m__resources_read"]);
@@ -242,7 +241,7 @@ fn what_is_no_tool_is_found_by_its_source_and_kind_alone() {
     assert_eq!(lock::pins(&tools, &ToolsConfig::default(), &all).len(), 1);
     assert_eq!(all.operation("mcp:m", CallKind::Resource).unwrap().metadata.kind, CallKind::Resource);
     assert!(all.operation("mcp:m", CallKind::Prompt).is_none() && all.operation("mcp:n", CallKind::Resource).is_none());
-    // No lock keeps it out: what it gives is no description of a tool.
+    // The lock does not apply: the operation has no description of a tool.
     let held = locked(&tools, &Lock::default(), &all);
     assert_eq!((names(&held).len(), held.operations().count()), (0, 1));
 
@@ -261,7 +260,7 @@ fn what_is_no_tool_is_found_by_its_source_and_kind_alone() {
 }
 
 #[test]
-fn what_is_no_tool_is_configured_like_one_and_stays_the_same_where_nothing_changed() {
+fn an_operation_that_is_not_a_tool_is_configured_like_one_and_is_reused_if_unchanged() {
     let definitions = vec![operation("m__resources_read", "mcp:m")];
     let changes = ToolOverride { rename: Some("reads".into()), rate_limit: Some(3), ..ToolOverride::default() };
     let config = override_of("m__resources_read", changes);
@@ -284,7 +283,7 @@ fn locked(definitions: &[ToolDefinition], lock: &Lock, before: &Snapshot) -> Sna
 }
 
 #[test]
-fn a_tool_that_the_lock_does_not_know_as_it_is_is_neither_offered_nor_unknown() {
+fn a_tool_that_differs_from_the_lock_is_quarantined() {
     let mut tools = vec![definition("calculator", "builtin"), definition("a", "mcp:one"), definition("b", "mcp:one")];
     let all = build(tools.clone(), &ToolsConfig::default()).unwrap();
     let mut lock: Lock = lock::pins(&tools, &ToolsConfig::default(), &all).into_iter().collect();
@@ -296,8 +295,8 @@ fn a_tool_that_the_lock_does_not_know_as_it_is_is_neither_offered_nor_unknown() 
     let snapshot = locked(&tools, &lock, &Snapshot::default());
     assert_eq!(names(&snapshot), ["b", "calculator"]);
     let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.objection.to_string())).collect();
-    let changed = "not as it was approved: description changed".to_owned();
-    assert_eq!(held, [("a", changed), ("new", "it is new, and nobody has approved it".to_owned())]);
+    let changed = "changed since it was approved: description".to_owned();
+    assert_eq!(held, [("a", changed), ("new", "new and not approved".to_owned())]);
     let quarantined = snapshot.quarantined().next().unwrap();
     assert_eq!(quarantined.metadata.description, "", "what it says now is shown to nobody");
     assert_eq!(quarantined.flags[0].rule, "instructions");
@@ -310,7 +309,7 @@ fn a_tool_that_the_lock_does_not_know_as_it_is_is_neither_offered_nor_unknown() 
 }
 
 #[test]
-fn a_lock_that_changes_judges_tools_anew_that_are_the_same() {
+fn unchanged_tools_are_checked_again_when_the_lock_changes() {
     let tools = vec![definition("a", "mcp:one")];
     let all = build(tools.clone(), &ToolsConfig::default()).unwrap();
     let lock: Lock = lock::pins(&tools, &ToolsConfig::default(), &all).into_iter().collect();
@@ -325,7 +324,7 @@ fn a_lock_that_changes_judges_tools_anew_that_are_the_same() {
 }
 
 #[test]
-fn a_quarantined_tool_keeps_its_name_and_what_the_configuration_says_of_it() {
+fn a_quarantined_tool_keeps_its_name_and_its_configuration() {
     let changes = ToolOverride {
         rename: Some("clock".into()),
         description: Some("Tells the time.".into()),
@@ -341,7 +340,10 @@ fn a_quarantined_tool_keeps_its_name_and_what_the_configuration_says_of_it() {
         Snapshot::build_with(SourceTools::default(), offer, &config, &metrics, lock, &Snapshot::default()).unwrap();
     let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.metadata.description.as_str())).collect();
     assert_eq!(held, [("clock", "Tells the time.")]);
-    assert!(snapshot.unavailable()[0].reason.contains("two tools are called \"clock\""), "nobody takes its name");
+    assert!(
+        snapshot.unavailable()[0].reason.contains("two tools have the name \"clock\""),
+        "no other tool gets its name"
+    );
     let writer = Caller::new("ada", "default", vec!["writer".to_owned()]);
     for (caller, code) in [(Caller::anonymous(), ErrorCode::UnknownTool), (writer, ErrorCode::ToolChanged)] {
         assert_eq!(snapshot.find("clock", &caller).unwrap_err().code(), code);

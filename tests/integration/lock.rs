@@ -152,7 +152,7 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     assert_eq!(place.told(&["lock", "approve"]).0, Some(0));
     assert_eq!(place.told(&["lock", "diff"]).0, Some(0));
     let (_, told) = place.told(&["check"]);
-    assert!(told.contains("tools and the words of 1 MCP servers are pinned"), "{told}");
+    assert!(told.contains("tools and the texts of 1 MCP servers are pinned"), "{told}");
 }
 
 #[test]
@@ -231,7 +231,7 @@ async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
     assert!(told.contains("description, parameters changed") && !told.contains("IMPORTANT"), "{told}");
 
     let held = listed(&app, "clock__now").await;
-    assert_eq!(held["quarantined"], "not as it was approved: description, parameters changed", "{held}");
+    assert_eq!(held["quarantined"], "changed since it was approved: description, parameters", "{held}");
     assert_eq!(held["description"], "Tells the time.", "what was approved, not what it says now");
     assert_eq!(held["flags"][0]["rule"], "hidden_characters", "{held}");
     assert!(listed(&app, "clock__shell").await["quarantined"].as_str().unwrap().contains("new"));
@@ -329,7 +329,7 @@ async fn an_operation_that_reaches_elsewhere_after_a_reload_is_held_back() {
     app.gateway.reload(config(&app.directory, &yaml)).await;
     assert_eq!(code(&app.call("zoo__pets", json!({})).await.1), "tool_changed");
     let held = listed(&app, "zoo__pets").await;
-    assert_eq!(held["quarantined"], "not as it was approved: origin changed", "{held}");
+    assert_eq!(held["quarantined"], "changed since it was approved: origin", "{held}");
     std::fs::write(&document, text).unwrap();
     app.gateway.reload(config(&app.directory, &yaml)).await;
     assert_eq!(listed(&app, "zoo__pets").await["quarantined"], Value::Null);

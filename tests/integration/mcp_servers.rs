@@ -327,7 +327,7 @@ async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone()
     // `echo` is a tool of the test's own already: the clash is told, and both sides go on.
     let snapshot = app.gateway.pipeline.registry.snapshot();
     let clash = snapshot.unavailable().iter().find(|tool| tool.tool == "echo").unwrap();
-    assert!(clash.reason.contains("two tools are called"), "{clash:?}");
+    assert!(clash.reason.contains("two tools have the name"), "{clash:?}");
     let (_, reply) = app.call("echo", json!({"a": 1})).await;
     assert_eq!(reply["output"]["echo"], json!({"a": 1}));
     app.stop().await;

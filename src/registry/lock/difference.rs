@@ -1,4 +1,4 @@
-//! How the tools that there are differ from those that were approved, for people to judge.
+//! The differences between the current tools and the approved ones, for review by an operator.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,15 +11,15 @@ use super::{Lock, Pin, is_ours};
 /// One tool that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// The name now; of a removed tool the one it had.
+    /// The current name; for a removed tool, the former one.
     pub tool: String,
     #[serde(flatten)]
     pub change: Change,
-    /// Where the tool comes from now, or came from.
+    /// The current origin; for a removed tool, the former one.
     pub origin: String,
-    /// What stands otherwise in its pin; nothing for a tool that was added or removed.
+    /// The changes of its pin; empty for a tool that was added or removed.
     pub edits: Vec<Edit>,
-    /// Calls of it are refused until it is approved.
+    /// Whether calls are refused until the tool is approved.
     pub quarantined: bool,
 }
 
@@ -29,13 +29,13 @@ pub enum Change {
     Added,
     Removed,
     Changed,
-    /// Another name for what seems to be the same tool.
+    /// Probably the same tool under another name.
     Renamed {
         from: String,
     },
 }
 
-/// A place in a pin, and what stood and stands there.
+/// A changed member of a pin, with its former and current value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Edit {
     /// JSON Pointer (RFC 6901).
@@ -46,8 +46,8 @@ pub struct Edit {
     pub after: Option<Value>,
 }
 
-/// The differences in the order of the tools' names. Tools of the sources that `out_of_reach` names are not
-/// missed: nobody knows.
+/// The differences, sorted by tool name. Tools of sources for which `out_of_reach` is true are not reported as removed,
+/// because their state is unknown.
 pub fn differences(lock: &Lock, now: &BTreeMap<String, Pin>, out_of_reach: impl Fn(&str) -> bool) -> Vec<Difference> {
     let mut found = Vec::new();
     for (name, pin) in now {
@@ -87,8 +87,8 @@ fn of_edits(name: &str, change: Change, before: &Pin, after: &Pin) -> Difference
     Difference { tool: name.to_owned(), change, origin: after.origin().to_owned(), edits, quarantined }
 }
 
-/// New name → the old one, for tools that went and came as the same. The surest sign is looked for first: all is
-/// the same, then the operation that is reached, then the words and arguments, then either of them.
+/// New name → old name, for a removed and an added tool that are probably the same. Compares the most reliable
+/// properties first: the whole pin, the called operation, description and parameters, then either of these.
 fn renamed<'a>(
     removed: &BTreeMap<&'a String, &Pin>,
     added: &BTreeMap<&'a String, &Pin>,
@@ -103,7 +103,7 @@ fn renamed<'a>(
     ];
     let (mut renamed, mut gone) = (BTreeMap::new(), HashSet::new());
     for sign in signs {
-        // A sign that two tools share tells nothing.
+        // A property that two tools share does not identify either.
         let mut new: HashMap<(&str, String), Option<&'a String>> = HashMap::new();
         for (name, pin) in added.iter().filter(|(name, _)| !renamed.contains_key(*name)) {
             let Some(sign) = sign(pin) else { continue };

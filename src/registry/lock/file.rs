@@ -1,5 +1,5 @@
-//! The file: JSON, a tool a block in the order of their names, everything sorted, so that version control shows
-//! what changed. Characters that nobody would see are written as `\uXXXX`.
+//! The lock file: JSON with one block for each tool, sorted by name and by key, so that version control shows changes
+//! well. Invisible characters are written as `\uXXXX`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,10 +19,10 @@ const VERSION: u64 = 1;
 const NOTE: &str = "What was approved of every tool. `sekisho lock diff` shows what differs, \
                     `sekisho lock approve` takes it over; not to be edited by hand.";
 
-/// Bytes of a lock that are read.
-const LARGEST: u64 = 256 << 20;
+/// Maximum size of a lock file, in bytes.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
-/// Why a text is no lock. Nothing of it is used.
+/// Why a text is not a valid lock. No part of it is used.
 #[derive(Debug, Error)]
 pub enum DamagedLock {
     #[error(transparent)]
@@ -31,43 +31,43 @@ pub enum DamagedLock {
     Form,
     #[error("it has version {0}, this program reads version {VERSION}")]
     Version(u64),
-    #[error("{name:?} is no tool's name: {problem}")]
+    #[error("{name:?} is not a tool name: {problem}")]
     Name { name: String, problem: InvalidToolName },
-    #[error("{0}: its block is no object with a `hash` and an `origin`")]
+    #[error("{0}: its block must be an object with a `hash` and an `origin`")]
     Block(String),
-    #[error("{0}: its hash is not that of its block, so that the block was changed by hand or in a merge")]
+    #[error("{0}: its hash does not match its block, which was changed by hand or in a merge")]
     Hash(String),
 }
 
-/// Why there is no lock in a file.
+/// Why a lock file cannot be used.
 #[derive(Debug, Error)]
 pub enum UnreadableLock {
-    #[error("it is damaged: {0}; restore the file, or remove it and pin all tools anew with `sekisho lock`")]
+    #[error("it is damaged: {0}; restore the file, or remove it and pin all tools again with `sekisho lock`")]
     Damaged(#[from] DamagedLock),
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    #[error("it has more than {} MiB", LARGEST >> 20)]
+    #[error("it has more than {} MiB", MAX_FILE_BYTES >> 20)]
     TooLarge,
 }
 
 impl Lock {
-    /// The lock in a file; `None` where there is no file.
+    /// Reads a lock file; `None` when the file does not exist.
     ///
     /// # Errors
-    /// [`UnreadableLock`]: a file that is there and cannot be used is never taken for none.
+    /// [`UnreadableLock`] when the file exists but cannot be used. It is never treated as missing.
     pub fn read(file: &Path) -> Result<Option<Self>, UnreadableLock> {
         let size = match fs::metadata(file) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?.len(),
         };
-        if size > LARGEST {
+        if size > MAX_FILE_BYTES {
             return Err(UnreadableLock::TooLarge);
         }
         Ok(Some(Self::parse(&fs::read(file)?)?))
     }
 
     /// # Errors
-    /// [`DamagedLock`], with the place.
+    /// [`DamagedLock`], with the position.
     pub fn parse(text: &[u8]) -> Result<Self, DamagedLock> {
         let Value::Object(mut document) = json::parse(text)? else { return Err(DamagedLock::Form) };
         match document.remove("version").as_ref().and_then(Value::as_u64) {
@@ -95,12 +95,12 @@ impl Lock {
         text
     }
 
-    /// Puts the lock in a file, whole or not at all.
+    /// Writes the lock file atomically.
     ///
     /// # Errors
-    /// Those of writing. The file is as it was then.
+    /// Errors of the file system. The file is unchanged then.
     pub fn write(&self, file: &Path) -> io::Result<()> {
-        // A link stays one.
+        // A symbolic link is followed, not replaced.
         let file = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
         let beside = file.with_added_extension(format!("{}.new", std::process::id()));
         let write = || {
@@ -110,14 +110,14 @@ impl Lock {
             fs::rename(&beside, &file)
         };
         write().inspect_err(|_| {
-            // Nothing more can be done about what is left when this fails too.
+            // If this fails too, the temporary file stays; nothing more can be done.
             let _ = fs::remove_file(&beside);
         })
     }
 }
 
 fn read_block(name: &str, block: Value) -> Result<Pin, DamagedLock> {
-    // A server's words stand under the name of its source.
+    // The texts of a server are pinned under the name of its source.
     if let Err(problem) = ToolName::parse(name.strip_prefix(SERVER).unwrap_or(name)) {
         return Err(DamagedLock::Name { name: name.chars().take(80).collect(), problem });
     }
@@ -129,7 +129,7 @@ fn read_block(name: &str, block: Value) -> Result<Pin, DamagedLock> {
     if pin.hash() == hash { Ok(pin) } else { Err(DamagedLock::Hash(name.to_owned())) }
 }
 
-/// The hash first, then where the tool comes from, then the rest.
+/// The hash first, then the origin, then the other members.
 fn block(pin: &Pin) -> Value {
     let mut block = Map::new();
     block.insert("hash".to_owned(), pin.hash().into());
@@ -141,7 +141,7 @@ fn block(pin: &Pin) -> Value {
     Value::Object(block)
 }
 
-/// `serde_json` writes the controls below U+0020 as numbers; a line break between two blocks stays one.
+/// `serde_json` escapes control characters below U+0020 itself; line breaks between blocks are kept.
 fn is_shown_as_number(character: char) -> bool {
     is_hidden(character) && character >= '\x7f'
 }

@@ -1,7 +1,7 @@
-//! What looks like instructions hidden in a tool's words: a model reads them all, a person sees few of them.
+//! Scans the texts of a tool for prompt injections: a model reads all of them, an operator sees few of them.
 //!
-//! A finding is a flag for people, not a verdict: descriptions of harmless tools may look so, and a clever
-//! attack may not. What decides is the lock ([`crate::registry::lock`]).
+//! A finding is only a hint for an operator: a harmless tool may have findings, and a careful attack may have none.
+//! The lock ([`crate::registry::lock`]) decides whether a tool is offered.
 
 mod encoded;
 mod hidden;
@@ -17,10 +17,10 @@ pub(super) use self::hidden::is_hidden;
 
 use crate::core::error::Detail;
 
-/// Findings that are told of one tool.
-const MAX_TOLD: usize = 8;
+/// Maximum number of findings for one tool.
+const MAX_FINDINGS: usize = 8;
 
-/// Looks at everything of a tool that a model may read: keys as well as values.
+/// Scans everything of a tool that a model may read: keys and values.
 pub(in crate::registry) fn scan_for_injection(
     description: &str,
     parts: &[(&str, &Value)],
@@ -37,7 +37,7 @@ pub(in crate::registry) fn scan_for_injection(
     search.found
 }
 
-/// Looks at every word of something that is no tool, which is told as `name`.
+/// Scans all texts in a value that is not a tool; the paths of the findings begin with `name`.
 pub fn injection_findings(name: &str, value: &Value) -> Vec<Detail> {
     scan_for_injection("", &[(name, value)], &Map::new())
 }
@@ -49,7 +49,7 @@ struct Search {
 
 impl Search {
     fn value(&mut self, path: &mut String, value: &Value) {
-        if self.found.len() >= MAX_TOLD {
+        if self.found.len() >= MAX_FINDINGS {
             return;
         }
         let length = path.len();
@@ -76,20 +76,20 @@ impl Search {
     }
 
     fn text(&mut self, path: &str, text: &str) {
-        /// No instruction is shorter; hidden characters are looked for in any text.
-        const SHORTEST: usize = 6;
-        let mut told = |rule: &str, message: Option<String>| {
-            if let Some(message) = message.filter(|_| self.found.len() < MAX_TOLD) {
+        /// Shorter texts cannot be an instruction; they are scanned only for hidden characters.
+        const MIN_LENGTH: usize = 6;
+        let mut report = |rule: &str, message: Option<String>| {
+            if let Some(message) = message.filter(|_| self.found.len() < MAX_FINDINGS) {
                 self.found.push(Detail { path: path.to_owned(), rule: rule.to_owned(), message });
             }
         };
-        told("hidden_characters", hidden::find(text));
-        if text.len() < SHORTEST {
+        report("hidden_characters", hidden::find(text));
+        if text.len() < MIN_LENGTH {
             return;
         }
         let plain = phrases::plain(text);
-        told("instructions", phrases::find(&plain));
-        told("embedded_tag", tags::find(&plain));
-        told("encoded_block", encoded::find(text));
+        report("instructions", phrases::find(&plain));
+        report("embedded_tag", tags::find(&plain));
+        report("encoded_block", encoded::find(text));
     }
 }

@@ -1,4 +1,4 @@
-//! What is pinned of one tool, and its hash.
+//! The pinned content of one tool, and its hash.
 
 use serde_json::{Map, Value};
 
@@ -7,11 +7,11 @@ use crate::core::json;
 use crate::registry::lock::injection_scan;
 use crate::tool::ToolDefinition;
 
-/// One tool as its source describes it: origin, description, schemas, and what else MCP clients are told of it
+/// One tool as its source describes it: origin, description, schemas, and the other members for MCP clients
 /// (annotations, title, icons, `_meta`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pin {
-    /// Keys sorted throughout, so that two pins that say the same are written the same.
+    /// All keys are sorted, so that equal pins have the same text.
     content: Map<String, Value>,
     hash: String,
 }
@@ -38,13 +38,13 @@ impl Pin {
         Self::new(name, content)
     }
 
-    /// The pin of what an MCP server says to models beside its tools: its instructions, and its prompts as it lists
-    /// them. It goes by the name of the server's `source`.
+    /// The pin of an MCP server's instructions and listed prompts, which models read too. Its name is that of the
+    /// server's `source`.
     pub fn of_words(source: &str, reached: &str, instructions: Option<&str>, prompts: &[Value]) -> Self {
         let mut content = Map::new();
         content.insert(ORIGIN.to_owned(), format!("{source} {reached}").into());
         content.insert(DESCRIPTION.to_owned(), instructions.unwrap_or_default().into());
-        // By their names: in which order a server lists them says nothing.
+        // Sorted by name: the order in which a server lists them has no meaning.
         let named = |prompt: &Value| Some((prompt.get("name")?.as_str()?.to_owned(), prompt.clone()));
         content.insert("prompts".to_owned(), prompts.iter().filter_map(named).collect::<Map<_, _>>().into());
         Self::new(source, content)
@@ -59,12 +59,12 @@ impl Pin {
         Self { content, hash }
     }
 
-    /// SHA-256 of the name and all that is pinned of it, as canonical JSON (RFC 8785): `sha256:…`.
+    /// SHA-256 of the name and the pinned content as canonical JSON (RFC 8785): `sha256:…`.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// The source, and what the tool reaches: `openapi:pets GET https://pets.example/pets/{id}`.
+    /// The source and the target of calls: `openapi:pets GET https://pets.example/pets/{id}`.
     pub fn origin(&self) -> &str {
         self.content.get(ORIGIN).and_then(Value::as_str).unwrap_or_default()
     }
@@ -79,7 +79,7 @@ impl Pin {
         self.content.get(DESCRIPTION).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// What looks like hidden instructions in it.
+    /// Suspected prompt injections in the pinned texts.
     pub fn flags(&self) -> Vec<Detail> {
         injection_scan::scan_for_injection("", &[], &self.content)
     }
@@ -88,7 +88,7 @@ impl Pin {
         &self.content
     }
 
-    /// Keys whose values differ, in order.
+    /// The keys whose values differ, sorted.
     pub(super) fn members_unlike(&self, other: &Self) -> Vec<String> {
         let mut keys: Vec<_> = self.content.keys().chain(other.content.keys()).collect();
         keys.sort();

@@ -1,17 +1,17 @@
-//! Tools from outside that the lock objects to: they are known, and neither offered nor run.
+//! External tools that differ from the lock. They are listed as quarantined, but not offered and not run.
 
 use super::LockViolation;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::tool::Metadata;
 
-/// One such tool. What it says of itself now is not kept, but for what the findings tell.
+/// A quarantined tool. Its current description is not kept, except for the parts in the findings.
 #[derive(Debug)]
 pub struct Quarantined {
-    /// With the description that was approved, none where there is no such.
+    /// Has the approved description; empty when none was approved.
     pub metadata: Metadata,
     pub objection: LockViolation,
-    /// What looks like hidden instructions in it.
+    /// Suspected prompt injections in the tool's texts.
     pub flags: Vec<Detail>,
 }
 
@@ -20,15 +20,15 @@ impl Quarantined {
         &self.metadata.name
     }
 
-    /// Whether its `roles` keep it from the caller.
+    /// Whether its `roles` hide the tool from the caller.
     pub fn is_hidden_from(&self, caller: &Caller) -> bool {
         self.metadata.is_hidden_from(caller)
     }
 
-    /// `tool_changed`, for whoever calls it.
+    /// The error `tool_changed` for calls of the tool.
     pub fn refusal(&self) -> CallError {
-        let (name, objection) = (self.name(), &self.objection);
-        let message = format!("{name} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
+        let (name, violation) = (self.name(), &self.objection);
+        let message = format!("{name} is quarantined: {violation}; an operator can review it with `sekisho lock diff`");
         CallError::new(ErrorCode::ToolChanged, message)
     }
 }

@@ -59,7 +59,7 @@ fn the_order_of_keys_and_the_form_of_numbers_change_nothing() {
 }
 
 #[test]
-fn a_damaged_file_is_no_lock_and_says_where() {
+fn a_damaged_file_is_refused_with_the_position() {
     let whole = lock(&[("a", json!({"description": "Adds."})), ("b", json!({}))]).to_text();
     assert_eq!(Lock::parse(whole.as_bytes()).unwrap().pins().len(), 2);
     let twice = whole.replace("\"b\":", "\"a\":");
@@ -67,7 +67,7 @@ fn a_damaged_file_is_no_lock_and_says_where() {
         (String::new(), "EOF"),
         (whole[..whole.len() / 2].to_owned(), "line"),
         (whole.replace("  \"tools\"", "<<<<<<< ours\n  \"tools\""), "line 4"),
-        (whole.replace("Adds.", "Adds! "), "a: its hash is not that of its block"),
+        (whole.replace("Adds.", "Adds! "), "a: its hash does not match its block"),
         (whole.replace("\"version\": 1", "\"version\": 2"), "version 2"),
         (whole.replace("\"version\": 1,", ""), "`version`"),
         (whole.replace("\"version\": 1", "\"version\": 1, \"more\": 1"), "nothing else"),
@@ -84,7 +84,7 @@ fn a_damaged_file_is_no_lock_and_says_where() {
 }
 
 #[test]
-fn a_file_is_replaced_whole_and_a_link_stays_one() {
+fn a_file_is_replaced_atomically_and_a_link_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (file, link) = (folder.path().join("real.lock"), folder.path().join("tools.lock"));
     assert_eq!(Lock::read(&link).unwrap(), None);
@@ -100,7 +100,7 @@ fn a_file_is_replaced_whole_and_a_link_stays_one() {
 }
 
 #[test]
-fn what_changed_is_told_by_its_place() {
+fn changes_are_reported_with_their_path() {
     let schema = |limit: Value, more: Value| json!({"parameters": {"type": "object", "properties": {"limit": {"default": limit}, "more": more}}});
     let before = [("a", schema(json!(10), json!({}))), ("b", json!({})), ("c", json!({"description": "Long gone."}))];
     let after = [
@@ -123,7 +123,7 @@ fn what_changed_is_told_by_its_place() {
 }
 
 #[test]
-fn a_tool_that_went_and_came_under_another_name_is_a_renamed_one() {
+fn a_removed_tool_that_was_added_under_another_name_is_reported_as_renamed() {
     let arguments = json!({"type": "object", "properties": {"zone": {"type": "string"}}});
     for (before, after, expected) in [
         (json!({"description": "x"}), json!({"description": "x"}), "renamed from old new: "),
@@ -145,7 +145,7 @@ fn a_tool_that_went_and_came_under_another_name_is_a_renamed_one() {
     ] {
         assert_eq!(told(&compare(&[("old", before)], &[("new", after)])), [expected]);
     }
-    // Of another source, or like two others, it is anybody.
+    // A tool of another source, or one that matches two others, is not a rename.
     let here = json!({"description": "Tells the time of a zone."});
     let elsewhere = json!({"description": "Tells the time of a zone.", "origin": "mcp:other program x"});
     assert_eq!(compare(&[("old", here.clone())], &[("new", elsewhere)]).len(), 2);
@@ -153,14 +153,14 @@ fn a_tool_that_went_and_came_under_another_name_is_a_renamed_one() {
 }
 
 #[test]
-fn tools_of_a_source_out_of_reach_are_not_missed() {
+fn tools_of_an_unreachable_source_are_not_reported_as_removed() {
     let before = lock(&[("a", json!({})), ("b", json!({"origin": "mcp:other program x"}))]);
     let found = differences(&before, &BTreeMap::new(), |source| source == "mcp:time");
     assert_eq!(told(&found), ["removed b: "]);
 }
 
 #[test]
-fn what_comes_with_the_program_is_pinned_and_not_quarantined() {
+fn builtin_tools_are_pinned_and_not_quarantined() {
     let found = compare(
         &[("calculator", json!({"origin": "builtin"}))],
         &[("calculator", json!({"origin": "builtin", "description": "x"}))],
@@ -168,7 +168,7 @@ fn what_comes_with_the_program_is_pinned_and_not_quarantined() {
     assert_eq!((told(&found), found[0].quarantined), (vec!["changed calculator: /description".to_owned()], false));
 }
 
-/// A name, and what a source may say of a tool: anything at all.
+/// A name, and an arbitrary description by a source.
 fn any_pins() -> impl Strategy<Value = BTreeMap<String, Pin>> {
     let parts = ("[ -~\u{80}-\u{2fff}\u{e0000}-\u{e007f}]{0,20}", any_json(), proptest::option::of(any_json()));
     let pins = proptest::collection::btree_map("[a-zA-Z0-9_-]{1,12}", parts, 0..6);
@@ -186,12 +186,12 @@ fn any_pins() -> impl Strategy<Value = BTreeMap<String, Pin>> {
 
 proptest! {
     #[test]
-    fn whatever_sources_say_the_file_gives_it_back(pins in any_pins()) {
+    fn any_pins_are_read_back_from_the_file(pins in any_pins()) {
         let lock: Lock = pins.into_iter().collect();
         let text = lock.to_text();
         prop_assert_eq!(&Lock::parse(text.as_bytes()).unwrap(), &lock);
         prop_assert!(!text.chars().any(|c| c != '\n' && crate::registry::lock::injection_scan::is_hidden(c)), "{}", text);
-        // The same again, to the byte: nothing stirs in version control.
+        // Written again, the text is identical, so that version control shows no change.
         prop_assert_eq!(Lock::parse(text.as_bytes()).unwrap().to_text(), text);
     }
 
@@ -217,7 +217,7 @@ fn hostile_bytes_as_a_lock() {
     let whole = lock(&[("a", json!({"description": "Adds.\u{200b}"})), ("b", json!({"title": "t"}))]).to_text();
     crate::core::fuzz::feed(&[whole.as_bytes(), br#"{"version": 1, "tools": {}}"#], |bytes| {
         if let Ok(lock) = Lock::parse(bytes) {
-            // Whatever passes is intact, to the last hash.
+            // Every lock that parses is intact, including all hashes.
             assert_eq!(Lock::parse(lock.to_text().as_bytes()).unwrap(), lock);
         }
     });

@@ -1,19 +1,19 @@
-//! Blocks of Base64 (RFC 4648): text that is not to be read by everybody.
+//! Blocks of Base64 (RFC 4648), which may hide a text from a reader.
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Shorter ones are names, hashes and paths as often as not.
+/// Minimum length of a block; shorter ones are often names, hashes or paths.
 const SHORTEST: usize = 48;
 
-/// From here on a block is told whatever it says.
+/// Length from which a block is always reported, whatever it decodes to.
 const LONG: usize = 400;
 
-/// The share of printable characters from which decoded bytes are a text.
+/// Minimum share of printable characters for decoded bytes to count as a text.
 const TEXT: f64 = 0.95;
 
-/// The first block in a text, in words.
+/// Describes the first block in a text.
 pub(super) fn find(text: &str) -> Option<String> {
     if text.len() < SHORTEST {
         return None;
@@ -23,14 +23,14 @@ pub(super) fn find(text: &str) -> Option<String> {
         .find_map(|block| {
             let length = block.len();
             match decoded(block) {
-                Some(text) if is_text(&text) => Some(format!("{length} characters of Base64 that are a text")),
+                Some(text) if is_text(&text) => Some(format!("{length} characters of Base64 that decode to a text")),
                 Some(_) if length >= LONG => Some(format!("{length} characters of Base64")),
                 _ => None,
             }
         })
 }
 
-/// Words, paths and hexadecimal numbers are of one case, or have no digits.
+/// Excludes words, paths and hexadecimal numbers, which have one case or no digits.
 fn is_mixed(block: &str) -> bool {
     let has = |kind: fn(&u8) -> bool| block.as_bytes().iter().any(kind);
     has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit)
@@ -42,7 +42,7 @@ fn decoded(block: &str) -> Option<Vec<u8>> {
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true);
     let block: String = block.trim_end_matches('=').replace('-', "+").replace('_', "/");
-    // One character alone ends no byte.
+    // A single remaining character does not encode a byte.
     let whole = if block.len() % 4 == 1 { &block[..block.len() - 1] } else { &block };
     GeneralPurpose::new(&STANDARD, LENIENT).decode(whole).ok()
 }

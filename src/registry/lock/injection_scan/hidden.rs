@@ -1,9 +1,9 @@
-//! Characters that a person does not see and a model reads.
+//! Characters that are invisible to a person but read by a model.
 
 use std::fmt::Write;
 
-/// Whether nothing is shown for the character, or what is shown is not where it stands: controls, zero-width
-/// characters, directions of writing, tags, variation selectors, blanks that are letters.
+/// Whether the character is invisible or displayed out of place: control characters, zero-width characters,
+/// directional marks, tags, variation selectors, blank letters.
 /// (Unicode 16: general categories Cc and Cf, and `Default_Ignorable_Code_Point`.)
 pub(in crate::registry) fn is_hidden(character: char) -> bool {
     matches!(character,
@@ -16,7 +16,7 @@ pub(in crate::registry) fn is_hidden(character: char) -> bool {
         && character != '\r'
 }
 
-/// The text with every hidden character as `\u{…}`, so that a person sees it and a terminal does not obey it.
+/// Escapes every hidden character as `\u{…}`, so that it is visible and a terminal does not interpret it.
 pub fn escape_hidden(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -30,7 +30,7 @@ pub fn escape_hidden(text: &str) -> String {
     escaped
 }
 
-/// What is hidden in a text, in words.
+/// Describes the hidden characters of a text.
 pub(super) fn find(text: &str) -> Option<String> {
     // Nearly all texts are plain, and most of them ASCII.
     if !text.chars().any(is_hidden) {
@@ -43,8 +43,8 @@ pub(super) fn find(text: &str) -> Option<String> {
     let smuggled: String = found.iter().filter_map(|at| tag_letter(characters[*at])).take(40).collect();
     let code = u32::from(characters[first]);
     let mut message = match found.len() {
-        1 => format!("a character that nobody sees, U+{code:04X} at character {first}"),
-        count => format!("{count} characters that nobody sees, the first is U+{code:04X} at character {first}"),
+        1 => format!("an invisible character, U+{code:04X} at character {first}"),
+        count => format!("{count} invisible characters, the first is U+{code:04X} at character {first}"),
     };
     if !smuggled.is_empty() {
         let _ = write!(message, "; tag characters spell {smuggled:?}");
@@ -52,12 +52,12 @@ pub(super) fn find(text: &str) -> Option<String> {
     Some(message)
 }
 
-/// Characters that scripts and emoji need: joiners between letters of other scripts, one variation selector
+/// Whether scripts or emoji need the character here: a joiner between non-ASCII characters, or one variation selector
 /// after a character that has variants.
 fn is_at_home(characters: &[char], at: usize) -> bool {
     let before = at.checked_sub(1).and_then(|before| characters.get(before));
     let Some(before) = before.filter(|before| !before.is_ascii()) else {
-        // Digits, `#` and `*` become keycaps.
+        // Keycap emoji begin with a digit, `#` or `*`.
         return characters[at] == '\u{fe0f}' && characters.get(at + 1) == Some(&'\u{20e3}');
     };
     match characters[at] {
@@ -70,7 +70,7 @@ fn is_at_home(characters: &[char], at: usize) -> bool {
     }
 }
 
-/// The letter that a tag character (U+E0020 to U+E007E) stands for.
+/// The ASCII letter that a tag character (U+E0020 to U+E007E) encodes.
 fn tag_letter(character: char) -> Option<char> {
     u32::from(character).checked_sub(0xe0000).and_then(char::from_u32).filter(|letter| (' '..='~').contains(letter))
 }

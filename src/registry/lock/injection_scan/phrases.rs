@@ -1,10 +1,10 @@
-//! Words that command a model instead of describing a tool.
+//! Phrases that instruct a model instead of describing a tool.
 
 use std::borrow::Cow;
 
 use super::hidden::is_hidden;
 
-/// One phrase: a word of each list, in this order, with at most [`GAP`] others between two of them.
+/// One phrase: a word of each list, in this order, with at most [`GAP`] other words between two of them.
 type Phrase = &'static [&'static [&'static str]];
 
 const GAP: usize = 3;
@@ -40,7 +40,7 @@ const PHRASES: &[Phrase] = &[
     &[&["new", "updated", "real", "actual", "secret"], &["system"], &["instruction", "instructions", "prompt"]],
 ];
 
-/// The same in languages that do not part words.
+/// Phrases in languages without spaces between words.
 const UNPARTED: &[&str] = &[
     "指示を無視",
     "指示は無視",
@@ -59,7 +59,7 @@ const UNPARTED: &[&str] = &[
     "不要告诉用户",
 ];
 
-/// Files that hold credentials: no description has to name one.
+/// Files that contain credentials; no description needs to mention one.
 const PRIVATE_FILES: &[&str] = &[
     ".ssh/",
     "id_rsa",
@@ -72,7 +72,8 @@ const PRIVATE_FILES: &[&str] = &[
     "/proc/self/environ",
 ];
 
-/// A text as it is searched: without what is hidden, in lower case, wide and styled letters as plain ones (NFKC).
+/// The normalized form of a text that is searched: without hidden characters, in lower case, and with wide and styled
+/// letters replaced by plain ones (NFKC).
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         let is_plain = !text.bytes().any(|byte| byte.is_ascii_uppercase() || is_hidden(byte.into()));
@@ -86,11 +87,11 @@ pub(super) fn plain(text: &str) -> Cow<'_, str> {
     icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(&shown).to_lowercase().into()
 }
 
-/// The first phrase in a text made [`plain`], in words.
+/// Describes the first phrase in a text normalized by [`plain`].
 pub(super) fn find(text: &str) -> Option<String> {
-    let commands = |found: &str| format!("it speaks to the model: {found:?}");
+    let commands = |found: &str| format!("it instructs the model: {found:?}");
     if let Some(file) = PRIVATE_FILES.iter().find(|file| text.contains(**file)) {
-        return Some(format!("it names {file:?}, where credentials stand"));
+        return Some(format!("it mentions {file:?}, which contains credentials"));
     }
     if !text.is_ascii()
         && let Some(found) = UNPARTED.iter().find(|phrase| text.contains(**phrase))
@@ -108,7 +109,7 @@ pub(super) fn find(text: &str) -> Option<String> {
     PHRASES.iter().find_map(|phrase| spoken(phrase, &words)).map(|found| commands(&found))
 }
 
-/// Where the phrase stands among the words.
+/// The words of the text that match the phrase.
 fn spoken(phrase: Phrase, words: &[&str]) -> Option<String> {
     let (first, rest) = phrase.split_first()?;
     (0..words.len()).filter(|at| first.contains(&words[*at])).find_map(|start| {

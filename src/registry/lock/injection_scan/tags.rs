@@ -1,6 +1,6 @@
-//! Tags and marks that set parts of a conversation apart, in a place that is none.
+//! Tags and marks that separate the messages of a conversation, which a description must not contain.
 
-/// Names of tags that make a text look like a message of another role. HTML's own are left alone.
+/// Names of tags that make a text look like a message of another role. HTML tags are not included.
 const NAMES: &[&str] = &[
     "important",
     "system",
@@ -20,20 +20,20 @@ const NAMES: &[&str] = &[
     "iframe",
 ];
 
-/// Marks that chat templates and comments use.
+/// Marks of chat templates and comments.
 const MARKS: &[&str] = &["<|", "<!--", "[inst]", "[/inst]", "<<sys>>", "[system]", "### system", "### instruction"];
 
-/// The first tag in a text made [`plain`](super::phrases::plain), in words.
+/// Describes the first tag in a text normalized by [`plain`](super::phrases::plain).
 pub(super) fn find(text: &str) -> Option<String> {
-    let told = |tag: &str| format!("it has the tag {tag:?}, as if another spoke");
+    let describe = |tag: &str| format!("it contains the role tag {tag:?}");
     if let Some(mark) = MARKS.iter().find(|mark| text.contains(**mark)) {
-        return Some(told(mark));
+        return Some(describe(mark));
     }
     text.split('<').skip(1).find_map(|rest| {
         let rest = rest.strip_prefix('/').unwrap_or(rest).trim_start();
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-'))?;
         let (name, after) = rest.split_at(end);
         let closes = after.starts_with(|c: char| c == '>' || c == '/' || c.is_whitespace());
-        (closes && NAMES.contains(&name)).then(|| told(&format!("<{name}>")))
+        (closes && NAMES.contains(&name)).then(|| describe(&format!("<{name}>")))
     })
 }

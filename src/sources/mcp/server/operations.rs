@@ -180,7 +180,8 @@ fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
         None => Ok(own),
         Some(objection) => {
             let what = format!("what the MCP server {} says beside its tools", server.name());
-            let message = format!("{what} is quarantined: {objection}; an operator can look with `sekisho lock diff`");
+            let message =
+                format!("{what} is quarantined: {objection}; an operator can review it with `sekisho lock diff`");
             Err(CallError::new(ErrorCode::ToolChanged, message).at_stage(Stage::Find))
         }
     }
