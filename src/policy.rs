@@ -1,10 +1,10 @@
-//! May this caller run this tool with these arguments? Rego policies decide, and they fail closed:
-//! a rule that errs, takes too long or answers with something odd denies.
+//! Authorizes a caller to run a tool with given arguments. Rego policies decide, and they fail closed:
+//! a rule that fails, takes too long or returns an unexpected value denies the call.
 //!
-//! Policies stand in `package tools`: `deny[msg]` is the set of reasons against the call,
-//! `require_approval[msg]` the reasons to ask a human first. What they see is the contract in
-//! [`input`]. A tool's own `roles`, `requires_auth` and `dangerous` are checked before, in [`checks`]: no set of
-//! rules can switch them off. [`access`] says the same of a caller and a tool without a call, for lists.
+//! Policies are in `package tools`: `deny[msg]` is the set of reasons against the call,
+//! `require_approval[msg]` the set of reasons why a human must approve it. Their input is specified in
+//! [`input`]. A tool's own `roles`, `requires_auth` and `dangerous` are checked first, in [`checks`]; rules cannot
+//! disable these checks. [`access`] decides for listings, without a call.
 
 mod access;
 mod builtins;
@@ -39,7 +39,7 @@ use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::registry::Snapshot;
 use crate::tool::{Tool, ValidArguments};
 
-/// The policy set in force, swapped whole on reload.
+/// The active policy set, replaced as a whole on reload.
 #[derive(Debug)]
 pub struct Policy {
     current: ArcSwap<PolicySet>,
@@ -47,7 +47,7 @@ pub struct Policy {
     changes: watch::Sender<()>,
 }
 
-/// Proof that the checks and a policy set let the call through; holds the arguments until the tool opens it.
+/// Proof that the checks and a policy set permit the call; holds its arguments until the tool is executed.
 #[derive(Debug)]
 pub struct Permit {
     arguments: ValidArguments,
@@ -64,65 +64,65 @@ impl Permit {
         &self.version
     }
 
-    /// The decision came from the cache.
+    /// Whether the decision came from the cache.
     pub fn cached(&self) -> bool {
         self.cached
     }
 }
 
-/// What the policies say about one call.
+/// The decision of the policies about one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Nothing speaks against the call, and nobody need be asked.
+    /// Whether there are no reasons to deny the call or to require approval.
     pub allowed: bool,
-    /// Why not, in alphabetical order.
+    /// Reasons to deny the call, in alphabetical order.
     pub denials: Vec<String>,
-    /// Why a human must agree first.
+    /// Reasons why a human must approve the call.
     pub approvals: Vec<String>,
     /// Hash of the policy set that decided.
     pub version: Arc<str>,
     pub cached: bool,
-    /// Why the policies could not decide, which denies. For operators, not for the caller.
+    /// Why the evaluation failed, which denies the call. For operators, not for the caller.
     pub failure: Option<String>,
 }
 
-/// What a caller is told when the policies could not decide.
-const UNDECIDED: &str = "the policies could not decide about this call, so it is refused; the operators' log says why";
+/// The reason that a caller gets when the evaluation failed.
+const UNDECIDED: &str = "the policies could not be evaluated for this call, so it is refused; the reason is in the log";
 
 impl Policy {
     /// Compiles the policies of `config.directory`, or the default set.
     ///
     /// # Errors
-    /// Everything found that makes the set broken, each with file and line.
+    /// All errors of the set, each with file and line.
     pub fn load(config: &PolicyConfig) -> Result<Self, Vec<PolicyError>> {
         let current = ArcSwap::from_pointee(load_set(config)?);
         Ok(Self { current, listings: Listings::default(), changes: watch::Sender::new(()) })
     }
 
-    /// Loads anew and swaps.
+    /// Loads the policies again and replaces the active set.
     ///
     /// # Errors
-    /// As [`Policy::load`]; the set in force stays.
+    /// As [`Policy::load`]; the active set does not change.
     pub fn reload(&self, config: &PolicyConfig) -> Result<(), Vec<PolicyError>> {
         self.current.store(Arc::new(load_set(config)?));
         self.changes.send_replace(());
         Ok(())
     }
 
-    /// Resolves whenever another set has taken the place of one seen before.
+    /// A receiver that is notified when the set is replaced.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Hash of the set in force (hex, the first 16 digits of its SHA-256).
+    /// Hash of the active set (hex, the first 16 digits of its SHA-256).
     pub fn version(&self) -> Arc<str> {
         self.current.load().version.clone()
     }
 
-    /// Lets the call through or says why not.
+    /// Permits or refuses the call.
     ///
     /// # Errors
-    /// By the checks `unauthenticated` or `denied`, by the rules `denied` or `approval_required`, with each reason.
+    /// `unauthenticated` or `denied` from the checks, `denied` or `approval_required` from the rules, with all reasons.
     pub fn authorize(&self, call: &CallContext, tool: &Tool, arguments: ValidArguments) -> Result<Permit, CallError> {
         let set = self.current.load();
         let passed = set.checks.pass(&tool.metadata, &call.caller);
@@ -142,12 +142,12 @@ impl Policy {
         })
     }
 
-    /// What the rules say, without acting on it and without the checks before them.
+    /// The decision of the rules alone, without the checks before them.
     pub fn decide(&self, call: &CallContext, tool: &Tool, arguments: &Arguments) -> Decision {
         decide(&self.current.load(), call, tool, arguments)
     }
 
-    /// The tools of a state of the registry as the caller may use them.
+    /// The tools of a snapshot, with the caller's access to each.
     pub fn tools_for(&self, snapshot: &Arc<Snapshot>, caller: &Arc<Caller>) -> CallerTools {
         self.listings.tools_for(self.current.load_full(), snapshot, caller)
     }
@@ -161,7 +161,7 @@ fn decide(set: &PolicySet, call: &CallContext, tool: &Tool, arguments: &Argument
     match evaluate(set, &known, call, arguments) {
         Ok(verdict) => {
             if set.reads.same_for_all_calls_of(tool.metadata.kind) {
-                // Whoever was first has decided the same.
+                // A concurrent call may have set it first, with the same decision.
                 let _ = known.verdict.set(verdict.clone());
             }
             Decision::new(verdict, &set.version, false)
@@ -177,7 +177,7 @@ impl Decision {
         Self { allowed, denials, approvals, version: version.clone(), cached, failure: None }
     }
 
-    /// Why not, or why not yet.
+    /// The refusal, or the request for approval.
     pub fn reasons(&self) -> Vec<&str> {
         self.denials.iter().chain(&self.approvals).map(String::as_str).collect()
     }

@@ -1,4 +1,4 @@
-//! Which tools a caller may use, as far as it can be said without a call: what every list of tools goes by.
+//! Decides which tools a caller may use, as far as this is possible without a call. Used by every listing of tools.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::tool::{Missing, Tool};
 /// Whether a caller may use a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Nothing is known to speak against it. Rules that read more than tool and user are asked at the call.
+    /// No reason against it. Rules that read more than tool and user are evaluated only for a call.
     Usable,
-    /// A call is refused: by a check, or by the policy set for these reasons.
+    /// A call would be refused, by a check or by the policy set, for these reasons.
     Refused(Box<[String]>),
-    /// There is no such tool for the caller.
+    /// The tool is hidden from the caller.
     Hidden,
 }
 
-/// The tools of one state of the registry as one caller may use them.
+/// The tools of one snapshot of the registry, with one caller's access to each.
 #[derive(Debug, Clone)]
 pub struct CallerTools {
     set: Arc<PolicySet>,
@@ -37,28 +37,28 @@ pub struct CallerTools {
 }
 
 impl CallerTools {
-    /// All tools that are not hidden from the caller, in the order of their names.
+    /// All tools that are not hidden from the caller, sorted by name.
     pub fn visible(&self) -> impl Iterator<Item = (&Arc<Tool>, &Access)> {
         self.all().filter(|(_, access)| **access != Access::Hidden)
     }
 
-    /// The tools that the caller may use, in the order of their names.
+    /// The tools that the caller may use, sorted by name.
     pub fn usable(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.all().filter(|(_, access)| access.is_usable()).map(|(tool, _)| tool)
     }
 
-    /// The usable tools that answer a query best, with their scores.
+    /// The usable tools that match a query best, with their scores.
     pub fn search(&self, query: &str, at_most: usize) -> Vec<(&Arc<Tool>, f64)> {
         let found = self.snapshot.search(query, self.snapshot.tools().len()).into_iter();
         found.filter(|(tool, _)| self.access_to(tool.name()).is_some_and(Access::is_usable)).take(at_most).collect()
     }
 
-    /// Of every tool of the snapshot, in its order.
+    /// The access to every tool of the snapshot, in its order.
     pub fn access(&self) -> &[Access] {
         &self.access
     }
 
-    /// What keeps the caller from a tool; empty where nothing does.
+    /// The requirements of a tool that the caller does not meet.
     pub fn missing(&self, tool: &Tool, access: &Access) -> Vec<Missing> {
         let checks = self.set.checks.unmet(&tool.metadata, &self.caller).map(|unmet| Missing {
             check: unmet.check.as_str(),
@@ -69,10 +69,10 @@ impl CallerTools {
         checks.chain(access.reasons().iter().map(refused)).collect()
     }
 
-    /// The tool as the caller may use it.
+    /// The tool, if the caller may use it.
     ///
     /// # Errors
-    /// What a call of it would be refused with.
+    /// The error with which a call would be refused.
     pub fn find(&self, name: &str) -> Result<&Arc<Tool>, CallError> {
         let tool = self.snapshot.find(name, &self.caller)?;
         self.set.checks.pass(&tool.metadata, &self.caller)?;
@@ -82,7 +82,7 @@ impl CallerTools {
         }
     }
 
-    /// How many tools the caller may not use, and what would offer them; `None` where there are none.
+    /// A text with the number of tools that the caller may not use, and their requirements; `None` when there are none.
     pub fn left_out(&self) -> Option<String> {
         let mut needs = BTreeMap::<String, usize>::new();
         for (tool, access) in self.all().filter(|(_, access)| !access.is_usable()) {
@@ -127,7 +127,7 @@ fn plural<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
     if count == 1 { one } else { many }
 }
 
-/// What was said to callers of one policy set and one state of the registry.
+/// The computed access of callers for one policy set and one snapshot of the registry.
 #[derive(Debug, Default)]
 pub(super) struct Listings {
     present: ArcSwapOption<Listing>,
@@ -140,11 +140,12 @@ struct Listing {
     by_caller: DashMap<Arc<Caller>, Arc<[Access]>>,
 }
 
-/// Tools times callers kept at once, some 16 bytes each; and callers.
+/// Maximum (tool, caller) pairs, about 16 bytes each; and maximum callers.
 const MAX_KEPT: usize = 1_000_000;
 const MAX_CALLERS: usize = 4_096;
 
-/// The longest that the rules are asked for one list. Tools beyond it stay listed: a call asks the rules anyway.
+/// Maximum time to evaluate the rules for one listing. The remaining tools stay listed, because a call evaluates the
+/// rules anyway.
 const RULES_TIMEOUT: Duration = Duration::from_millis(250);
 
 impl Listings {
@@ -178,7 +179,7 @@ fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> 
     // The machine's own clock: this is work, which a paused tokio clock would not see.
     let started = Instant::now();
     let can_decide = set.reads.same_for_all_calls_of(CallKind::Tool);
-    // Rules that read nothing say the same of every tool.
+    // Rules that read nothing have the same result for every tool.
     let same = (can_decide && !set.reads_input).then(|| set.evaluate(Value::new_object()).ok());
     let rules = |tool: &Tool| match &same {
         Some(verdict) => verdict.clone(),
@@ -188,7 +189,7 @@ fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> 
     snapshot.tools().iter().map(|tool| access(set, tool, caller, rules)).collect()
 }
 
-/// Whether the caller may use the tool. Where the rules give no answer it stays listed; a call of it is refused.
+/// Whether the caller may use the tool. If the evaluation fails, the tool stays listed, and a call of it is refused.
 fn access(set: &PolicySet, tool: &Tool, caller: &Caller, rules: impl FnOnce(&Tool) -> Option<Verdict>) -> Access {
     if tool.metadata.is_hidden_from(caller) {
         return Access::Hidden;

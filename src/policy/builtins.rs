@@ -1,8 +1,8 @@
-//! Bounds on Rego's builtins. A builtin is not interrupted, so `policy.timeout_ms` does not hold inside
-//! one: whatever could return more than it was given, or take longer than it takes to read that, is
-//! replaced by one that errs beyond a bound. An error denies.
+//! Limits for Rego's builtins. A builtin cannot be interrupted, so `policy.timeout_ms` does not apply inside
+//! one. Every builtin whose result or work can grow faster than its arguments is replaced by one that fails
+//! beyond a limit. An error denies.
 //!
-//! The test names every builtin there is and why it is bounded, so that a new one is not overlooked.
+//! A test lists every builtin and why it is bounded, so that a new one is not overlooked.
 
 mod checks;
 mod measure;
@@ -19,22 +19,22 @@ use regorus::{Engine, Source, Value};
 
 use super::load::PolicyError;
 
-/// Elements a builtin may return.
+/// Maximum elements of a result.
 const MAX_ELEMENTS: usize = 10_000;
 
-/// Bytes a builtin may return where that is more than its arguments have.
+/// Maximum bytes of a result that is larger than the arguments.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Bytes a builtin may read where it reads its arguments more than once: some 30 ms.
+/// Maximum bytes that a builtin reads if it reads its arguments more than once: about 30 ms.
 const MAX_BYTES_READ: usize = 32 << 20;
 
-/// Values a builtin may compare or copy where it does so more than once: some 30 ms.
+/// Maximum values that a builtin compares or copies if it does so more than once: about 30 ms.
 const MAX_VALUES_VISITED: usize = 1 << 20;
 
-/// Objects and arrays within one another, as many as arguments may have.
+/// Maximum depth of nested objects and arrays, the same as for arguments.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of a glob or a regular expression. What regorus lets through (100 KiB compiled) is hardly ever longer.
+/// Maximum bytes of a glob or a regular expression. Those that regorus accepts (100 KiB compiled) are rarely longer.
 const MAX_PATTERN_BYTES: usize = 4 << 10;
 
 /// Why a builtin is not run. Becomes the error of the rule that calls it, which denies.
@@ -42,9 +42,9 @@ type Checked<T> = Result<T, String>;
 
 #[derive(Debug, Clone, Copy)]
 enum Bound {
-    /// Regorus' own function runs once the arguments were found to be harmless.
+    /// Checks the arguments, then runs regorus' own function.
     Check(fn(&[Value]) -> Checked<()>),
-    /// A function of ours runs.
+    /// Runs a function of this module.
     Replace(fn(&[Value]) -> Checked<Value>),
 }
 
@@ -94,11 +94,11 @@ const BOUNDED: [(&str, u8, Bound); 40] = [
     ("walk", 1, Check(checks::walk)),
 ];
 
-/// Puts the bounded builtins in the place of regorus' own: an extension goes before a builtin of its name.
-/// Only those in use, since every evaluation copies the list.
+/// Replaces regorus' builtins by the bounded ones: an extension takes precedence over a builtin of its name. Adds
+/// only those in use, because every evaluation copies the list.
 ///
 /// # Errors
-/// Never, as long as each builtin is named once.
+/// Never, as long as each builtin is listed once.
 pub(super) fn bound(engine: &mut Engine, is_used: impl Fn(&str) -> bool) -> Result<(), PolicyError> {
     for (name, arguments, bound) in BOUNDED.into_iter().filter(|(name, ..)| is_used(name)) {
         engine
@@ -121,8 +121,8 @@ fn extension<E: From<io::Error>>(
     }
 }
 
-/// What regorus' own function wants to know of the place it is called from, which an extension is not
-/// told. The interpreter adds the real one to an error.
+/// A placeholder for the source position, which regorus' own functions require but extensions do not get.
+/// The interpreter adds the real position to an error.
 static CALLED_FROM: LazyLock<Option<(Span, Vec<Ref<Expr>>)>> = LazyLock::new(|| {
     let source = Source::from_contents("builtin".to_owned(), String::new()).ok()?;
     let span = Span { source, line: 1, col: 1, start: 0, end: 0 };
@@ -141,9 +141,9 @@ fn original(name: &str, arguments: &[Value]) -> Checked<Value> {
 }
 
 /// # Errors
-/// A result of so many bytes, from arguments of so many, is too large.
+/// The result is too large for arguments of this size.
 fn allow_bytes(result: usize, arguments: usize) -> Checked<()> {
-    // Arguments that hold one text many times are larger than the memory they take.
+    // Arguments may contain one string many times, so their size can exceed their memory.
     if result <= MAX_BYTES.max(arguments.min(MAX_BYTES_READ)) {
         return Ok(());
     }
@@ -151,7 +151,7 @@ fn allow_bytes(result: usize, arguments: usize) -> Checked<()> {
 }
 
 /// # Errors
-/// A result of so many elements is too large.
+/// The result has too many elements.
 fn allow_elements(result: usize) -> Checked<()> {
     if result <= MAX_ELEMENTS {
         return Ok(());
@@ -160,7 +160,7 @@ fn allow_elements(result: usize) -> Checked<()> {
 }
 
 /// # Errors
-/// So much work is too much.
+/// The work exceeds the limit.
 fn allow_work(steps: usize, most: usize) -> Checked<()> {
     if steps <= most { Ok(()) } else { Err("the arguments are too large to be compared with one another".to_owned()) }
 }

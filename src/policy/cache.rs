@@ -1,5 +1,5 @@
-//! What is worth keeping from call to call: the half of the policy input that a (tool, caller) pair
-//! fixes, and the verdict itself where the policies read nothing but that half.
+//! Caches the part of the policy input that is fixed for a (tool, caller) pair, and the verdict if the
+//! policies read only that part.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -13,27 +13,27 @@ use super::set::Verdict;
 use crate::core::call::Caller;
 use crate::tool::Tool;
 
-/// Belongs to one policy set and goes with it, so that nothing outlives a reload.
+/// Belongs to one policy set and is dropped with it, so that a reload clears it.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    /// By a hash over tool and caller; [`Known::is_of`] tells apart what shares one.
+    /// By a hash of tool and caller; [`Known::is_of`] detects collisions.
     pairs: DashMap<u64, Arc<Known>>,
     hasher: RandomState,
 }
 
-/// A tool and a caller seen before.
+/// The entry of a tool and a caller.
 #[derive(Debug)]
 pub(super) struct Known {
     tool: u64,
     caller: Arc<Caller>,
     /// The policy input's `tool`, `metadata` and `user`.
     pub(super) subject: Value,
-    /// Set once, and only where it holds for every call of this pair.
+    /// Set once, and only if it applies to every call of this pair.
     pub(super) verdict: OnceLock<Verdict>,
 }
 
-/// Pairs kept at once, some 2 KB each. Beyond it all are forgotten: simpler than an order of use,
-/// and a pair costs a few microseconds to learn again.
+/// Maximum pairs, about 2 KB each. When it is reached, the cache is cleared: this is simpler than an LRU
+/// order, and a pair takes only microseconds to compute again.
 const MAX_PAIRS: usize = 4_096;
 
 impl Cache {
@@ -69,7 +69,7 @@ impl Cache {
 }
 
 impl Known {
-    /// Compares values, roles included: a caller who signs in with other roles is another pair.
+    /// Compares all values, including roles: a caller with other roles is another pair.
     fn is_of(&self, tool: &Tool, caller: &Arc<Caller>) -> bool {
         self.tool == tool.id && (Arc::ptr_eq(&self.caller, caller) || self.caller == *caller)
     }

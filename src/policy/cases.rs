@@ -1,4 +1,4 @@
-//! Cases beside the policies, `cases/*.yaml`: an input and what the set must decide about it.
+//! Test cases of policies, `cases/*.yaml`: an input and the expected decision.
 //!
 //! ```yaml
 //! - name: a dangerous tool is closed to a caller without the role operator
@@ -6,8 +6,8 @@
 //!   expect: {deny: "deploy is dangerous: the caller needs the role operator"}
 //! ```
 //! `expect` is `allow`, `deny` or `require_approval`; the latter two with the reason, or the list of all
-//! reasons. The checks before the policies count too: a tool that there is has the `dangerous`, `requires_auth` and
-//! `roles` of its configuration, unless the case says otherwise.
+//! reasons. Includes the checks before the policies: an existing tool has the `dangerous`, `requires_auth` and `roles`
+//! of its configuration, unless the case sets them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,26 +28,26 @@ use crate::core::call::{Arguments, CallContext, Caller, Via};
 use crate::registry::Snapshot;
 use crate::tool::Metadata;
 
-/// How one case went.
+/// The result of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaseResult {
     pub file: String,
     pub name: String,
-    /// What was decided instead of what was expected; `None` when the case holds.
+    /// The actual decision, if it differs from the expected one; `None` when the case passes.
     pub problem: Option<String>,
 }
 
-/// Runs the cases in the folder `cases` beside the configured policies, about the `tools` there are. The default
-/// policies' own cases are part of this crate's tests, so for them there is nothing to run.
+/// Runs the cases in the folder `cases` of the configured policies, with the given `tools`. Runs nothing for the default
+/// policies, whose cases are part of this crate's tests.
 ///
 /// # Errors
-/// What is wrong with the policies, or with a file of cases.
+/// The errors of the policies, or of a file of cases.
 pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, Vec<PolicyError>> {
     let set = load_set(config)?;
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
     let mut results = Vec::new();
-    for path in case_files(&directory.join(load::CASES)).map_err(|fault| vec![fault])? {
-        for case in read(&path).map_err(|fault| vec![fault])? {
+    for path in case_files(&directory.join(load::CASES)).map_err(|error| vec![error])? {
+        for case in read(&path).map_err(|error| vec![error])? {
             let problem = case.problem(&set, tools);
             results.push(CaseResult { file: path.display().to_string(), name: case.name, problem });
         }
@@ -55,10 +55,10 @@ pub fn run(config: &PolicyConfig, tools: &Snapshot) -> Result<Vec<CaseResult>, V
     Ok(results)
 }
 
-/// The input of each case beside the policies of a folder, with its file and its name.
+/// The input of each case of a folder of policies, with the file and the name of the case.
 ///
 /// # Errors
-/// What is wrong with a file of cases.
+/// The errors of a file of cases.
 pub(super) fn inputs(directory: &Path) -> Result<Vec<(String, String, Json)>, PolicyError> {
     let mut inputs = Vec::new();
     for path in case_files(&directory.join(load::CASES))? {
@@ -101,7 +101,7 @@ impl Case {
         }
     }
 
-    /// What the checks and the rules say together: every reason, also where a call would end at the first.
+    /// The decision of the checks and the rules together, with all reasons. (A call ends at the first check that fails.)
     fn decide(&self, set: &PolicySet, tools: &Snapshot) -> Result<Verdict, String> {
         let name = self.input["tool"].as_str().unwrap_or("example");
         let named = Metadata { name: name.to_owned(), ..Metadata::default() };
@@ -184,10 +184,10 @@ fn example(metadata: &Metadata) -> Result<Json, String> {
     serde_json::from_str(&input).map_err(|error| error.to_string())
 }
 
-/// Writes what a case says over the example.
+/// Merges the input of a case into the example.
 ///
 /// # Errors
-/// A name that the contract does not have: the case would not test what it says.
+/// A name that the input does not have: the case would not test what it describes.
 fn fill_in(example: &mut Json, given: &Json, place: &str) -> Result<(), String> {
     let Json::Object(given) = given else {
         return if given.is_null() { Ok(()) } else { Err(format!("`{place}` must be a mapping")) };

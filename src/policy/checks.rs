@@ -1,18 +1,18 @@
-//! What the gateway asks of every caller itself, before any rule: a tool's `roles`, `requires_auth` and `dangerous`.
-//! Rules come on top and cannot loosen these; the tool's own configuration can.
+//! The checks of the gateway before any rule: a tool's `roles`, `requires_auth` and `dangerous`. Rules are evaluated in
+//! addition and cannot disable these checks; only the tool's configuration can.
 
 use crate::core::call::Caller;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::tool::Metadata;
 
-/// What the checks go by, beside what each tool says of itself.
+/// The configuration of the checks, in addition to each tool's settings.
 #[derive(Debug, Clone)]
 pub(super) struct Checks {
-    /// A dangerous tool needs one of these. Without any, nobody may call such a tool.
+    /// A dangerous tool requires one of these roles. If the list is empty, no caller may call such a tool.
     pub(super) dangerous_roles: Vec<String>,
 }
 
-/// The field of a tool that is checked.
+/// The setting of a tool that is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Check {
     Roles,
@@ -25,12 +25,12 @@ pub(super) enum Check {
 pub(super) struct Unmet<'a> {
     pub(super) check: Check,
     tool: &'a str,
-    /// One of these would do; empty where it is not about roles.
+    /// The roles of which one is sufficient; empty when the check is not about roles.
     pub(super) roles: &'a [String],
 }
 
 impl Checks {
-    /// The checks that the caller does not pass, in the order they are made.
+    /// The checks that the caller does not pass, in order.
     pub(super) fn unmet<'a>(&'a self, tool: &'a Metadata, caller: &Caller) -> impl Iterator<Item = Unmet<'a>> {
         let unmet = |check, roles| Unmet { check, tool: &tool.name, roles };
         let hidden = tool.is_hidden_from(caller).then(|| unmet(Check::Roles, &tool.roles[..]));
@@ -70,7 +70,7 @@ impl Unmet<'_> {
         }
     }
 
-    /// What would pass the check, as the object of "needs".
+    /// The requirement of the check, as the object of "needs".
     pub(super) fn need(&self) -> String {
         match (self.check, self.roles) {
             (Check::RequiresAuth, _) => "a signed-in caller".to_owned(),
@@ -79,7 +79,7 @@ impl Unmet<'_> {
         }
     }
 
-    /// A sentence for the caller.
+    /// The message for the caller.
     pub(super) fn message(&self) -> String {
         let (tool, roles) = (self.tool, self.roles);
         match (self.check, roles) {

@@ -1,4 +1,4 @@
-//! What a policy sees as `input`. A contract: names here are names in other people's rules.
+//! The `input` of policies. Operators' rules use these names, so they must not change.
 //!
 //! ```json
 //! {"tool": "file_write", "kind": "tool|resource|prompt|completion", "target": null,
@@ -22,7 +22,7 @@ use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::session::Session;
 use crate::tool::Metadata;
 
-/// The half of the input that does not change from call to call.
+/// The part of the input that is the same for all calls of a tool by a caller.
 pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
     object([
         ("tool", text(&metadata.name)),
@@ -53,10 +53,10 @@ pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
     ])
 }
 
-/// Adds what this call brings, as far as any rule reads it.
+/// Adds the part that depends on the call, limited to what the rules read.
 ///
 /// # Errors
-/// Arguments nested too deep to be converted.
+/// Arguments that are nested too deeply.
 pub(super) fn complete(
     subject: &Value,
     call: &CallContext,
@@ -83,12 +83,12 @@ pub(super) fn complete(
     Ok(input)
 }
 
-/// The `session` part, from its four facts.
+/// The `session` part of the input.
 pub(super) fn session(id: &str, labels: &[String], calls: u64, cost_usd: Decimal) -> Value {
     object([("id", text(id)), ("labels", texts(labels)), ("calls", calls.into()), ("cost_usd", usd(cost_usd))])
 }
 
-/// The first name on a path into the input that the contract does not have, with what leads to it.
+/// The first name on a path into the input that the input does not have, with the path to it.
 pub(super) fn unknown_field(path: &[String]) -> Option<String> {
     let [field, rest @ ..] = path else { return None };
     let Some((_, names)) = FIELDS.iter().find(|(name, _)| name == field) else { return Some(field.clone()) };
@@ -96,7 +96,7 @@ pub(super) fn unknown_field(path: &[String]) -> Option<String> {
     (!names.is_empty() && !names.contains(&&**inner)).then(|| format!("{field}.{inner}"))
 }
 
-/// The contract, two levels deep; the arguments' names are the tool's.
+/// The fields of the input, two levels deep; the names of arguments are the tool's.
 const FIELDS: [(&str, &[&str]); 8] = [
     ("tool", &[]),
     ("kind", &[]),
@@ -127,8 +127,8 @@ pub(super) fn converted(value: &Json, depth: usize) -> Result<Value, String> {
     })
 }
 
-/// Deeper arguments are refused: neither conversion nor a recursive builtin may exhaust the stack.
-/// What `serde_json` lets through has at most 128 levels.
+/// Deeper arguments are refused, so that neither conversion nor a recursive builtin exhausts the stack.
+/// `serde_json` itself accepts at most 128 levels.
 const DEEPEST: usize = 128;
 
 fn check(depth: usize) -> Result<(), String> {
@@ -147,7 +147,7 @@ fn converted_number(number: &serde_json::Number) -> Value {
     } else if let Some(integer) = number.as_u64() {
         integer.into()
     } else {
-        // Never absent: without arbitrary precision every other number is a float.
+        // Never `None`: without arbitrary precision, every other number is a float.
         number.as_f64().map_or(Value::Undefined, Value::from)
     }
 }
@@ -177,7 +177,7 @@ fn texts(values: &[String]) -> Value {
     values.iter().map(|value| text(value)).collect::<Vec<_>>().into()
 }
 
-/// A price a policy can compare. An amount beyond `f64` would count as the largest there is.
+/// A price as a number that a policy can compare. An amount beyond `f64` becomes the largest `f64`.
 fn usd(amount: Decimal) -> Value {
     Value::from(amount.to_f64().unwrap_or(f64::MAX))
 }

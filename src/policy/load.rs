@@ -1,7 +1,7 @@
-//! From `.rego` files to a policy set, or to everything that is wrong with them.
+//! Loads `.rego` files as a policy set, or reports all their errors.
 //!
-//! A set that cannot do what its authors meant is broken, not empty: no `deny` rule, a file that no
-//! rule can reach, a call of an unknown function, a field the input does not have.
+//! Also an error is a set that cannot do what its author intended: it has no `deny` rule, a file that no rule
+//! reaches, a call of an unknown function, or a field that the input does not have.
 
 mod check;
 mod depth;
@@ -26,10 +26,10 @@ pub(super) use self::files::CASES;
 use self::files::SourceFile;
 use self::module::Module;
 
-/// One thing that makes a policy set broken.
+/// One error of a policy set.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PolicyError {
-    /// Path of the file, or of the folder where the fault is of the set as a whole.
+    /// Path of the file, or of the folder if the error concerns the set as a whole.
     pub file: String,
     /// Counted from 1.
     pub line: Option<u32>,
@@ -52,8 +52,7 @@ impl PolicyError {
         Self { file: file.into(), line, message: message.into() }
     }
 
-    /// From an error of regorus, which begins with the place (`--> file:line:column`), shows the line,
-    /// and ends with what is wrong.
+    /// From an error text of regorus: the position (`--> file:line:column`), the source line, and the message.
     pub(super) fn from_regorus(file: &str, error: &impl fmt::Display) -> Self {
         let text = error.to_string();
         let place = text.split_once("--> ").and_then(|(_, rest)| {
@@ -74,7 +73,7 @@ impl PolicyError {
 /// Compiles the set of `directory`, or the default set.
 ///
 /// # Errors
-/// All faults of the first step that finds any: reading, parsing, checking, compiling.
+/// All errors of the first step that has any: reading, parsing, checking, compiling.
 pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) -> Result<PolicySet, Vec<PolicyError>> {
     let set_name = directory.map_or_else(|| "default policies".to_owned(), |path| path.display().to_string());
     compile(&set_name, &files::read(directory)?, timeout, checks)
@@ -83,7 +82,7 @@ pub(super) fn load(directory: Option<&Path>, timeout: Duration, checks: Checks) 
 /// The files of a folder's set: names for messages, and texts.
 ///
 /// # Errors
-/// What cannot be read.
+/// Files that cannot be read.
 pub(super) fn texts_of(directory: &Path) -> Result<impl Iterator<Item = (String, String)>, Vec<PolicyError>> {
     Ok(files::read(Some(directory))?.into_iter().map(|file| (file.name, file.text)))
 }
@@ -95,15 +94,15 @@ fn compile(
     checks: Checks,
 ) -> Result<PolicySet, Vec<PolicyError>> {
     let mut engine = parse(files)?;
-    let modules = Module::all_of(&mut engine).map_err(|fault| vec![fault])?;
-    let faults = check::faults(set_name, &modules);
-    if !faults.is_empty() {
-        return Err(faults);
+    let modules = Module::all_of(&mut engine).map_err(|error| vec![error])?;
+    let errors = check::errors(set_name, &modules);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     builtins::bound(&mut engine, |name| modules.iter().any(|module| module.may_call(name)))
-        .map_err(|fault| vec![fault])?;
+        .map_err(|error| vec![error])?;
     let asks_approval = check::has_approval_rule(&modules);
-    check::compile(&mut engine, set_name, asks_approval).map_err(|fault| vec![fault])?;
+    check::compile(&mut engine, set_name, asks_approval).map_err(|error| vec![error])?;
     Ok(PolicySet {
         engine,
         version: version(files),
@@ -118,18 +117,18 @@ fn compile(
 
 fn parse(files: &[SourceFile]) -> Result<Engine, Vec<PolicyError>> {
     let mut engine = Engine::new();
-    // Both syntaxes: a file in the new one says so with `import rego.v1`.
+    // Accepts both syntaxes: a file in the new one has `import rego.v1`.
     engine.set_rego_v0(true);
     engine.set_strict_builtin_errors(true);
-    // Otherwise `print` writes to standard error.
+    // Otherwise `print` would write to standard error.
     engine.set_gather_prints(true);
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for file in files {
-        if let Err(fault) = add(&mut engine, file) {
-            faults.push(fault);
+        if let Err(error) = add(&mut engine, file) {
+            errors.push(error);
         }
     }
-    if faults.is_empty() { Ok(engine) } else { Err(faults) }
+    if errors.is_empty() { Ok(engine) } else { Err(errors) }
 }
 
 fn add(engine: &mut Engine, file: &SourceFile) -> Result<(), PolicyError> {
@@ -141,7 +140,7 @@ fn add(engine: &mut Engine, file: &SourceFile) -> Result<(), PolicyError> {
     engine.add_policy(file.name.clone(), file.text.clone()).map(drop).map_err(of_regorus)
 }
 
-/// Over names and texts, each preceded by its length so that no two sets share an input.
+/// The hash of names and texts, each preceded by its length, so that different sets have different inputs.
 fn version(files: &[SourceFile]) -> Arc<str> {
     let mut hash = Sha256::new();
     for part in files.iter().flat_map(|file| [&file.short_name, &file.text]) {

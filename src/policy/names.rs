@@ -1,5 +1,5 @@
-//! Tools, sources and roles that policies and their cases name and that nobody has: most likely a slip, and a
-//! rule that never applies.
+//! Finds unknown tools, sources and roles in policies and their cases. They are probably typing errors, in rules that
+//! never apply.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::load::{self, PolicyError};
 use super::reads;
 use crate::config::PolicyConfig;
 
-/// What policies may name.
+/// The names that policies may use.
 #[derive(Debug, Default)]
 pub struct KnownNames {
-    /// `None`: sources that are not asked may have any.
+    /// `None`: any name is accepted, because some sources are not queried.
     pub tools: Option<BTreeSet<String>>,
-    /// What names of further tools begin with.
+    /// Prefixes of the names of further tools.
     pub tool_prefixes: BTreeSet<String>,
     pub sources: BTreeSet<String>,
-    /// `None`: tokens bring roles of their own.
+    /// `None`: any role is accepted, because tokens may contain any.
     pub roles: Option<BTreeSet<String>>,
 }
 
-/// What a text is compared with.
+/// The field that a text is compared with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Tool,
@@ -32,30 +32,30 @@ enum Kind {
     Role,
 }
 
-/// Every name that is not known, with its place. The default policies name nothing of a configuration.
+/// All unknown names, with file and line. The default policies use no names of a configuration.
 ///
 /// # Errors
-/// What cannot be read.
+/// Files that cannot be read.
 pub fn unknown_names(config: &PolicyConfig, known: &KnownNames) -> Result<Vec<PolicyError>, Vec<PolicyError>> {
     let Some(directory) = &config.directory else { return Ok(Vec::new()) };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for (file, text) in load::texts_of(directory)? {
         let source = Source::from_contents(file.clone(), text)
             .map_err(|error| vec![PolicyError::from_regorus(&file, &error)])?;
-        let tokens = reads::tokens(&source).map_err(|fault| vec![fault])?;
+        let tokens = reads::tokens(&source).map_err(|error| vec![error])?;
         for (kind, name, line) in compared(&tokens) {
-            faults.extend(known.problem(kind, &name).map(|problem| PolicyError::new(&file, Some(line), problem)));
+            errors.extend(known.problem(kind, &name).map(|problem| PolicyError::new(&file, Some(line), problem)));
         }
     }
-    for (file, case, input) in cases::inputs(directory).map_err(|fault| vec![fault])? {
+    for (file, case, input) in cases::inputs(directory).map_err(|error| vec![error])? {
         for (kind, name) in given(&input) {
             let problem = known.problem(kind, name);
-            faults.extend(problem.map(|problem| PolicyError::new(&file, None, format!("{case}: {problem}"))));
+            errors.extend(problem.map(|problem| PolicyError::new(&file, None, format!("{case}: {problem}"))));
         }
     }
-    faults.sort();
-    faults.dedup();
-    Ok(faults)
+    errors.sort();
+    errors.dedup();
+    Ok(errors)
 }
 
 impl KnownNames {
@@ -73,8 +73,8 @@ impl KnownNames {
     }
 }
 
-/// Texts of a file that are compared with a tool's name or source, or with a caller's roles: directly
-/// (`input.tool == "x"`), as one of several (`input.tool in {"x", "y"}`), or by `has_role`.
+/// The strings of a file that are compared with a tool's name or source, or with a caller's roles: directly
+/// (`input.tool == "x"`), as one of several (`input.tool in {"x", "y"}`), or with `has_role`.
 fn compared(tokens: &[Token]) -> Vec<(Kind, String, u32)> {
     let mut found = Vec::new();
     for (at, path, after) in reads::places_of(tokens, "input") {
@@ -147,7 +147,7 @@ fn is(token: &Token, text: &str) -> bool {
     !is_text(token) && token.1.text() == text
 }
 
-/// What the input of a case names.
+/// The names in the input of a case.
 fn given(input: &Json) -> impl Iterator<Item = (Kind, &str)> {
     let text = |pointer: &str| input.pointer(pointer).and_then(Json::as_str);
     let roles = input.pointer("/user/roles").and_then(Json::as_array).into_iter().flatten();
@@ -180,8 +180,8 @@ mod tests {
         let folder = folder(&[("tools.rego", &rules), ("cases/all.yaml", cases)]);
         let config = PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() };
         let place = format!("{}/", folder.path().display());
-        let faults = unknown_names(&config, known).unwrap();
-        faults.iter().map(|fault| fault.to_string().replace(&place, "")).collect()
+        let errors = unknown_names(&config, known).unwrap();
+        errors.iter().map(|error| error.to_string().replace(&place, "")).collect()
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the rules look at, found in their tokens. Errs on the safe side: what is not plainly one of the
-//! known forms counts as reading everything.
+//! Finds the parts of the input that the rules read, from their tokens. An unrecognized form counts as
+//! reading everything.
 
 use regorus::Source;
 use regorus::unstable::{Lexer, Token, TokenKind};
@@ -7,8 +7,8 @@ use regorus::unstable::{Lexer, Token, TokenKind};
 use super::load::PolicyError;
 use crate::core::call::CallKind;
 
-/// The changing parts of the input that some rule may read. What nobody reads is not converted, and
-/// where nothing is read that changes from call to call, a decision holds for the next call too.
+/// The variable parts of the input that some rule may read. Other parts are not converted. If no part is
+/// read that changes between calls, a decision is cached for later calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Reads {
     /// Always null for tools.
@@ -16,11 +16,11 @@ pub(super) struct Reads {
     pub(super) arguments: bool,
     pub(super) session: bool,
     pub(super) call: bool,
-    /// A builtin that answers differently each time: the clock, chance, the network.
+    /// A builtin whose result changes: the clock, random numbers, the network.
     pub(super) changing_builtin: bool,
 }
 
-/// Packages of builtins that do not answer the same twice, and one such function.
+/// Packages of builtins whose results change, and one such function.
 const CHANGING_BUILTINS: [&str; 6] = ["time", "rand", "uuid", "http", "opa", "lookup_ip_addr"];
 
 impl Reads {
@@ -49,12 +49,12 @@ impl Reads {
         }
     }
 
-    /// Nothing is read that can differ between two calls of one tool by one caller.
+    /// Whether no rule reads anything that can differ between two calls of one tool by one caller.
     pub(super) fn only_tool_and_user(self) -> bool {
         self == Self::default()
     }
 
-    /// Nothing is read that can differ between two calls of this kind by one caller.
+    /// Whether no rule reads anything that can differ between two calls of this kind by one caller.
     pub(super) fn same_for_all_calls_of(self, kind: CallKind) -> bool {
         let target = self.target && kind != CallKind::Tool;
         Self { target, ..self }.only_tool_and_user()
@@ -67,13 +67,13 @@ impl Reads {
             Some("arguments") => self.arguments = true,
             Some("session") => self.session = true,
             Some("call") => self.call = true,
-            // `input` as a whole, `input[name]`, or a field the contract does not have.
+            // `input` as a whole, `input[name]`, or an unknown field.
             _ => *self = self.or(Self { changing_builtin: false, ..Self::ALL }),
         }
     }
 }
 
-/// A place in the input or in the data that a rule names.
+/// A reference of a rule to the input or the data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Reference {
     /// `["tools", "deny"]` for `data.tools.deny`; as far as it is spelled out.
@@ -91,7 +91,7 @@ pub(super) fn references(tokens: &[Token], root: &str) -> Vec<Reference> {
         .collect()
 }
 
-/// Each place that names a field of `root`: the token it begins with, the field's path, and the tokens after it.
+/// Each reference to a field of `root`: its first token, the field's path, and the tokens after it.
 pub(super) fn places_of<'t>(
     tokens: &'t [Token],
     root: &str,
@@ -104,7 +104,7 @@ pub(super) fn places_of<'t>(
     )
 }
 
-/// Every `name(`, `package.name(` in a file: the token it begins with, and the names.
+/// Every `name(` and `package.name(` in a file: the first token, and the names.
 pub(super) fn calls(tokens: &[Token]) -> impl Iterator<Item = (&Token, Vec<String>)> {
     tokens.iter().enumerate().filter_map(|(at, token)| {
         let first = word(token).filter(|first| !is_field(tokens, at) && !KEYWORDS.contains(first))?;
@@ -114,11 +114,11 @@ pub(super) fn calls(tokens: &[Token]) -> impl Iterator<Item = (&Token, Vec<Strin
     })
 }
 
-/// Words that a bracket may follow without a call. (`contains` is a function as well.)
+/// Words that are followed by a parenthesis without being a call. (`contains` is also a function.)
 const KEYWORDS: [&str; 9] = ["as", "default", "else", "every", "if", "in", "not", "some", "with"];
 
 /// # Errors
-/// What regorus says about a text that is no Rego.
+/// The error of regorus for a text that is not Rego.
 pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyError> {
     let mut lexer = Lexer::new(source);
     let mut tokens = Vec::new();
@@ -131,7 +131,7 @@ pub(super) fn tokens(source: &Source) -> Result<Vec<Token>, PolicyError> {
     }
 }
 
-/// Whether a word stands outside of texts and comments.
+/// Whether a word occurs outside of strings and comments.
 pub(super) fn has_word(tokens: &[Token], wanted: &str) -> bool {
     tokens.iter().any(|token| word(token) == Some(wanted))
 }
@@ -153,7 +153,7 @@ fn path_after(tokens: &[Token], at: usize) -> Vec<String> {
     split_path(tokens.get(at + 1..).unwrap_or_default()).0
 }
 
-/// The names that `tokens` begin with, as in `.a["b"].c`, and what comes after them.
+/// The names that `tokens` begin with, as in `.a["b"].c`, and the tokens after them.
 fn split_path(mut tokens: &[Token]) -> (Vec<String>, &[Token]) {
     let mut path = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! One compiled policy set: immutable, evaluated by many calls at once.
+//! One compiled policy set: immutable, evaluated by many calls concurrently.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -17,19 +17,19 @@ pub(super) struct PolicySet {
     /// Prepared; cloned for each evaluation, which shares everything compiled.
     pub(super) engine: Engine,
     pub(super) version: Arc<str>,
-    /// Passed before any rule is asked.
+    /// The checks made before any rule is evaluated.
     pub(super) checks: Checks,
     pub(super) reads: Reads,
     /// Whether any rule reads anything of its input.
     pub(super) reads_input: bool,
-    /// Whether there is a rule `require_approval` to ask.
+    /// Whether the set has a rule `require_approval`.
     pub(super) asks_approval: bool,
     /// An evaluation that takes longer denies.
     pub(super) timeout: Duration,
     pub(super) cache: Cache,
 }
 
-/// What the rules said: reasons against the call, reasons to ask a human first.
+/// The result of the rules: reasons to deny the call, and reasons to require approval.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) denials: Vec<String>,
@@ -39,19 +39,20 @@ pub(super) struct Verdict {
 pub(super) const DENY: &str = "data.tools.deny";
 pub(super) const REQUIRE_APPROVAL: &str = "data.tools.require_approval";
 
-/// Statements evaluated between two looks at the clock.
+/// Number of statements between two checks of the clock.
 const STATEMENTS_PER_CLOCK_READ: NonZeroU32 = NonZeroU32::new(32).unwrap();
 
 impl PolicySet {
-    /// Asks both rule sets about `input`.
+    /// Evaluates both rule sets for `input`.
     ///
-    /// Uses the interpreter, not regorus' virtual machine: that one turns an error inside a rule's
-    /// body into "the rule does not apply", which for `deny` means "allowed".
+    /// Uses the interpreter, not regorus' virtual machine, which treats an error inside a rule's body as
+    /// "the rule does not apply". For `deny` this would mean "allowed".
     ///
     /// # Errors
-    /// Why there is no answer: a rule erred, took too long, or is no set of strings.
+    /// A rule failed, took too long, or is not a set of strings.
     pub(super) fn evaluate(&self, input: Value) -> Result<Verdict, String> {
-        // Some of regorus' builtins panic on arguments that a caller can choose. All state of an evaluation is its own.
+        // Some of regorus' builtins panic on arguments that a caller can choose. An evaluation shares no mutable state, so
+        // the panic can be caught.
         catch_unwind(AssertUnwindSafe(|| self.ask_all(input)))
             .unwrap_or_else(|_| Err("a rule called a builtin that panicked on these arguments".to_owned()))
     }
@@ -63,7 +64,7 @@ impl PolicySet {
         engine.set_input(input);
         let denials = self.ask(&mut engine, DENY, started)?;
         let approvals = if self.asks_approval { self.ask(&mut engine, REQUIRE_APPROVAL, started)? } else { Vec::new() };
-        // Builtins are not interrupted, so an evaluation may end late without the timer's noticing.
+        // The timer does not interrupt builtins, so an evaluation may pass its timeout unnoticed.
         if started.elapsed() > self.timeout {
             return Err(self.timed_out());
         }
@@ -110,7 +111,7 @@ fn described(value: &Value) -> &'static str {
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
-        Value::Set(_) => "a set with something else in it",
+        Value::Set(_) => "a set with other values than strings",
         Value::Object(_) => "an object",
         Value::Undefined => "undefined",
     }

@@ -1,4 +1,4 @@
-//! The policy stage as a whole; what one part alone does is tested beside it.
+//! Tests of the policy stage as a whole; single parts have their own tests.
 
 mod broken;
 mod checks;
@@ -34,7 +34,7 @@ fn config_of(folder: &TempDir) -> PolicyConfig {
     PolicyConfig { directory: Some(folder.path().to_owned()), ..PolicyConfig::default() }
 }
 
-/// A policy of one file with this body after `package tools`.
+/// A policy of one file with this text after `package tools`.
 pub(super) fn policy(rules: &str) -> Policy {
     try_policy(rules).unwrap()
 }
@@ -53,7 +53,7 @@ fn tool(metadata: Metadata) -> Arc<Tool> {
     snapshot.get(&name).or_else(|| snapshot.operation(&source, kind)).unwrap().clone()
 }
 
-/// A registry of such tools.
+/// A registry with these tools.
 pub(super) fn snapshot(tools: Vec<Metadata>) -> Snapshot {
     struct Unused;
     impl Executor for Unused {
@@ -70,7 +70,7 @@ pub(super) fn snapshot(tools: Vec<Metadata>) -> Snapshot {
     Snapshot::build(definitions, Vec::new(), &ToolsConfig::default(), &metrics).unwrap()
 }
 
-/// What the built-in tool asks for.
+/// The settings of the built-in tool.
 fn file_write() -> Metadata {
     Metadata { name: "file_write".into(), dangerous: true, roles: vec!["admin".into()], ..Metadata::default() }
 }
@@ -89,13 +89,13 @@ fn arguments(value: Json) -> Arguments {
     fields
 }
 
-/// What a plain call with these arguments comes to.
+/// The decision about an ordinary call with these arguments.
 pub(super) fn decide(policy: &Policy, given: Json) -> Decision {
     policy.decide(&call_by(&[]), &plain_tool("calculator"), &arguments(given))
 }
 
 #[test]
-fn the_default_policies_decide_their_cases() {
+fn the_default_policies_pass_their_cases() {
     let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("policies");
     let config = PolicyConfig { directory: Some(directory), ..PolicyConfig::default() };
     let results = cases::run(&config, &snapshot(vec![file_write()])).unwrap();
@@ -105,7 +105,7 @@ fn the_default_policies_decide_their_cases() {
 }
 
 #[test]
-fn a_case_that_does_not_hold_says_what_was_decided() {
+fn a_failed_case_reports_the_actual_decision() {
     let rules =
         "package tools\ndeny[\"never\"] { input.tool == \"x\" }\nrequire_approval[\"ask\"] { input.tool == \"y\" }\n";
     let cases = r#"
@@ -138,10 +138,10 @@ fn a_case_that_does_not_hold_says_what_was_decided() {
 }
 
 #[test]
-fn a_broken_file_of_cases_is_named() {
+fn an_invalid_file_of_cases_is_reported() {
     let files =
         [("tools.rego", "package tools\ndeny[\"no\"] { false }"), ("cases/a.yaml", "- {name: x, expectation: allow}")];
-    let faults = cases::run(&config_of(&folder(&files)), &Snapshot::default()).unwrap_err();
-    assert!(faults[0].file.ends_with("cases/a.yaml"), "{faults:?}");
-    assert_eq!(faults[0].line, Some(1));
+    let errors = cases::run(&config_of(&folder(&files)), &Snapshot::default()).unwrap_err();
+    assert!(errors[0].file.ends_with("cases/a.yaml"), "{errors:?}");
+    assert_eq!(errors[0].line, Some(1));
 }

@@ -27,7 +27,7 @@ fn visible(tools: &CallerTools) -> Vec<&str> {
 }
 
 #[test]
-fn each_caller_is_listed_what_the_checks_let_them_use() {
+fn each_caller_sees_the_tools_that_the_checks_permit() {
     let (policy, all) = (policy("deny[\"no\"] { false }"), tools());
     for (caller, expected, seen) in [
         (Caller::anonymous().into(), &["plain"][..], &["deploy", "mailbox", "plain"][..]),
@@ -49,17 +49,17 @@ fn each_caller_is_listed_what_the_checks_let_them_use() {
 }
 
 #[test]
-fn rules_that_read_tool_and_user_alone_leave_tools_out_and_others_do_not() {
+fn only_rules_that_read_no_more_than_tool_and_user_remove_tools_from_listings() {
     let all = tools();
     for (rules, expected) in [
         ("deny[\"no\"] { input.tool == \"plain\" }", &["mailbox"][..]),
         ("deny[\"not alice\"] { input.user.id == \"alice\" }", &[]),
         ("deny[\"nothing goes\"] { true }", &[]),
         ("deny[\"no\"] { input.tool == \"plain\"; input.arguments.n > 1 }", &["mailbox", "plain"]),
-        // Read somewhere in the set: it is asked at the call alone.
+        // Read somewhere in the set: the rules are evaluated only for a call.
         ("deny[\"no\"] { input.tool == \"plain\" }\ndeny[\"later\"] { input.call.depth > 3 }", &["mailbox", "plain"]),
         ("deny[\"the hour\"] { time.now_ns() > 5 }", &["mailbox", "plain"]),
-        // A person may still agree, and a rule that errs has no reason against the tool; a call of it is refused.
+        // A human may still approve, and a rule that fails has no reason against the tool; a call of it is refused.
         ("deny[\"no\"] { false }\nrequire_approval[\"ask\"] { input.tool == \"plain\" }", &["mailbox", "plain"]),
         ("deny[\"no\"] { to_number(input.tool) > 1 }", &["mailbox", "plain"]),
     ] {
@@ -69,7 +69,7 @@ fn rules_that_read_tool_and_user_alone_leave_tools_out_and_others_do_not() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_roles_that_would_do() {
+fn unmet_requirements_are_reported_with_the_sufficient_roles() {
     let (policy, all) = (policy("deny[msg] { input.tool == \"plain\"; msg := \"not today\" }"), tools());
     let anonymous: Arc<Caller> = Caller::anonymous().into();
     let tools = policy.tools_for(&all, &anonymous);
@@ -98,7 +98,7 @@ fn what_is_missing_is_named_with_the_roles_that_would_do() {
 }
 
 #[test]
-fn a_tool_hidden_by_its_roles_is_refused_like_one_that_there_is_not() {
+fn a_tool_hidden_by_its_roles_is_refused_like_a_missing_one() {
     let (policy, all) = (policy("deny[\"no\"] { false }"), tools());
     let refusal = |caller: &Arc<Caller>, name: &str| {
         let error = policy.tools_for(&all, caller).find(name).unwrap_err();
@@ -110,7 +110,7 @@ fn a_tool_hidden_by_its_roles_is_refused_like_one_that_there_is_not() {
 }
 
 #[test]
-fn a_search_finds_usable_tools_alone_and_as_many_as_asked_for() {
+fn a_search_finds_only_usable_tools_and_as_many_as_requested() {
     let (policy, all) = (policy("deny[\"no\"] { input.tool == \"mailbox\" }"), tools());
     let found = |roles: &[&str], query: &str, most| {
         let tools = policy.tools_for(&all, &caller(roles));
@@ -122,7 +122,7 @@ fn a_search_finds_usable_tools_alone_and_as_many_as_asked_for() {
 }
 
 #[test]
-fn what_was_listed_holds_for_one_set_of_rules_and_one_state_of_the_registry() {
+fn cached_access_applies_to_one_policy_set_and_one_snapshot() {
     let (policy, all) = (Policy::load(&Default::default()).unwrap(), tools());
     let anonymous: Arc<Caller> = Caller::anonymous().into();
     let namesake = Arc::new(Caller::new("anonymous", "public", Vec::new()));
@@ -140,7 +140,7 @@ fn what_was_listed_holds_for_one_set_of_rules_and_one_state_of_the_registry() {
 }
 
 #[test]
-fn what_is_kept_of_lists_is_bounded() {
+fn the_cache_of_access_is_bounded() {
     let (policy, all) = (Policy::load(&Default::default()).unwrap(), tools());
     for number in 0..10_000 {
         policy.tools_for(&all, &Arc::new(Caller::new(&format!("caller-{number}"), "acme", Vec::new())));
@@ -148,9 +148,9 @@ fn what_is_kept_of_lists_is_bounded() {
     assert!(policy.listings.present.load_full().unwrap().by_caller.len() <= MAX_CALLERS);
 }
 
-/// Two thousand tools, each with its rule to be asked: the first list of a caller takes its time, the next does not.
+/// Two thousand tools, each with a rule to evaluate: the first listing for a caller takes time, the next does not.
 #[test]
-fn a_list_of_thousands_of_tools_is_made_once() {
+fn access_to_thousands_of_tools_is_computed_once() {
     let tool = |number| Metadata { name: format!("tool-{number:04}"), ..Metadata::default() };
     let all = Arc::new(snapshot((0..2_000).map(tool).collect()));
     let policy = policy("deny[\"no\"] { endswith(input.tool, \"7\"); not is_admin(input.user) }");

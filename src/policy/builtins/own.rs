@@ -1,4 +1,4 @@
-//! Builtins of our own, in the place of regorus' that have no bound.
+//! Bounded implementations of builtins, which replace those of regorus.
 
 use regorus::Value;
 use serde_json::Value as Json;
@@ -22,7 +22,7 @@ pub(super) fn range(arguments: &[Value]) -> Checked<Value> {
     Ok((0..=last).map(|index| Value::from(from + index * step)).collect::<Vec<_>>().into())
 }
 
-/// Of 64 bits, so that sums and products of two have room.
+/// An integer of 64 bits, so that sums and products of two do not overflow.
 fn integer(value: &Value) -> Checked<i128> {
     let integer = if let Value::Number(number) = value { number.as_i64() } else { None };
     integer.map(i128::from).ok_or_else(|| "takes integers of 64 bits".to_owned())
@@ -38,7 +38,7 @@ pub(super) fn shift_left(arguments: &[Value]) -> Checked<Value> {
     let result = usize::try_from(bits(value).saturating_add(shift) / 8).unwrap_or(usize::MAX);
     allow_bytes(result, 0)?;
     match original("bits.lsh", &[value.clone(), Value::from(shift)])? {
-        Value::Undefined => Err("the first number is not an integer that is known exactly".to_owned()),
+        Value::Undefined => Err("the first number is not an exact integer".to_owned()),
         shifted => Ok(shifted),
     }
 }
@@ -51,7 +51,7 @@ pub(super) fn index_of(arguments: &[Value]) -> Checked<Value> {
     Ok(before.map_or(Value::from(-1_i64), |before| Value::from(before.chars().count())))
 }
 
-/// All characters at which a text occurs in another, be it that the places overlap.
+/// All positions, in characters, at which a text occurs in another, including overlapping ones.
 pub(super) fn indexes_of(arguments: &[Value]) -> Checked<Value> {
     let (text, part) = two_texts(arguments)?;
     let mut indexes = Vec::new();
@@ -87,12 +87,12 @@ fn two_texts(arguments: &[Value]) -> Checked<(&str, &str)> {
 
 /// Where `part` occurs, in bytes.
 fn each_occurrence(text: &str, part: &str, mut found: impl FnMut(usize) -> Checked<()>) -> Checked<()> {
-    /// What beginning a search costs, as bytes to read.
+    /// Cost of starting a search, in bytes read.
     const SEARCH: usize = 16;
     let (mut from, mut read) = (0, 0_usize);
     while let Some(at) = text.get(from..).and_then(|rest| rest.find(part)) {
         let at = from + at;
-        // An empty text also occurs behind the last character, which is no place to name.
+        // An empty text also occurs after the last character, which is not a valid position.
         let Some(character) = text.get(at..).and_then(|rest| rest.chars().next()) else { break };
         found(at)?;
         read = read.saturating_add(part.len() + SEARCH);
@@ -102,7 +102,7 @@ fn each_occurrence(text: &str, part: &str, mut found: impl FnMut(usize) -> Check
     Ok(())
 }
 
-/// `strings.replace_n`: one replacement after the other, each over what the one before left.
+/// `strings.replace_n`: applies the replacements one after the other, each to the result of the one before.
 pub(super) fn replace_all(arguments: &[Value]) -> Checked<Value> {
     let [Value::Object(replacements), Value::String(text)] = arguments else {
         return Err("takes an object and a text".to_owned());
@@ -121,7 +121,7 @@ pub(super) fn replace_all(arguments: &[Value]) -> Checked<Value> {
     Ok(Value::String(text))
 }
 
-/// Regorus' own reads `{"$serde_json::private::Number": "1e999999999"}` as the integer of so many digits.
+/// Regorus' own function reads `{"$serde_json::private::Number": "1e999999999"}` as an integer with that many digits.
 pub(super) fn parse_json(arguments: &[Value]) -> Checked<Value> {
     let [Value::String(text)] = arguments else { return Err("takes a text".to_owned()) };
     input::converted(&read(text)?, 1)

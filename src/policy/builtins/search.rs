@@ -1,5 +1,5 @@
-//! Regular expressions whose matches are looked for one after the other. Where each search reads the text to its end,
-//! all of them together take time in proportion to its square: so the clock is read between two.
+//! Builtins that search all matches of a regular expression. If each search reads the text to its end, the time grows
+//! with the square of its length, so the clock is checked between two searches.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -10,16 +10,16 @@ use regorus::Value;
 
 use super::{Checked, MAX_BYTES, MAX_BYTES_READ, MAX_ELEMENTS, allow_bytes, allow_elements, allow_work, checks};
 
-/// How long the searches of one call may take together.
+/// Maximum time of all searches of one call.
 const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Bytes that an expression may be compiled to, as regorus has it.
+/// Maximum bytes of a compiled expression, the same as in regorus.
 const MAX_COMPILED_BYTES: usize = 100 << 10;
 
-/// Compiled expressions that are kept.
+/// Maximum number of cached expressions.
 const MAX_KEPT: usize = 256;
 
-/// Groups that may each hold the whole text.
+/// Maximum number of groups, each of which may match the whole text.
 const FEW_GROUPS: usize = 8;
 
 /// `regex.find_n`, which may be asked for all matches there are.
@@ -76,7 +76,7 @@ pub(super) fn replace(arguments: &[Value]) -> Checked<Value> {
     Ok(result.into())
 }
 
-/// How many matches are wanted; all where it is negative.
+/// The requested number of matches; all if it is negative.
 fn number(wanted: &Value) -> Checked<usize> {
     let number = if let Value::Number(number) = wanted { number.as_i64() } else { None };
     let number = number.ok_or("takes an integer of 64 bits as its number of matches")?;
@@ -107,7 +107,7 @@ impl Clock {
         if self.0.elapsed() <= TIMEOUT {
             return Ok(());
         }
-        Err(format!("the matches are not found within {} ms", TIMEOUT.as_millis()))
+        Err(format!("the search was stopped after {} ms", TIMEOUT.as_millis()))
     }
 }
 
@@ -120,7 +120,7 @@ fn compiled(pattern: &str) -> Checked<Regex> {
         return Ok(expression.clone());
     }
     let compiled = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).build();
-    let compiled = compiled.map_err(|error| format!("the pattern is no regular expression: {error}"))?;
+    let compiled = compiled.map_err(|error| format!("the pattern is not a valid regular expression: {error}"))?;
     let mut kept = kept();
     if kept.len() >= MAX_KEPT {
         kept.clear();

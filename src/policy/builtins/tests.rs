@@ -154,7 +154,7 @@ fn oddity(expression: &str, arguments: &Json) -> Option<String> {
     let started = Instant::now();
     let policy = match try_policy(&format!("deny[\"evaluated\"] {{ x := {expression}; x == x }}")) {
         Ok(policy) => policy,
-        Err(faults) => return Some(format!("does not load: {faults:?}")),
+        Err(errors) => return Some(format!("does not load: {errors:?}")),
     };
     let decision = decide(&policy, arguments.clone());
     let took = started.elapsed();

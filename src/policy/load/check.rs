@@ -1,4 +1,4 @@
-//! What a set must fulfil beyond being well-formed Rego.
+//! The requirements of a policy set beyond valid Rego.
 
 use std::collections::BTreeSet;
 
@@ -13,27 +13,27 @@ use crate::policy::input;
 use crate::policy::reads::{self, Reference};
 use crate::policy::set::{DENY, REQUIRE_APPROVAL};
 
-/// Everything wrong with a set that parsed.
-pub(super) fn faults(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
-    let mut faults = missing_deny(set_name, modules);
-    faults.extend(odd_sets(modules));
-    faults.extend(redefined_helpers(modules));
-    faults.extend(unreachable_files(modules));
-    faults.extend(dangling_references(modules));
-    faults.extend(unknown_functions(modules));
-    faults.extend(depth::recursive_functions(modules));
-    faults.sort();
-    faults
+/// All errors of a parsed set.
+pub(super) fn errors(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
+    let mut errors = missing_deny(set_name, modules);
+    errors.extend(odd_sets(modules));
+    errors.extend(redefined_helpers(modules));
+    errors.extend(unreachable_files(modules));
+    errors.extend(dangling_references(modules));
+    errors.extend(unknown_functions(modules));
+    errors.extend(depth::recursive_functions(modules));
+    errors.sort();
+    errors
 }
 
 pub(super) fn has_approval_rule(modules: &[Module]) -> bool {
     policy_rules(modules).any(|(_, rule)| rule.name == "require_approval")
 }
 
-/// Prepares the set for evaluation, and finds variables that nothing gives a value.
+/// Prepares the set for evaluation, and finds variables without a value.
 ///
-/// The second pass is regorus' other compiler, whose program is thrown away. It stops at a few things
-/// the interpreter can do, so only what is wrong for both counts.
+/// The second pass uses regorus' other compiler and discards its program. That compiler refuses a few
+/// things that the interpreter supports, so only errors of both count.
 pub(super) fn compile(engine: &mut Engine, set_name: &str, asks_approval: bool) -> Result<(), PolicyError> {
     let entry_points = if asks_approval { &[DENY, REQUIRE_APPROVAL][..] } else { &[DENY] };
     let compiled =
@@ -57,22 +57,22 @@ fn missing_deny(set_name: &str, modules: &[Module]) -> Vec<PolicyError> {
     if policy_rules(modules).any(|(_, rule)| rule.name == "deny") {
         return Vec::new();
     }
-    let message = "no file has a rule `deny[msg]` in `package tools`: such a set would allow everything";
+    let message = "no file has a rule `deny[msg]` in `package tools`, so the set would allow everything";
     vec![PolicyError::new(set_name, None, message)]
 }
 
-/// `deny` and `require_approval` in any form but a set of reasons.
+/// `deny` and `require_approval` rules that are not a set of reasons.
 fn odd_sets(modules: &[Module]) -> Vec<PolicyError> {
     policy_rules(modules)
         .filter(|(_, rule)| ["deny", "require_approval"].contains(&&*rule.name) && rule.kind != Kind::Set)
         .map(|(module, rule)| {
             let name = &rule.name;
-            module.fault(rule.line, format!("`{name}` must be a set of reasons: write `{name}[msg] {{ … }}`"))
+            module.error(rule.line, format!("`{name}` must be a set of reasons: write `{name}[msg] {{ … }}`"))
         })
         .collect()
 }
 
-/// A function that the shipped library has too would hold where either holds.
+/// Functions that the built-in library defines too: Rego would combine both definitions.
 fn redefined_helpers(modules: &[Module]) -> Vec<PolicyError> {
     let library = shipped_library();
     let shipped: BTreeSet<_> =
@@ -81,12 +81,15 @@ fn redefined_helpers(modules: &[Module]) -> Vec<PolicyError> {
         .filter(|(module, rule)| module.file != library && shipped.contains(&rule.name))
         .map(|(module, rule)| {
             let name = &rule.name;
-            module.fault(rule.line, format!("the shipped lib.rego has a `{name}` too; move this one into a lib.rego"))
+            module.error(
+                rule.line,
+                format!("the built-in lib.rego defines `{name}` too; move this definition into your own lib.rego"),
+            )
         })
         .collect()
 }
 
-/// Files whose package is neither `tools` nor named, directly or on the way, by a file of `tools`.
+/// Files whose package is neither `tools` nor used, directly or indirectly, by a file of `tools`.
 fn unreachable_files(modules: &[Module]) -> Vec<PolicyError> {
     let mut reached: Vec<bool> = modules.iter().map(Module::is_policy).collect();
     loop {
@@ -104,9 +107,9 @@ fn unreachable_files(modules: &[Module]) -> Vec<PolicyError> {
     lost.map(|(module, _)| {
         let package = module.package.join(".");
         let message = format!(
-            "nothing imports `package {package}`, so its rules would never be asked; policies are in `package tools`"
+            "nothing imports `package {package}`, so its rules would never be evaluated; policies are in `package tools`"
         );
-        module.fault(module.line, message)
+        module.error(module.line, message)
     })
     .collect()
 }
@@ -120,22 +123,22 @@ fn is_named(module: &Module, modules: &[Module], reached: &[bool]) -> bool {
         .any(|reference| meets(&reference.path, &module.package))
 }
 
-/// References to data or input that does not exist are undefined, and an undefined condition denies nothing.
+/// References to data or input that does not exist: they are undefined, and an undefined condition denies nothing.
 fn dangling_references(modules: &[Module]) -> Vec<PolicyError> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for module in modules {
         for Reference { path, line } in reads::references(&module.tokens, "data") {
             if !names_data(&path, modules) {
-                faults.push(module.fault(line, format!("there is no `data.{}` in this set", path.join("."))));
+                errors.push(module.error(line, format!("there is no `data.{}` in this set", path.join("."))));
             }
         }
         for Reference { path, line } in reads::references(&module.tokens, "input") {
             if let Some(unknown) = input::unknown_field(&path) {
-                faults.push(module.fault(line, format!("the policy input has no field `{unknown}`")));
+                errors.push(module.error(line, format!("the policy input has no field `{unknown}`")));
             }
         }
     }
-    faults
+    errors
 }
 
 fn names_data(path: &[String], modules: &[Module]) -> bool {
@@ -145,24 +148,24 @@ fn names_data(path: &[String], modules: &[Module]) -> bool {
     })
 }
 
-/// Left to regorus they would show at the first call of the rule. (Its other compiler finds them at load,
-/// but stops at the first thing that it cannot compile.)
+/// Calls of unknown functions. The interpreter of regorus reports them only when the rule is evaluated. (Its other
+/// compiler reports them at load, but stops at the first construct that it cannot compile.)
 fn unknown_functions(modules: &[Module]) -> Vec<PolicyError> {
     let is_known = |call: &Call| {
         call.name == "print"
             || BUILTINS.contains_key(&*call.name)
             || modules.iter().any(|module| module.has(&call.path))
     };
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for module in modules {
         for call in module.calls().filter(|call| !is_known(call)) {
-            faults.push(module.fault(call.line, format!("there is no function `{}`", call.name)));
+            errors.push(module.error(call.line, format!("there is no function `{}`", call.name)));
         }
     }
-    faults
+    errors
 }
 
-/// One path leads to or through the other.
+/// Whether one path is a prefix of the other.
 fn meets(one: &[String], other: &[String]) -> bool {
     one.iter().zip(other).all(|(one, other)| one == other)
 }

@@ -1,6 +1,6 @@
-//! Bounds on what would exhaust the stack, or the patience, of regorus: it parses nested brackets by
-//! trying twice at every level, walks long chains of operators recursively, and lets a function call
-//! itself until the process dies. OPA refuses recursion, too.
+//! Limits on constructs that would exhaust the stack or take too long in regorus: its parser backtracks at
+//! every level of nested brackets, it walks long chains of operators recursively, and it lets a function
+//! call itself until the process crashes. OPA refuses recursion, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,15 +9,15 @@ use regorus::unstable::{Token, TokenKind};
 use super::PolicyError;
 use super::module::Module;
 
-/// Brackets within brackets, of any kind. Each level of `{` doubles or triples the time to parse.
+/// Maximum depth of nested brackets of any kind. Each level of `{` doubles or triples the time to parse.
 const DEEPEST: usize = 12;
 
-/// Operators in one expression without parentheses.
+/// Maximum operators in one expression without parentheses.
 const MAX_OPERATORS: usize = 64;
 
 const OPERATORS: [&str; 14] = ["+", "-", "*", "/", "%", "|", "&", "==", "!=", "<", "<=", ">", ">=", "in"];
 
-/// A file whose expressions are too deep to be parsed: where, and what to do.
+/// The line of the first expression that is nested too deeply, and what to do.
 pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
     let mut operators = vec![0];
     let mut line_of_operand = 0;
@@ -34,7 +34,7 @@ pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
         let count = operators.last_mut()?;
         if OPERATORS.contains(&text) {
             *count += 1;
-            // What follows belongs to the same expression, on whichever line it stands.
+            // The next token belongs to the same expression, on any line.
             line_of_operand = u32::MAX;
         } else {
             let next_statement = line > line_of_operand;
@@ -50,8 +50,8 @@ pub(super) fn too_deep(tokens: &[Token]) -> Option<(u32, String)> {
     None
 }
 
-/// Functions that call themselves, directly or by way of others. (Rules that do are found when they are
-/// asked, and then deny.)
+/// Functions that call themselves, directly or through others. (Recursive rules fail when they are
+/// evaluated, and then deny.)
 pub(super) fn recursive_functions(modules: &[Module]) -> Vec<PolicyError> {
     let mut calls = BTreeMap::<Vec<String>, BTreeSet<Vec<String>>>::new();
     for module in modules {
@@ -60,17 +60,17 @@ pub(super) fn recursive_functions(modules: &[Module]) -> Vec<PolicyError> {
             calls.entry(module.path_to(&function.name)).or_default().extend(within);
         }
     }
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for module in modules {
         for function in module.functions() {
             let path = module.path_to(&function.name);
             if reaches(&calls, &path, &path) {
                 let message = format!("the function `{}` calls itself; Rego has no recursion", function.name);
-                faults.push(module.fault(function.line, message));
+                errors.push(module.error(function.line, message));
             }
         }
     }
-    faults
+    errors
 }
 
 fn reaches(calls: &BTreeMap<Vec<String>, BTreeSet<Vec<String>>>, from: &[String], to: &[String]) -> bool {

@@ -1,4 +1,4 @@
-//! Which files make up a set.
+//! Finds the files of a policy set.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use super::PolicyError;
 
 #[derive(Debug)]
 pub(super) struct SourceFile {
-    /// For messages: the path as it can be opened.
+    /// The path that can be opened, for messages.
     pub(super) name: String,
-    /// Within the set, so that a moved folder keeps its version.
+    /// The path within the set, so that a moved folder keeps its version.
     pub(super) short_name: String,
     pub(super) text: String,
 }
@@ -21,17 +21,17 @@ const LIBRARY: &str = "lib.rego";
 const LIBRARY_TEXT: &str = include_str!("../../../policies/lib.rego");
 const DEFAULT_TEXT: &str = include_str!("../../../policies/tools.rego");
 
-/// All `.rego` files of a folder and its subfolders, in the order of their paths, with the shipped
-/// `lib.rego` unless the folder has its own; the default set without a folder.
+/// All `.rego` files of a folder and its subfolders, sorted by path, with the built-in `lib.rego` unless
+/// the folder has its own. Without a folder, the default set.
 ///
 /// # Errors
-/// What cannot be read, and a folder without policies.
+/// Files that cannot be read, or a folder without policies.
 pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<PolicyError>> {
     let Some(directory) = directory else {
         return Ok(vec![shipped(LIBRARY, LIBRARY_TEXT), shipped("tools.rego", DEFAULT_TEXT)]);
     };
-    let (mut paths, mut faults) = (Vec::new(), Vec::new());
-    collect(directory, true, &mut paths, &mut faults);
+    let (mut paths, mut errors) = (Vec::new(), Vec::new());
+    collect(directory, true, &mut paths, &mut errors);
     paths.sort();
     let mut files = Vec::new();
     for path in paths {
@@ -41,14 +41,14 @@ pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<Poli
                 short_name: path.strip_prefix(directory).unwrap_or(&path).display().to_string(),
                 text,
             }),
-            Err(error) => faults.push(unreadable(&path, &error)),
+            Err(error) => errors.push(unreadable(&path, &error)),
         }
     }
-    if !faults.is_empty() {
-        return Err(faults);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     if files.is_empty() {
-        let message = "there is no .rego file here; leave `policy.directory` out for the default policies";
+        let message = "there is no .rego file here; remove `policy.directory` to use the default policies";
         return Err(vec![PolicyError::new(directory.display().to_string(), None, message)]);
     }
     if files.iter().all(|file| file.short_name != LIBRARY) {
@@ -57,7 +57,7 @@ pub(super) fn read(directory: Option<&Path>) -> Result<Vec<SourceFile>, Vec<Poli
     Ok(files)
 }
 
-/// The name of the shipped library in messages.
+/// The name of the built-in library in messages.
 pub(super) fn shipped_library() -> String {
     shipped_name(LIBRARY)
 }
@@ -70,25 +70,25 @@ fn shipped_name(file: &str) -> String {
     format!("(shipped) {file}")
 }
 
-fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, faults: &mut Vec<PolicyError>) {
+fn collect(directory: &Path, top: bool, paths: &mut Vec<PathBuf>, errors: &mut Vec<PolicyError>) {
     let entries = match fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>) {
         Ok(entries) => entries,
-        Err(error) => return faults.push(unreadable(directory, &error)),
+        Err(error) => return errors.push(unreadable(directory, &error)),
     };
     for entry in entries {
         let path = entry.path();
-        // Hidden names are editors' and Kubernetes' own (`..data`), not policies. Linked files are read;
-        // linked folders could form a loop.
+        // Hidden files belong to editors and Kubernetes (`..data`). Linked files are read; linked folders are
+        // refused, because they could form a loop.
         let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         if hidden || (top && is_folder && entry.file_name() == CASES) {
             continue;
         }
         if !is_folder && path.is_dir() {
-            let problem = "is a link to a folder, whose policies would not be read; put the folder itself here";
-            faults.push(PolicyError::new(path.display().to_string(), None, problem));
+            let problem = "is a link to a folder, which is not followed; put the folder itself here";
+            errors.push(PolicyError::new(path.display().to_string(), None, problem));
         } else if is_folder {
-            collect(&path, false, paths, faults);
+            collect(&path, false, paths, errors);
         } else if path.extension().is_some_and(|extension| extension == "rego") {
             paths.push(path);
         }

@@ -1,6 +1,6 @@
-//! What the checks need to know of one file, from its syntax tree and its tokens.
+//! The properties of one file that the checks need, from its syntax tree and its tokens.
 //!
-//! Both are what regorus offers as `unstable`: nothing else says on which line a rule stands.
+//! Uses regorus' `unstable` interfaces, because only they give the line of a rule.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,15 +11,15 @@ use regorus::unstable::{Expr, Import, Rule, RuleHead, Token};
 use super::PolicyError;
 use crate::policy::reads::{self, Reads};
 
-/// What the checks need to know of one file.
+/// The properties of one file that the checks need.
 #[derive(Debug)]
 pub(super) struct Module {
     pub(super) file: String,
     pub(super) package: Vec<String>,
-    /// Where the package is declared.
+    /// The line where the package is declared.
     pub(super) line: u32,
     pub(super) rules: Vec<RuleName>,
-    /// What the file calls a package it imports, and the package.
+    /// The local name of each imported package, and the package.
     imports: BTreeMap<String, Vec<String>>,
     pub(super) tokens: Vec<Token>,
     pub(super) reads: Reads,
@@ -30,7 +30,7 @@ pub(super) struct RuleName {
     pub(super) name: String,
     pub(super) line: u32,
     pub(super) kind: Kind,
-    /// Where in the file it stands, in bytes.
+    /// Position in the file, in bytes.
     pub(super) extent: Range<u32>,
 }
 
@@ -45,12 +45,12 @@ pub(super) enum Kind {
 /// `name(` somewhere in a file.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// In bytes.
+    /// Position in the file, in bytes.
     pub(super) at: u32,
     pub(super) line: u32,
-    /// As written.
+    /// The name as written.
     pub(super) name: String,
-    /// Where the function is, should it be one of the set's own.
+    /// The path of the function, if the set defines it.
     pub(super) path: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ impl Module {
         self.package == ["tools"]
     }
 
-    pub(super) fn fault(&self, line: u32, message: impl Into<String>) -> PolicyError {
+    pub(super) fn error(&self, line: u32, message: impl Into<String>) -> PolicyError {
         PolicyError::new(&self.file, Some(line), message)
     }
 
@@ -87,7 +87,7 @@ impl Module {
         self.rules.iter().filter(|rule| rule.kind == Kind::Function)
     }
 
-    /// Whether the path names a function of this file.
+    /// Whether the path is that of a function of this file.
     pub(super) fn has(&self, path: &[String]) -> bool {
         let name = path.strip_prefix(&self.package[..]).and_then(<[String]>::first);
         name.is_some_and(|name| self.functions().any(|function| function.name == *name))
@@ -97,8 +97,8 @@ impl Module {
         self.package.iter().cloned().chain([name.to_owned()]).collect()
     }
 
-    /// Whether a builtin of this name may be run by a rule of this file: one puts its name in the place of
-    /// another by `with`.
+    /// Whether a rule of this file may run the builtin of this name, including by `with`, which can replace a
+    /// function by another.
     pub(super) fn may_call(&self, builtin: &str) -> bool {
         reads::has_word(&self.tokens, "with") || self.calls().any(|call| call.name == builtin)
     }

@@ -1,23 +1,23 @@
-//! Sets that must not load, each with the place and what the fault says about it.
+//! Sets that must not load, each with the position and the message of the error.
 
 use super::*;
 
-/// Loads these files and gives back each fault as `file:line: message`, without the folder.
-fn faults(files: &[(&str, &str)]) -> Vec<String> {
+/// Loads these files and returns each error as `file:line: message`, without the folder.
+fn errors(files: &[(&str, &str)]) -> Vec<String> {
     let folder = folder(files);
     let prefix = format!("{}/", folder.path().display());
-    let faults = Policy::load(&config_of(&folder)).map_or_else(|faults| faults, |_| Vec::new());
-    faults.iter().map(|fault| fault.to_string().replace(&prefix, "")).collect()
+    let errors = Policy::load(&config_of(&folder)).map_or_else(|errors| errors, |_| Vec::new());
+    errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
 }
 
 fn one(rules: &str) -> String {
-    faults(&[("tools.rego", rules)]).join("\n")
+    errors(&[("tools.rego", rules)]).join("\n")
 }
 
 const DENY: (&str, &str) = ("tools.rego", "package tools\ndeny[\"no\"] { false }");
 
 #[test]
-fn a_set_is_broken_and_says_where() {
+fn an_invalid_set_is_refused_with_the_position() {
     let cases = [
         ("package tools\nallow { true }", "no file has a rule `deny[msg]`"),
         ("package tool\ndeny[\"no\"] { true }", "no file has a rule `deny[msg]`"),
@@ -55,7 +55,7 @@ fn a_set_is_broken_and_says_where() {
         ("package tools\nimport data.libb\ndeny[\"no\"] { libb.bad }", "tools.rego:2: there is no `data.libb`"),
         (
             "package tools\ndeny[\"no\"] { false }\nis_admin(user) { user.id == \"x\" }",
-            "tools.rego:3: the shipped lib.rego",
+            "tools.rego:3: the built-in lib.rego",
         ),
         ("package tools\nimport rego.v1\ndeny[msg] { msg := \"v0\" }", "tools.rego:3:"),
         ("package tools\ndeny[\"no\"] { f(1) }\nf(x) { f(x) }", "tools.rego:3: the function `f` calls itself"),
@@ -65,27 +65,27 @@ fn a_set_is_broken_and_says_where() {
         ),
     ];
     for (rules, expected) in cases {
-        let faults = one(rules);
-        assert!(faults.contains(expected), "{rules}\n→ {faults}");
+        let errors = one(rules);
+        assert!(errors.contains(expected), "{rules}\n→ {errors}");
     }
 }
 
 #[test]
-fn a_file_that_no_rule_can_reach_is_refused() {
+fn an_unreachable_file_is_refused() {
     let lost = ("more.rego", "# my rules\npackage tool\ndeny[\"never asked\"] { true }");
     assert_eq!(
-        faults(&[DENY, lost]),
+        errors(&[DENY, lost]),
         [
-            "more.rego:2: nothing imports `package tool`, so its rules would never be asked; policies are in `package tools`"
+            "more.rego:2: nothing imports `package tool`, so its rules would never be evaluated; policies are in `package tools`"
         ]
     );
-    // Two that only know each other are lost as well.
+    // Two files that import only each other are unreachable too.
     let circle = [("a.rego", "package a\nimport data.b\nx = b.x"), ("b.rego", "package b\nimport data.a\nx = 1")];
-    assert_eq!(faults(&[DENY, circle[0], circle[1]]).len(), 2);
+    assert_eq!(errors(&[DENY, circle[0], circle[1]]).len(), 2);
 }
 
 #[test]
-fn a_file_reached_on_the_way_is_fine() {
+fn an_indirectly_imported_file_is_accepted() {
     let folder = folder(&[
         ("tools.rego", "package tools\nimport data.a\ndeny[\"no\"] { a.bad }"),
         ("a.rego", "package a\nbad { data.b[\"c\"].worse }"),
@@ -96,15 +96,15 @@ fn a_file_reached_on_the_way_is_fine() {
 }
 
 #[test]
-fn every_fault_of_a_step_is_told_at_once() {
-    let syntax = faults(&[("a.rego", "package tools\n{"), ("b.rego", "package tools\n)")]);
+fn all_errors_of_a_step_are_reported_at_once() {
+    let syntax = errors(&[("a.rego", "package tools\n{"), ("b.rego", "package tools\n)")]);
     assert_eq!(syntax.len(), 2, "{syntax:?}");
     let checks = one("package tools\nallow { input.nothing }\nrequire_approval = 1");
     assert_eq!(checks.lines().count(), 3, "{checks}");
 }
 
 #[test]
-fn a_folder_without_policies_or_one_that_is_not_there_is_refused() {
+fn a_missing_folder_and_one_without_policies_are_refused() {
     let empty = folder(&[("readme.md", "nothing here"), ("cases/x.rego", "package tools")]);
     assert!(Policy::load(&config_of(&empty)).unwrap_err()[0].message.contains("no .rego file"));
     let missing = PolicyConfig { directory: Some("/no/such/folder".into()), ..PolicyConfig::default() };
@@ -118,7 +118,7 @@ fn a_folder_without_policies_or_one_that_is_not_there_is_refused() {
 }
 
 #[test]
-fn hostile_policy_files_are_faults_not_crashes() {
+fn hostile_policy_files_are_errors_not_crashes() {
     let deep = |open: &str, close: &str| {
         format!("package tools\ndeny[\"no\"] {{ x := {}1{} }}", open.repeat(10_000), close.repeat(10_000))
     };
@@ -147,13 +147,13 @@ fn hostile_policy_files_are_faults_not_crashes() {
 }
 
 #[test]
-fn hidden_files_and_the_cases_are_no_policies() {
+fn hidden_files_and_cases_are_not_policies() {
     let files = [DENY, (".tools.rego.swp", "junk"), ("..data/tools.rego", "junk"), ("cases/draft.rego", "junk")];
     assert!(Policy::load(&config_of(&folder(&files))).is_ok());
 }
 
 #[test]
-fn functions_that_share_a_name_across_packages_are_no_recursion() {
+fn functions_of_the_same_name_in_other_packages_are_not_recursion() {
     let folder = folder(&[
         ("tools.rego", "package tools\nimport data.lib as l\ndeny[\"no\"] { bad(input.tool) }\nbad(x) { l.bad(x) }"),
         ("deeper.rego", "package lib\nbad(x) { startswith(x, \"calc\") }\nother(bad) { bad > 1 }"),
@@ -162,7 +162,7 @@ fn functions_that_share_a_name_across_packages_are_no_recursion() {
 }
 
 #[test]
-fn the_bounds_leave_room_for_real_rules() {
+fn real_rules_are_within_the_limits() {
     let deepest = format!("deny[\"no\"] {{ x := {}1{}; x }}", "{".repeat(11), "}".repeat(11));
     let longest = format!("deny[\"no\"] {{ {}1 > 0\n1 + 1 == 2 }}", "1 + ".repeat(63));
     let many = format!("deny[\"no\"] {{\n{}}}", "1 + 1 == 2\n".repeat(1_000));

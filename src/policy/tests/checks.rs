@@ -1,9 +1,9 @@
-//! The checks before the rules: what a tool says of itself holds under every set of rules.
+//! The checks before the rules: a tool's settings apply with every policy set.
 
 use super::*;
 use crate::core::call::Arguments;
 
-/// Sets that a checker of `dangerous`, `requires_auth` and `roles` must not depend on: none deny anything here.
+/// Policy sets that must not affect the checks of `dangerous`, `requires_auth` and `roles`: none of them denies here.
 const SETS: [&str; 4] = [
     "deny[\"no\"] { false }",
     "deny[\"never for these arguments\"] { input.arguments.n == 1 }",
@@ -11,7 +11,7 @@ const SETS: [&str; 4] = [
     "deny[\"no\"] { false }\nallow { true }\nrequire_approval[\"no\"] { false }",
 ];
 
-/// The code of a refusal and the checks that it is by.
+/// The code of a refusal, and the failed checks.
 type Refusal = Option<(ErrorCode, &'static [&'static str])>;
 
 fn by(caller: Caller) -> CallContext {
@@ -22,7 +22,7 @@ fn caller(roles: &[&str]) -> Caller {
     Caller::new("alice", "acme", roles.iter().map(ToString::to_string).collect())
 }
 
-/// What a call comes to: nothing, or its code and the checks that refused it.
+/// The result of a call: nothing, or its code and the checks that refused it.
 fn outcome(policy: &Policy, call: &CallContext, tool: &Tool) -> Option<(ErrorCode, Vec<String>)> {
     let valid = tool.input.validate(Arguments::new()).unwrap();
     let error = policy.authorize(call, tool, valid).err()?;
@@ -31,7 +31,7 @@ fn outcome(policy: &Policy, call: &CallContext, tool: &Tool) -> Option<(ErrorCod
 }
 
 #[test]
-fn what_a_tool_asks_for_holds_whatever_the_rules_say() {
+fn the_checks_apply_with_every_policy_set() {
     let dangerous = || Metadata { name: "t".into(), dangerous: true, ..Metadata::default() };
     let signed_in = || Metadata { name: "t".into(), requires_auth: true, ..Metadata::default() };
     let roles = || Metadata { name: "t".into(), roles: vec!["ops".into(), "dev".into()], ..Metadata::default() };
@@ -61,7 +61,7 @@ fn what_a_tool_asks_for_holds_whatever_the_rules_say() {
         let policy = policy(set);
         for (metadata, caller, expected) in &cases {
             let tool = tool(metadata.clone());
-            // The second time from the cache, where there is one.
+            // The second time from the cache, if the decision is cached.
             for _ in 0..2 {
                 let outcome = outcome(&policy, &by(caller.clone()), &tool);
                 let outcome = outcome.as_ref().map(|(code, rules)| (*code, rules.iter().map(String::as_str).collect()));
@@ -73,7 +73,7 @@ fn what_a_tool_asks_for_holds_whatever_the_rules_say() {
 }
 
 #[test]
-fn a_call_that_a_check_refuses_asks_no_rule() {
+fn no_rule_is_evaluated_for_a_call_that_a_check_refuses() {
     let policy = policy("deny[\"no\"] { to_number(input.tool) > 1 }");
     let dangerous = tool(Metadata { name: "t".into(), dangerous: true, ..Metadata::default() });
     let valid = dangerous.input.validate(Arguments::new()).unwrap();
@@ -83,7 +83,7 @@ fn a_call_that_a_check_refuses_asks_no_rule() {
 }
 
 #[test]
-fn the_roles_for_dangerous_tools_are_configured_and_go_with_the_set() {
+fn the_roles_for_dangerous_tools_are_configured_and_reloaded_with_the_set() {
     let roles = |names: &[&str]| PolicyConfig {
         dangerous_roles: names.iter().map(ToString::to_string).collect(),
         ..PolicyConfig::default()
@@ -98,13 +98,13 @@ fn the_roles_for_dangerous_tools_are_configured_and_go_with_the_set() {
 
     policy.reload(&roles(&["root"])).unwrap();
     assert!(may(&policy, "root") && !may(&policy, "sre"), "a decision outlived the set it was made by");
-    // A configuration refuses an empty list; should one come here, it opens nothing.
+    // The configuration refuses an empty list. If one is given here, it permits nothing.
     policy.reload(&roles(&[])).unwrap();
     assert!(!may(&policy, "root") && !may(&policy, ""));
 }
 
 #[test]
-fn cases_count_what_tools_ask_for_beside_the_rules() {
+fn cases_include_the_checks_of_tools() {
     let rules = "package tools\ndeny[msg] { input.tool == \"file_write\"; not is_admin(input.user); msg := \"file_writeには管理者ロールが必要です\" }\n";
     let cases = r#"
 - {name: the rule and the check, input: {tool: file_write, user: {roles: [operator]}}, expect: {deny: file_writeには管理者ロールが必要です}}

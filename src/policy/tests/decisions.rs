@@ -1,4 +1,4 @@
-//! What is decided, told and remembered.
+//! Decisions, their reasons, and caching.
 
 use std::thread;
 
@@ -69,7 +69,7 @@ fn the_policy_input_is_a_contract() {
 }
 
 #[test]
-fn what_is_no_tool_has_its_kind_and_its_target_in_the_policy_input() {
+fn an_operation_that_is_not_a_tool_has_its_kind_and_target_in_the_policy_input() {
     let caller = Arc::new(Caller::anonymous());
     for (kind, expected) in
         [(CallKind::Resource, "resource"), (CallKind::Prompt, "prompt"), (CallKind::Completion, "completion")]
@@ -91,7 +91,7 @@ fn call_for(kind: CallKind, name: &str) -> CallContext {
 }
 
 #[test]
-fn a_decision_about_one_target_is_none_about_another() {
+fn a_decision_about_one_target_does_not_apply_to_another() {
     let policy = policy("deny[\"secret\"] { input.kind == \"resource\"; input.target == \"m+x://secret\" }");
     let reader = tool(Metadata { kind: CallKind::Resource, name: "m__resources_read".into(), ..Metadata::default() });
     for (uri, allowed) in [("m+x://a", true), ("m+x://secret", false), ("m+x://a", true), ("m+x://secret", false)] {
@@ -131,7 +131,7 @@ fn parts_that_no_rule_reads_are_left_out() {
 }
 
 #[test]
-fn every_reason_is_told_in_message_and_details() {
+fn all_reasons_are_in_message_and_details() {
     let policy = policy("deny[\"first\"] { input.tool }\ndeny[\"second\"] { input.user }");
     let calculator = plain_tool("calculator");
     let valid = calculator.input.validate(Arguments::new()).unwrap();
@@ -157,7 +157,7 @@ fn a_call_without_reasons_gets_a_permit_with_its_arguments() {
 }
 
 #[test]
-fn a_denial_goes_before_a_request_for_approval() {
+fn a_denial_takes_precedence_over_a_request_for_approval() {
     let policy = policy(
         "deny[\"no\"] { input.arguments.bad }\nrequire_approval[msg] { input.arguments.costly; msg := \"ask first\" }",
     );
@@ -208,7 +208,7 @@ fn a_caller_without_credentials_never_gets_the_decision_of_a_namesake() {
 }
 
 #[test]
-fn policies_about_arguments_are_asked_every_time() {
+fn policies_that_read_arguments_are_evaluated_every_time() {
     let policy = policy("deny[\"too much\"] { input.arguments.amount > 10 }");
     let calculator = plain_tool("calculator");
     for (amount, allowed) in [(1, true), (11, false), (2, true), (12, false)] {
@@ -236,8 +236,8 @@ fn a_reload_changes_version_and_decisions_and_a_broken_one_changes_nothing() {
     assert_eq!(decide(&policy, json!({})).denials, ["first"]);
 
     fs::write(folder.path().join("tools.rego"), "package tools\ndeny[\"broken\"] {").unwrap();
-    let faults = policy.reload(&config_of(&folder)).unwrap_err();
-    assert!(faults[0].file.ends_with("tools.rego") && faults[0].line.is_some(), "{faults:?}");
+    let errors = policy.reload(&config_of(&folder)).unwrap_err();
+    assert!(errors[0].file.ends_with("tools.rego") && errors[0].line.is_some(), "{errors:?}");
     assert_eq!(policy.version(), first);
     assert_eq!(decide(&policy, json!({})).denials, ["first"]);
 
@@ -248,7 +248,7 @@ fn a_reload_changes_version_and_decisions_and_a_broken_one_changes_nothing() {
 }
 
 #[test]
-fn the_version_follows_the_content_not_the_place() {
+fn the_version_depends_on_the_content_not_the_path() {
     let files = [("tools.rego", "package tools\ndeny[\"no\"] { false }")];
     let versions: Vec<_> = (0..2).map(|_| Policy::load(&config_of(&folder(&files))).unwrap().version()).collect();
     assert_eq!(versions[0], versions[1]);
@@ -269,7 +269,7 @@ fn old_and_new_syntax_load_side_by_side() {
 }
 
 #[test]
-fn the_helpers_are_there_unless_a_folder_brings_its_own() {
+fn the_helpers_are_added_unless_a_folder_has_its_own() {
     let rule = ("tools.rego", "package tools\ndeny[\"no\"] { not is_admin(input.user) }");
     let admin = call_by(&["admin"]);
     let calculator = plain_tool("calculator");

@@ -1,4 +1,4 @@
-//! Fault 4 of the specification: rules that conflict or err must never come out as "allowed".
+//! Rules that conflict or fail must never result in "allowed".
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ fn is_undecided(decision: &Decision) -> bool {
 }
 
 #[test]
-fn a_rule_that_errs_denies() {
+fn a_rule_that_fails_denies() {
     for rules in [
         // Errors inside a rule's body: "the rule does not apply" would mean "allowed".
         "deny[\"no\"] { to_number(\"x\") > 1 }",
@@ -21,18 +21,18 @@ fn a_rule_that_errs_denies() {
         "deny[\"no\"] { regex.match(\"(\", input.arguments.text) }",
         "deny[\"no\"] { input.arguments.one + input.arguments.text == 2 }",
         "deny[\"no\"] { x := [y | y := to_number(\"x\")]; count(x) > 0 }",
-        // The same one call away.
+        // The same in a called function.
         "deny[\"no\"] { helper }\nhelper { to_number(\"x\") > 1 }",
         "deny[\"no\"] { bad(\"x\") }\nbad(x) { to_number(x) > 1 }",
         "deny[\"no\"] { not good }\ngood { to_number(\"x\") > 1 }",
         // Conflicting definitions.
         "deny[\"no\"] { limit > 3 }\nlimit = 1 { input.tool }\nlimit = 2 { input.user }",
         "deny[\"no\"] { f(1) > 3 }\nf(x) = 1 { x > 0 }\nf(x) = 2 { x < 9 }",
-        // A reason that is no text.
+        // A reason that is not a string.
         "deny[msg] { msg := 5 }",
         "deny[msg] { msg := [\"no\"] }",
         "deny[{\"reason\": \"no\"}] { input.tool }",
-        // The same in the other set.
+        // The same in `require_approval`.
         "deny[\"no\"] { false }\nrequire_approval[\"ask\"] { to_number(\"x\") > 1 }",
         "deny[\"no\"] { false }\nrequire_approval[msg] { msg := 5 }",
     ] {
@@ -44,8 +44,8 @@ fn a_rule_that_errs_denies() {
     }
 }
 
-/// Builtins of regorus that panic on what a caller may send: a slice beyond the text, a window of nothing, a slice
-/// inside of a character.
+/// Builtins of regorus that panic on arguments of a caller: a slice beyond the text, an empty window, a slice inside a
+/// character.
 #[test]
 fn a_builtin_that_panics_denies() {
     for (rules, arguments) in [
@@ -68,13 +68,13 @@ fn a_builtin_that_panics_denies() {
 }
 
 #[test]
-fn one_erring_rule_does_not_hide_behind_another_that_does_not_apply() {
+fn a_failing_rule_denies_even_if_another_rule_does_not_apply() {
     let policy = policy("deny[\"a\"] { false }\ndeny[\"b\"] { to_number(\"x\") == 1 }\ndeny[\"c\"] { false }");
     assert!(is_undecided(&decide(&policy, json!({}))));
 }
 
 #[test]
-fn the_caller_is_not_told_why_the_policies_could_not_decide_but_the_log_is() {
+fn the_reason_of_a_failed_evaluation_is_logged_but_not_sent_to_the_caller() {
     let policy = policy("deny[\"no\"] { to_number(\"secret-threshold\") > 1 }");
     let calculator = plain_tool("calculator");
     let valid = calculator.input.validate(Arguments::new()).unwrap();
@@ -91,7 +91,7 @@ fn rules_that_disagree_only_add_reasons() {
 }
 
 #[test]
-fn an_endless_evaluation_denies_when_its_time_is_over() {
+fn an_endless_evaluation_denies_at_its_timeout() {
     let rules =
         "big := numbers.range(1, 3000)\ndeny[\"no\"] { a := big[_]; b := big[_]; c := big[_]; a * b * c == -1 }";
     let policy = policy(rules);
@@ -113,7 +113,7 @@ fn a_builtin_that_would_take_long_denies_at_once() {
 }
 
 #[test]
-fn odd_arguments_reach_the_rules_whole() {
+fn unusual_arguments_reach_the_rules_unchanged() {
     let policy = policy(
         "deny[\"found\"] { input.arguments.needle == \"rm\" }\ndeny[\"nul\"] { contains(input.arguments.text, \"\\u0000\") }\n\
          deny[\"large\"] { input.arguments.n > 1000 }",
@@ -142,7 +142,7 @@ fn odd_arguments_reach_the_rules_whole() {
 }
 
 #[test]
-fn arguments_nested_too_deep_are_denied_without_harm() {
+fn arguments_nested_too_deeply_are_denied() {
     let policy = policy("deny[\"no\"] { contains(json.marshal(input.arguments), \"needle\") }");
     let nested = |levels: usize| (0..levels).fold(json!("needle"), |inner, _| Json::Array(vec![inner]));
     let decision = decide(&policy, json!({"x": nested(100)}));
