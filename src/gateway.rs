@@ -1,4 +1,4 @@
-//! Everything wired together: built from a configuration, rebuilt from another while it runs.
+//! The gateway: builds all parts from a configuration, and applies a new configuration while it runs.
 
 mod background;
 mod inventory;
@@ -51,7 +51,7 @@ pub use self::openapi::RegisterError;
 pub use self::parts::{loader_of, registry_of};
 pub use self::sessions::Sessions;
 
-/// The running service, whatever faces it has.
+/// The running service, independent of its APIs.
 pub struct Gateway {
     pub pipeline: Arc<Pipeline>,
     pub sessions: Sessions,
@@ -61,19 +61,19 @@ pub struct Gateway {
     outbound: Outbound,
     workspaces: Workspaces,
     sandbox: Arc<Sandbox>,
-    /// Beside the built-in tools, which a reload may configure anew.
+    /// Further sources; the built-in tools are rebuilt on reload.
     sources: Vec<Box<dyn Source>>,
     loader: Loader,
     collections: ArcSwap<Collections>,
     mcp_servers: McpServers,
-    /// What was approved of every tool, where somebody keeps such a lock.
+    /// The approved state of every tool, if a lock is configured.
     lock: Arc<ArcSwapOption<Lock>>,
-    /// Collections registered over HTTP, as the store has them.
+    /// Collections registered over HTTP, as in the store.
     registered: ArcSwap<BTreeMap<String, Registration>>,
-    /// Held by whoever changes which tools are on offer.
+    /// Held while the offered tools are changed.
     changing: Mutex<()>,
     bringing: FetchLocks,
-    /// Told when there are more of them.
+    /// Notified when documents are added.
     documents_awaited: Notify,
     store: Store,
     usage: WriteBehind,
@@ -88,7 +88,7 @@ impl fmt::Debug for Gateway {
     }
 }
 
-/// Why the service cannot start, or cannot take over a configuration.
+/// Why the service cannot start or apply a configuration.
 #[derive(Debug, Error)]
 #[error("{part}: {problem}")]
 pub struct StartError {
@@ -101,7 +101,7 @@ impl Gateway {
     /// Starts with the built-in tools.
     ///
     /// # Errors
-    /// Names the part that cannot start and why.
+    /// The part that cannot start, and the reason.
     pub async fn start(config: Config) -> Result<Arc<Self>, StartError> {
         Self::with_sources(config, Vec::new()).await
     }
@@ -174,18 +174,18 @@ impl Gateway {
         self.config.load()
     }
 
-    /// Cancelled when the faces take no more requests, before those in flight are over.
+    /// Cancelled when the APIs stop accepting requests, before those in flight have ended.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
     }
 
-    /// What of the configuration somebody should look at, by its place. Nothing of it stops the service.
+    /// Warnings about the configuration, by path. None of them stops the service.
     pub async fn notes(&self) -> BTreeMap<String, String> {
         let config = self.config.load_full();
         let mut notes = config.notes();
         let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
         let known = known_names(&config, &self.pipeline.registry.snapshot(), &self.collections.load(), &registered);
-        // What cannot be read has been told where the policies were loaded.
+        // Files that cannot be read were reported when the policies were loaded.
         let unknown = unknown_names(&config.policy, &known).unwrap_or_default();
         if !unknown.is_empty() {
             notes.insert("policy".to_owned(), lines(&unknown));
@@ -193,17 +193,17 @@ impl Gateway {
         notes
     }
 
-    /// What reads OpenAPI documents.
+    /// The loader of OpenAPI documents.
     pub fn loader(&self) -> &Loader {
         &self.loader
     }
 
-    /// The MCP servers, for what they offer beside tools.
+    /// The MCP servers, for their resources, prompts and completion.
     pub fn mcp_servers(&self) -> &McpServers {
         &self.mcp_servers
     }
 
-    /// What reaches out, for the faces that do.
+    /// The client for outbound requests.
     pub fn outbound(&self) -> &Outbound {
         &self.outbound
     }
@@ -212,17 +212,17 @@ impl Gateway {
         &self.store
     }
 
-    /// Keeps what a run used. Waited for where the service stops.
+    /// Records the usage of an agent run in the background. Shutdown waits for it.
     pub(crate) fn keep_run(&self, run: AgentRun) {
         let store = self.store.clone();
         self.background.spawn(async move {
             if let Err(error) = store.add_run(&run).await {
-                tracing::warn!(%error, "what a run used is not kept");
+                tracing::warn!(%error, "the usage of an agent run could not be recorded");
             }
         });
     }
 
-    /// Work that nobody waits for. It is cut off where the service stops.
+    /// Runs a background task, which is aborted when the service stops.
     pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
         let closing = self.closing.clone();
         self.background.spawn(async move {
@@ -234,32 +234,32 @@ impl Gateway {
         self.authenticator.load()
     }
 
-    /// Takes over another configuration. What cannot be taken over leaves the running one as it is, named
-    /// in readiness; policies are judged on their own, so that a broken set does not hold back the rest.
+    /// Applies another configuration. If a part cannot be applied, the active one stays, and readiness reports the
+    /// reason. Policies are applied separately, so that an invalid set does not block the rest.
     pub async fn reload(&self, config: Config) {
         let policies = self.pipeline.policy.reload(&config.policy);
         self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
         match policies {
             Ok(()) => self.readiness.restore("policy"),
-            Err(faults) => self.readiness.degrade("policy", lines(&faults)),
+            Err(errors) => self.readiness.degrade("policy", lines(&errors)),
         }
         match self.apply(config).await {
             Ok(()) => {
                 self.pipeline.settlement.metrics.configuration_reloaded(true);
                 self.readiness.restore("configuration");
-                tracing::info!("the configuration was taken over");
+                tracing::info!("the configuration was applied");
             }
             Err(problem) => self.refuse_reload(&problem.to_string()),
         }
     }
 
-    /// A configuration that could not even be read: the running one stays.
+    /// Reports a configuration that could not be read: the active one stays.
     pub fn refuse_reload(&self, problem: &str) {
         self.pipeline.settlement.metrics.configuration_reloaded(false);
         self.readiness.degrade("configuration", problem);
     }
 
-    /// What a change of should lead to a reload.
+    /// The files whose change should cause a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
         let named = config.policy.directory.iter().chain(config.openapi.files()).chain(config.mcp.files());
@@ -270,13 +270,13 @@ impl Gateway {
         watched
     }
 
-    /// Looks for the sandbox's interpreter in the background, so that readiness tells whether it is set up.
+    /// Checks in the background whether the sandbox's interpreter is installed, and reports it in readiness.
     pub fn look_for_interpreter(self: &Arc<Self>) {
         let gateway = Arc::clone(self);
         self.background.spawn(async move { gateway.sandbox.look_for_interpreter(gateway.closing.clone()).await });
     }
 
-    /// Ends what runs in the background and writes down what is not yet. Calls are over by now, or cut off.
+    /// Stops background tasks and writes pending records. Calls have ended or been aborted before.
     pub async fn close(&self) {
         self.pipeline.replies.finish(Instant::now()).await;
         self.closing.cancel();
@@ -292,7 +292,7 @@ impl Gateway {
     async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
         warn_restart_required(&running, &config);
-        // Who may come in without a key goes by the address really listened on, not by the next one.
+        // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
         let metrics = &self.pipeline.settlement.metrics;

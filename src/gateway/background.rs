@@ -1,14 +1,14 @@
-//! What the gateway does beside serving calls.
+//! The background tasks of the gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gateway;
 
-/// How long the store keeps what runs of agents used.
+/// How long the store keeps the usage of agent runs.
 const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
 
-/// How often what is idle is looked for.
+/// Interval between searches for idle sessions and expired records.
 pub(super) const HOUSEKEEPING: Duration = Duration::from_secs(60);
 
 impl Gateway {
@@ -36,20 +36,20 @@ impl Gateway {
         self.pipeline.budget.evict_idle();
         self.pipeline.breakers.evict_idle();
         if let Err(error) = self.pipeline.replies.forget_expired().await {
-            tracing::warn!(%error, "old records of calls with an Idempotency-Key stay in the store");
+            tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }
         for workspace in self.sessions.evict_idle() {
             if let Err(error) = self.workspaces.remove(&workspace).await {
-                tracing::warn!(%error, workspace, "the workspace of a forgotten session stays on the disk");
+                tracing::warn!(%error, workspace, "cannot delete the workspace of an expired session");
             }
         }
         if let Err(error) = self.store.forget_runs_before(jiff::Timestamp::now() - KEPT_RUNS).await {
-            tracing::warn!(%error, "old runs of agents stay in the store");
+            tracing::warn!(%error, "cannot remove old agent runs from the store");
         }
-        // Those of sessions that an earlier process knew.
+        // Workspaces of sessions of an earlier process.
         let idle = Duration::from_secs(self.config().session.idle_seconds);
         if let Err(error) = self.workspaces.remove_older_than(idle).await {
-            tracing::warn!(%error, "old workspaces stay on the disk");
+            tracing::warn!(%error, "cannot delete old workspaces");
         }
     }
 }

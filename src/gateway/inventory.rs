@@ -1,4 +1,4 @@
-//! Every tool of every source, asked for without serving anybody: what `sekisho lock` pins.
+//! Lists all tools of all sources without serving requests, for `sekisho lock`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::tool::Source;
 
-/// What there is now.
+/// The current tools of all sources.
 #[derive(Debug, Default)]
 pub struct Inventory {
-    /// By the names the tools are offered by; of what MCP servers say beside them by `mcp:SERVER`.
+    /// By the name under which a tool is offered, and by `mcp:SERVER` for the instructions and prompts of MCP servers.
     pub pins: BTreeMap<String, Pin>,
-    /// Sources (`mcp:SERVER`, `openapi:COLLECTION`) that could not be asked, and why.
+    /// Sources (`mcp:SERVER`, `openapi:COLLECTION`) that could not be queried, with the reason.
     pub out_of_reach: BTreeMap<String, String>,
 }
 
-/// Connects to every MCP server and reads every document that the configuration names, or that was registered
-/// with the service whose state directory this is, and ends the connections again.
+/// Connects to every MCP server and reads every document, both those of the configuration and those registered over
+/// HTTP in the same state directory, and then disconnects.
 ///
 /// # Errors
 /// Names or schemas that cannot be registered, or a store that cannot be read.
@@ -37,7 +37,7 @@ pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
     let mut registered = BTreeMap::new();
-    // Nothing is written down here: where nothing was registered, no store is made.
+    // Writes nothing: if nothing was registered, no store is created.
     if config.store_file().exists() {
         let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
         registered = openapi::registered(&store).await.map_err(component_error("store"))?;

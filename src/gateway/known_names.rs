@@ -1,4 +1,4 @@
-//! Which tools, sources and roles there are, for policies that name them.
+//! The configured tools, sources and roles, to check the names in policies.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,11 +10,11 @@ use crate::registry::Snapshot;
 use crate::sources::openapi::Collections;
 use crate::tool::qualified_name;
 
-/// The role that the gateway itself asks for.
+/// The role that the gateway itself requires.
 const ADMINISTRATOR: &str = "admin";
 
-/// The names of a configuration. `registered` are MCP servers that were registered over HTTP. No MCP server is
-/// asked which tools it has: any name under its prefix is one.
+/// The names of a configuration. `registered` are MCP servers that were registered over HTTP. MCP servers are not
+/// queried for their tools: any name with their prefix is accepted.
 pub fn known_names(
     config: &Config,
     snapshot: &Snapshot,
@@ -24,7 +24,7 @@ pub fn known_names(
     let servers = &config.mcp.servers;
     let unprefixed = servers.values().any(|server| server.prefix == Some(McpPrefix::Never));
     let aliases = servers.iter().map(|(name, server)| server.alias.as_deref().unwrap_or(name));
-    // Those without tools of which some may come yet.
+    // Sources without tools, which may get tools later.
     let absent = collections.broken.keys().chain(collections.awaited.keys()).map(String::as_str);
     let prefixes = aliases.chain(registered.iter().map(String::as_str)).chain(absent);
     KnownNames {
@@ -35,7 +35,7 @@ pub fn known_names(
     }
 }
 
-/// The MCP servers that were registered with the gateway of a store, none where there is no store yet.
+/// The MCP servers registered in a store; empty when the store does not exist.
 ///
 /// # Errors
 /// The store cannot be read.
@@ -53,7 +53,7 @@ pub(super) async fn registered_servers(store: &Store) -> Result<BTreeSet<String>
     Ok(store.registrations(Registrations::McpServers).await?.into_iter().map(|(name, _)| name).collect())
 }
 
-/// `NAME__`, as the names of its tools begin.
+/// `NAME__`, the prefix of the names of its tools.
 fn prefix(name: &str) -> String {
     let name = qualified_name(name, "x").to_string();
     name.strip_suffix('x').unwrap_or(&name).to_owned()

@@ -1,4 +1,4 @@
-//! `tools.lock` while the service runs, and what it is made of.
+//! Loads and applies `tools.lock` while the service runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::registry::lock::Quarantined;
 
-/// The part of the service that a lock which cannot be used is named as.
+/// The name of the part in errors and readiness when the lock cannot be used.
 const PART: &str = "tools.lock";
 
-/// What readiness names while tools wait for approval.
+/// The name of the part in readiness while tools wait for approval.
 const QUARANTINE: &str = "quarantine";
 
-/// Names that a log line or readiness shows.
+/// Maximum number of names in a log line or in readiness.
 const MAX_NAMED: usize = 10;
 
-/// The lock of a configuration, as it stands in its file now; none where there is none.
+/// Reads the lock of a configuration from its file; `None` when none is configured and the default does not exist.
 ///
 /// # Errors
-/// The file cannot be used, or is named and not there.
+/// The file cannot be used, or is configured but does not exist.
 pub async fn read(config: &Config) -> Result<Option<Lock>, StartError> {
     let file = config.lock_file();
     let shown = file.display().to_string();
@@ -32,16 +32,16 @@ pub async fn read(config: &Config) -> Result<Option<Lock>, StartError> {
     let lock = tokio::task::spawn_blocking(move || Lock::read(&file)).await.map_err(component_error(PART))?;
     match lock.map_err(|problem| component_error(PART)(format!("{shown}: {problem}")))? {
         None if is_named => {
-            let advice = "make it with `sekisho lock`, or take `tools.lock` out of the configuration";
-            Err(component_error(PART)(format!("{shown} is not there; {advice}")))
+            let advice = "create it with `sekisho lock`, or remove `tools.lock` from the configuration";
+            Err(component_error(PART)(format!("{shown} does not exist; {advice}")))
         }
         lock => Ok(lock),
     }
 }
 
 impl Gateway {
-    /// The lock to go by from now on. One that cannot be used leaves the one before in force, and if there was
-    /// none, everything from outside is quarantined: never is it as if there were no lock.
+    /// The lock to apply from now on. If the new one cannot be used, the active one stays. If there is no active one,
+    /// all external tools are quarantined: a damaged lock is never treated as a missing one.
     pub(super) async fn next_lock(&self, config: &Config) -> Option<Arc<Lock>> {
         let before = self.lock.load_full();
         let problem = match (read(config).await, before.as_deref()) {
@@ -52,7 +52,7 @@ impl Gateway {
             (Ok(None), None) => return None,
             (Ok(None), Some(_)) => {
                 let file = config.lock_file();
-                format!("{} is gone; what it pinned holds until the next start", file.display())
+                format!("{} was removed; its pins apply until the next start", file.display())
             }
             (Err(problem), _) => problem.problem,
         };
@@ -60,14 +60,14 @@ impl Gateway {
         before.or_else(|| Some(Arc::default()))
     }
 
-    /// Names of a source's tools that wait for approval.
+    /// The names of a source's tools that wait for approval.
     pub fn quarantined_of(&self, source: &str) -> Vec<String> {
         let snapshot = self.pipeline.registry.snapshot();
         let held_back = snapshot.quarantined().filter(|tool| tool.metadata.source == source);
         held_back.map(|tool| tool.name().to_owned()).collect()
     }
 
-    /// Puts a snapshot in place of the one before, and says which of its tools somebody should look at.
+    /// Replaces the snapshot, and reports its quarantined and flagged tools.
     pub(super) fn offer_snapshot(&self, snapshot: Snapshot) {
         let before = self.pipeline.registry.snapshot();
         let words = self.mcp_servers.quarantined();
@@ -76,7 +76,7 @@ impl Gateway {
     }
 }
 
-/// `words` are the sources of MCP servers whose words, beside their tools, are held back.
+/// `words` are the sources of MCP servers whose instructions and prompts are quarantined.
 pub(super) fn report_quarantine(
     before: &Snapshot,
     now: &Snapshot,
@@ -94,7 +94,7 @@ pub(super) fn report_quarantine(
         let waiting = held_back.len();
         readiness.degrade(QUARANTINE, format!("{waiting} wait for `sekisho lock approve`: {names}"));
     }
-    // A line a source: a server may change thousands of tools many times a minute.
+    // One line per source: a server may change thousands of tools many times a minute.
     let mut newly: BTreeMap<&str, Vec<_>> = BTreeMap::new();
     for tool in flagged.filter(|tool| before.get(tool.name()).is_none_or(|known| known.flags != tool.flags)) {
         newly.entry(&tool.metadata.source).or_default().push(tool);
@@ -104,14 +104,7 @@ pub(super) fn report_quarantine(
         let (rule, path) = first.map(|flag| (&*flag.rule, &*flag.path)).unwrap_or_default();
         let count = tools.len();
         let tools = named(tools.iter().map(|tool| tool.name()));
-        tracing::warn!(
-            source,
-            count,
-            tools,
-            rule,
-            path,
-            "tools have what looks like hidden instructions in their words"
-        );
+        tracing::warn!(source, count, tools, rule, path, "tools have suspected prompt injections in their texts");
     }
 }
 

@@ -1,4 +1,4 @@
-//! MCP servers while the service runs: their tools are followed, and servers are added over HTTP.
+//! MCP servers while the service runs: follows changes of their tools, and registers servers over HTTP.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,42 +16,42 @@ use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, Regis
 use crate::tool::Source;
 use crate::tool::ToolName;
 
-/// Changes of MCP servers' tools that come so close together are taken over in one go.
+/// Changes of MCP servers' tools within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(50);
 
-/// Most servers registered over HTTP: each holds a connection.
+/// Maximum number of servers registered over HTTP; each holds a connection.
 const MAX_REGISTERED: usize = 100;
 
-/// Why a server is not registered. What was on offer is as it was.
+/// Why a server is not registered. The offered tools do not change.
 #[derive(Debug, Error)]
 pub enum AddServerError {
-    #[error("the configuration has an MCP server called {0:?}; choose another name")]
+    #[error("the configuration has an MCP server named {0:?}; choose another name")]
     Configured(String),
-    #[error("{0:?} is not a name; use 1 to 64 letters, digits, `_` and `-`")]
+    #[error("{0:?} is not a valid name; use 1 to 64 letters, digits, `_` and `-`")]
     Name(String),
-    #[error("{MAX_REGISTERED} MCP servers are registered, which is the most")]
+    #[error("{MAX_REGISTERED} MCP servers are registered, which is the maximum; remove one of them")]
     TooMany,
-    #[error("a tool called {0:?} is on offer already; choose another name")]
+    #[error("a tool named {0:?} is already offered; choose another name")]
     Taken(String),
     #[error(transparent)]
     Registration(#[from] RegistrationError),
-    /// The server cannot be reached, or makes no sense.
+    /// The server is unreachable, or its answers are invalid.
     #[error("the MCP server {name} cannot be used: {reason}")]
     Unusable { name: String, reason: String },
-    #[error("the registration cannot be written down: {0}")]
+    #[error("the registration cannot be stored: {0}")]
     Unwritable(#[from] serde_json::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// When circuit breakers open: servers may have rules of their own.
+/// The rules of circuit breakers; servers may have their own.
 pub(super) fn breaker_rules(config: &Config) -> BreakerRules {
     let own = config.mcp.servers.iter().filter(|(_, settings)| settings.breaker != BreakerOverrides::default());
     let own = own.map(|(name, settings)| (upstream(name), settings.breaker.over(&config.breaker)));
     BreakerRules::new(&config.breaker, own)
 }
 
-/// Brings back what was registered. A line that cannot be used is left alone.
+/// Restores the registered servers. A record that cannot be used is logged and kept.
 pub(super) async fn restore_servers(
     store: &Store,
     servers: &McpServers,
@@ -59,7 +59,7 @@ pub(super) async fn restore_servers(
 ) -> Result<(), StoreError> {
     for (name, text) in store.registrations(Registrations::McpServers).await? {
         let registration = serde_json::from_str::<McpRegistration>(&text).map_err(|error| error.to_string());
-        match registration.and_then(|known| known.read(secrets).map_err(|fault| fault.to_string())) {
+        match registration.and_then(|known| known.read(secrets).map_err(|error| error.to_string())) {
             Ok(registered) => servers.add(&name, registered),
             Err(problem) => tracing::error!(server = name, problem, "a registered MCP server cannot be used"),
         }
@@ -68,8 +68,8 @@ pub(super) async fn restore_servers(
 }
 
 impl Gateway {
-    /// Connects a server, offers its tools, and keeps it for the next start. One of the same name that was
-    /// registered before is replaced. Gives the names of the tools.
+    /// Connects a server, offers its tools, and stores it for the next start. Replaces a registered server of the same
+    /// name. Returns the names of the tools.
     ///
     /// # Errors
     /// [`AddServerError`].
@@ -93,7 +93,7 @@ impl Gateway {
             return Err(AddServerError::Taken(name));
         }
         let text = serde_json::to_string(&registration)?;
-        // Not in its place yet: where this fails, whatever has the name now was not disturbed.
+        // Not active yet: if this fails, a server of the same name is not affected.
         let tried = self.mcp_servers.try_out(&name, &registered, &config).await;
         tried.map_err(|reason| AddServerError::Unusable { name: name.clone(), reason })?;
         self.store.keep_registration(Registrations::McpServers, &name, &text).await?;
@@ -106,23 +106,23 @@ impl Gateway {
         Ok(tools.map(|tool| tool.name().to_owned()).collect())
     }
 
-    /// Offers the tools that MCP servers have now, whenever those change.
+    /// Updates the offered tools whenever those of MCP servers change.
     pub(super) async fn follow_mcp_servers(self: &Arc<Self>) {
         loop {
             self.mcp_servers.tools_changed().await;
-            // Fifty servers that come up together are one change.
+            // When many servers connect at the same time, they are applied as one change.
             tokio::time::sleep(TOGETHER).await;
             self.offer_mcp_tools().await;
         }
     }
 
-    /// Brings the registry up to what MCP servers offer now.
+    /// Updates the registry to the current tools of the MCP servers.
     pub async fn offer_mcp_tools(self: &Arc<Self>) {
         let _changing = self.changing.lock().await;
-        // Before the tools are asked for: what retires later may still be among them.
+        // Taken before the tools are collected: a server that retires later may still be among them.
         let retired = self.mcp_servers.retire();
         let gateway = Arc::clone(self);
-        // Compiling the schemas of thousands of tools takes a while: not on a thread that serves calls.
+        // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
         let built = tokio::task::spawn_blocking(move || {
             let config = gateway.config.load();
             let builtin = Builtin::new(
@@ -142,7 +142,7 @@ impl Gateway {
                 drop(retired);
                 self.mcp_servers.announce(Change::Tools);
             }
-            Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be taken over"),
+            Err(problem) => tracing::error!(%problem, "the tools of MCP servers could not be applied"),
         }
     }
 }

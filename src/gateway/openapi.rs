@@ -1,5 +1,5 @@
-//! OpenAPI collections while the service runs: documents at addresses are fetched aside, and others are
-//! registered over HTTP.
+//! OpenAPI collections while the service runs: fetches documents by URL in the background, and registers
+//! collections over HTTP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,15 +22,15 @@ use crate::sources::openapi::{
 };
 use crate::tool::Source;
 
-/// Most collections registered over HTTP: each holds a document's tools in memory.
+/// Maximum number of collections registered over HTTP; each holds a document's tools in memory.
 const MAX_REGISTERED: usize = 100;
 
-/// Why a collection is not registered. What was on offer is as it was.
+/// Why a collection is not registered. The offered tools do not change.
 #[derive(Debug, Error)]
 pub enum RegisterError {
-    #[error("the configuration has a collection called {0:?}; choose another name")]
+    #[error("the configuration has a collection named {0:?}; choose another name")]
     Configured(String),
-    #[error("{MAX_REGISTERED} collections are registered, which is the most; remove one of them")]
+    #[error("{MAX_REGISTERED} collections are registered, which is the maximum; remove one of them")]
     TooMany,
     #[error(transparent)]
     Registration(#[from] RegistrationError),
@@ -40,13 +40,13 @@ pub enum RegisterError {
     NoTools(String),
     #[error("{0}")]
     Clash(StartError),
-    #[error("the registration cannot be written down: {0}")]
+    #[error("the registration cannot be stored: {0}")]
     Unwritable(#[from] serde_json::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What the store has. A line that cannot be read, written by another version perhaps, is left alone.
+/// The registered collections of the store. A record that cannot be read, perhaps of another version, is kept.
 pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registration>, StoreError> {
     let mut registered = BTreeMap::new();
     for (name, text) in store.registrations(Registrations::Collections).await? {
@@ -58,7 +58,7 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registr
     Ok(registered)
 }
 
-/// What the store of that file has; nothing where there is none yet, and none is made.
+/// The registered collections of a store file; empty when the file does not exist. Does not create it.
 pub(super) async fn registered_at(store_file: &Path) -> Result<BTreeMap<String, Registration>, StoreError> {
     if !store_file.is_file() {
         return Ok(BTreeMap::new());
@@ -70,8 +70,8 @@ pub(super) async fn registered_at(store_file: &Path) -> Result<BTreeMap<String, 
 }
 
 impl Gateway {
-    /// Loads a collection, offers its tools, and keeps it for the next start. One of the same name that was
-    /// registered before is replaced.
+    /// Loads a collection, offers its tools, and stores it for the next start. Replaces a registered collection of the
+    /// same name.
     ///
     /// # Errors
     /// [`RegisterError`].
@@ -101,10 +101,10 @@ impl Gateway {
         Ok(collection)
     }
 
-    /// Takes the tools of a registered collection away, for good; says whether there was one.
+    /// Removes a registered collection and its tools; returns whether it existed.
     ///
     /// # Errors
-    /// [`RegisterError`]: the store, or a collection of the configuration.
+    /// [`RegisterError`]: the store cannot be written, or the collection belongs to the configuration.
     pub async fn unregister(&self, name: &str) -> Result<bool, RegisterError> {
         let _changing = self.changing.lock().await;
         if !self.registered.load().contains_key(name) {
@@ -123,13 +123,13 @@ impl Gateway {
         Ok(true)
     }
 
-    /// Fetches the documents that are awaited, side by side, and offers the tools of each as it comes.
+    /// Fetches the pending documents concurrently, and offers the tools of each when it arrives.
     pub async fn fetch_pending_documents(&self) {
         let awaited = self.collections.load_full();
         join_all(awaited.awaited.keys().map(|name| self.fetch_pending(name))).await;
     }
 
-    /// Nobody asks for a document that is on its way; who comes second finds it there.
+    /// Fetches one pending document. A second caller waits for the first fetch and uses its result.
     async fn fetch_pending(&self, name: &str) {
         let turn = self.bringing.turn_of(name);
         let _turn = turn.lock().await;
@@ -138,7 +138,7 @@ impl Gateway {
         let outcome = self.loader.load(name, settings.clone(), &config.openapi).await.map(Arc::new);
         let _changing = self.changing.lock().await;
         let mut next = Collections::clone(&self.collections.load());
-        // A reload may want another document by now, or none, or have it adapted otherwise.
+        // A reload may have changed or removed the collection meanwhile.
         if next.awaited.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.config.load()) {
             return;
         }
@@ -149,8 +149,7 @@ impl Gateway {
         }
     }
 
-    /// Documents that are out of reach are asked for again, as long as the service runs. Those that a reload
-    /// adds do not wait for others that are slow to come.
+    /// Retries unreachable documents while the service runs. Documents that a reload adds do not wait for slow ones.
     pub(super) async fn keep_documents(&self) {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
         let mut bringing = FuturesUnordered::new();
@@ -165,8 +164,8 @@ impl Gateway {
         }
     }
 
-    /// The collections of the next configuration, and the right to offer them. What stands at addresses is
-    /// awaited with the tools it had: neither the reload nor whoever registers meanwhile waits for other servers.
+    /// The collections of the next configuration, and the right to offer them. Documents by URL are pending and keep
+    /// their former tools, so that neither the reload nor a registration waits for other servers.
     pub(super) async fn collections_for(&self, next: &Config) -> (Collections, MutexGuard<'_, ()>) {
         loop {
             let registered = self.registered.load_full();
@@ -175,7 +174,7 @@ impl Gateway {
             let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForWhatIsAtHand, &before);
             let collections = load.await;
             let changing = self.changing.lock().await;
-            // Documents came meanwhile, or one was registered or removed: of that nothing is to be lost.
+            // Documents may have arrived, been registered or been removed meanwhile: keep these changes.
             if Arc::ptr_eq(&before, &self.collections.load()) {
                 return (collections, changing);
             }
@@ -193,7 +192,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// The tools there would be with these collections.
+    /// The snapshot with these collections.
     fn prepare(&self, collections: Collections) -> Result<Change, StartError> {
         let config = self.config.load();
         let sandbox = Arc::clone(&self.sandbox);
@@ -214,7 +213,7 @@ impl Gateway {
         self.collections.store(Arc::new(collections));
     }
 
-    /// A document that came and cannot stand beside the other tools.
+    /// Reports a fetched document whose tools conflict with others.
     fn give_up(&self, name: &str, problem: &StartError) {
         let before = self.collections.load_full();
         let mut next = Collections::clone(&before);
@@ -225,12 +224,12 @@ impl Gateway {
     }
 }
 
-/// Documents on their way, by the names of their collections.
+/// The documents that are being fetched, by the name of their collection.
 #[derive(Debug, Default)]
 pub(super) struct FetchLocks(std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
 
 impl FetchLocks {
-    /// Held by whoever fetches that collection's document.
+    /// Held while that collection's document is fetched.
     fn turn_of(&self, name: &str) -> Arc<Mutex<()>> {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
@@ -238,7 +237,7 @@ impl FetchLocks {
     }
 }
 
-/// Collections, and the tools on offer with them; made and taken over under [`Gateway::changing`].
+/// Collections, and the snapshot with their tools. Created and applied while [`Gateway::changing`] is held.
 struct Change {
     snapshot: crate::registry::Snapshot,
     collections: Collections,

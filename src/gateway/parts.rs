@@ -1,4 +1,4 @@
-//! What a gateway is made of, each part from its topic of the configuration.
+//! Builds the parts of a gateway, each from its topic of the configuration.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +30,8 @@ use crate::sources::builtin::{Builtin, Workspaces};
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Wait};
 use crate::tool::{Source, SourceTools};
 
-/// The tools that a configuration offers, and the collections some of them come from, those registered over
-/// HTTP included, without starting anything.
+/// The tools of a configuration and their collections, including those registered over HTTP, without starting
+/// anything.
 ///
 /// # Errors
 /// Names and schemas that cannot be registered, or a store that cannot be read.
@@ -50,10 +50,10 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Sta
     Ok((snapshot, collections))
 }
 
-/// What would read the OpenAPI documents of a configuration, without starting anything.
+/// The loader for the OpenAPI documents of a configuration, without starting anything.
 ///
 /// # Errors
-/// Nothing can be fetched with this configuration.
+/// The configuration of outbound requests is not usable.
 pub fn loader_of(config: &Config) -> Result<Loader, StartError> {
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     loader(config, &outbound)
@@ -77,7 +77,8 @@ pub(super) fn loader(config: &Config, outbound: &Outbound) -> Result<Loader, Sta
     Ok(Loader::new(outbound.clone(), allowed))
 }
 
-/// Models whose calls are refused for want of a price degrade the service; those that count as free are logged.
+/// Reports models without a price: the service is degraded if their calls are refused; models that count as free are
+/// only logged.
 pub(super) fn report_unpriced_models(readiness: &Readiness, config: &Config) {
     const COMPONENT: &str = "agent.prices";
     let is_refused = config.budget.daily_cost_limit().is_some();
@@ -89,7 +90,7 @@ pub(super) fn report_unpriced_models(readiness: &Readiness, config: &Config) {
     readiness.restore(COMPONENT);
 }
 
-/// A broken collection degrades the service and stops nothing else.
+/// Reports invalid collections: they degrade the service, but do not stop it.
 pub(super) fn report_broken_collections(readiness: &Readiness, before: &Collections, now: &Collections) {
     let component = |name: &String| format!("openapi:{name}");
     for name in before.broken.keys().filter(|name| !now.broken.contains_key(*name)) {
@@ -103,7 +104,7 @@ pub(super) fn report_broken_collections(readiness: &Readiness, before: &Collecti
     }
 }
 
-/// Of each collection that came, what a caller may need a role for since this version.
+/// Logs the operations of each collection that require a role since this version.
 pub(super) fn log_dangerous_operations(tools: &ToolsConfig, before: &Collections, now: &Collections) {
     for (collection, loaded) in &now.loaded {
         let is_known = before.loaded.get(collection).is_some_and(|known| Arc::ptr_eq(known, loaded));
@@ -133,10 +134,10 @@ pub(super) fn snapshot(
     before: &Snapshot,
 ) -> Result<Snapshot, StartError> {
     Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
-        .map_err(|faults| component_error("tools")(lines(&faults)))
+        .map_err(|errors| component_error("tools")(lines(&errors)))
 }
 
-/// The checkpoint, with what it offers at the start.
+/// The pipeline, with the tools offered at the start.
 pub(super) async fn pipeline(
     config: &Config,
     snapshot: Snapshot,
@@ -144,7 +145,7 @@ pub(super) async fn pipeline(
     readiness: &Arc<Readiness>,
     store: &Store,
 ) -> Result<Arc<Pipeline>, StartError> {
-    let policy = Policy::load(&config.policy).map_err(|faults| component_error("policy")(lines(&faults)))?;
+    let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
     let AuditConfig { durability, max_queued, .. } = config.audit;
     let audit = Audit::open(config.audit_file(), durability, max_queued, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
@@ -164,10 +165,10 @@ pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Resul
     let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
     Authenticator::new(&config.auth, config.server.is_loopback(), keys)
         .await
-        .map_err(|faults| component_error("auth")(lines(&faults)))
+        .map_err(|errors| component_error("auth")(lines(&errors)))
 }
 
-/// A key set that the operator's issuer publishes.
+/// The key set of the configured issuer.
 struct PublishedKeys {
     url: Url,
     outbound: Outbound,
@@ -191,12 +192,12 @@ impl KeySource for PublishedKeys {
     }
 }
 
-/// The state directory holds other people's files and the audit trail: for this user only.
+/// Creates the state directory, accessible only to this user: it contains callers' files and the audit trail.
 pub(super) fn create_private(directory: &Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
         component_error("state_directory")(format!(
-            "{} cannot be made: {error}; name another folder",
+            "{} cannot be created: {error}; configure another folder",
             directory.display()
         ))
     })
@@ -218,11 +219,11 @@ pub(super) fn warn_restart_required(before: &Config, after: &Config) {
     }
 }
 
-/// Turns any part's own error into a [`StartError`] that names the part.
+/// Converts the error of a part into a [`StartError`] with the name of the part.
 pub(super) fn component_error<E: ToString>(part: &'static str) -> impl Fn(E) -> StartError {
     move |problem| StartError { part, problem: problem.to_string() }
 }
 
-pub(super) fn lines(faults: &[impl ToString]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+pub(super) fn lines(errors: &[impl ToString]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

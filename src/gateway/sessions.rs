@@ -1,4 +1,4 @@
-//! The sessions of all callers, keyed by tenant, caller and id, so that a guessed id opens nothing.
+//! The sessions of all callers, keyed by tenant, caller and id, so that a guessed id gives no access.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::session::Session;
 
-/// Longest session id, in characters.
+/// Maximum length of a session id, in characters.
 const MAX_ID_CHARS: usize = 128;
 
 /// The sessions of all callers. A session whose `Arc` is held elsewhere is not evicted.
@@ -34,16 +34,16 @@ impl Sessions {
         }
     }
 
-    /// Takes over new numbers; open sessions stay, also beyond a smaller maximum.
+    /// Applies new limits; open sessions stay, even if they exceed a smaller maximum.
     pub fn reconfigure(&self, config: &SessionConfig) {
         self.idle_seconds.store(config.idle_seconds, Ordering::Relaxed);
         self.max_per_caller.store(config.max_per_caller, Ordering::Relaxed);
     }
 
-    /// For execute: makes the session when this caller has none of that id.
+    /// For executing tools: opens the session if the caller has none with that id.
     ///
     /// # Errors
-    /// `invalid_request` for an id that is none, and for one session too many.
+    /// `invalid_request` for an invalid id, and when the caller has the maximum number of sessions.
     pub fn open(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, CallError> {
         if let Some(session) = self.get(caller, id) {
             return Ok(session);
@@ -54,34 +54,34 @@ impl Sessions {
             session.touch();
             return Ok(Arc::clone(session));
         }
-        let most = self.max_per_caller.load(Ordering::Relaxed);
-        if sessions.len() >= most {
-            return Err(too_many(most, self.idle()));
+        let max = self.max_per_caller.load(Ordering::Relaxed);
+        if sessions.len() >= max {
+            return Err(too_many(max, self.idle()));
         }
         let session = Arc::new(Session::new(caller, id));
         sessions.insert(Arc::clone(&session.id), Arc::clone(&session));
         Ok(session)
     }
 
-    /// Elsewhere: the session, when this caller has used it before.
+    /// For other requests: the session, if the caller has one with that id.
     ///
     /// # Errors
-    /// `unknown_session`, be the id nobody's or another's.
+    /// `unknown_session`, whether the id is unknown or belongs to another caller.
     pub fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Session>, CallError> {
         self.get(caller, id).ok_or_else(|| {
             let shown: String = id.chars().take(MAX_ID_CHARS).collect();
-            let message = format!("you have no session {shown:?}; executing a tool with that `session_id` begins one");
+            let message = format!("you have no session {shown:?}; execute a tool with that `session_id` to open it");
             CallError::new(ErrorCode::UnknownSession, message)
         })
     }
 
-    /// Forgets sessions that are idle and not in use, and names their workspaces, to be deleted.
+    /// Removes sessions that are idle and not in use, and returns their workspaces, which must be deleted.
     pub fn evict_idle(&self) -> Vec<String> {
         let (now, idle) = (Instant::now(), self.idle());
         let mut workspaces = Vec::new();
         self.by_caller.retain(|_, sessions| {
             sessions.retain(|_, session| {
-                // Nobody can take it up at the same time: the map is locked for writing.
+                // No caller can open it at the same time, because the map is locked for writing.
                 let in_use = Arc::strong_count(session) > 1;
                 let keep = in_use || now.duration_since(session.last_used()) < idle;
                 if !keep {
@@ -94,7 +94,7 @@ impl Sessions {
         workspaces
     }
 
-    /// Open sessions of all callers.
+    /// The number of open sessions of all callers.
     pub fn len(&self) -> usize {
         self.by_caller.iter().map(|sessions| sessions.len()).sum()
     }
@@ -116,20 +116,20 @@ impl Sessions {
 }
 
 fn check_id(id: &str) -> Result<(), CallError> {
-    // At most four bytes a character: a long one is refused without being read to its end.
+    // A character has at most four bytes, so a long id is refused without counting its characters.
     let fits = !id.is_empty() && id.len() <= 4 * MAX_ID_CHARS && id.chars().count() <= MAX_ID_CHARS;
     if fits && !id.chars().any(char::is_control) {
         return Ok(());
     }
-    let message = format!("a session id has 1 to {MAX_ID_CHARS} characters, none of them a control character");
+    let message = format!("a session id must have 1 to {MAX_ID_CHARS} characters and no control characters");
     Err(CallError::new(ErrorCode::InvalidRequest, message))
 }
 
-fn too_many(most: usize, idle: Duration) -> CallError {
+fn too_many(max: usize, idle: Duration) -> CallError {
     let hours = idle.as_secs_f64() / 3_600.0;
     let message = format!(
-        "you have {most} sessions open, as many as are allowed; use one of them again, or wait: \
-         a session is forgotten after {hours:.1} idle hours"
+        "you have {max} open sessions, the maximum; use one of them again, or wait: \
+         a session is closed after {hours:.1} idle hours"
     );
     CallError::new(ErrorCode::InvalidRequest, message)
 }
@@ -162,7 +162,6 @@ mod tests {
         assert_eq!(sessions.len(), 1);
     }
 
-    /// Fault 11.
     #[test]
     fn a_guessed_id_opens_nothing_of_another_caller_or_tenant() {
         let sessions = sessions(10);
@@ -193,7 +192,7 @@ mod tests {
         sessions.open(&ann, "two").unwrap();
         let error = sessions.open(&ann, "three").unwrap_err();
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
-        assert!(error.message().contains("2 sessions"), "{error}");
+        assert!(error.message().contains("2 open sessions"), "{error}");
         sessions.open(&ann, "one").unwrap();
         sessions.open(&caller("acme", "bob"), "three").unwrap();
     }

@@ -190,7 +190,7 @@ fn a_damaged_or_missing_lock_stops_the_start_and_says_what_to_do() {
     std::fs::remove_file(place.path("tools.lock")).unwrap();
     place.write("sekisho.yaml", "tools: {lock: named.lock}");
     let (exit, told) = place.told(&["call", "calculator", r#"{"expression": "1"}"#]);
-    assert!(exit == Some(4) && told.contains("named.lock is not there"), "{told}");
+    assert!(exit == Some(4) && told.contains("named.lock does not exist"), "{told}");
     assert_eq!(place.told(&["lock"]).0, Some(0));
     assert_eq!(place.told(&["call", "calculator", r#"{"expression": "1"}"#]).0, Some(0));
 }
