@@ -1,4 +1,4 @@
-//! What requests to other services prove themselves with, the same for every source of tools.
+//! Credentials for requests to other services, shared by all sources of tools.
 
 mod oauth;
 mod template;
@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue};
 pub(in crate::sources) use self::oauth::{Token, TokenSource};
 pub(in crate::sources) use self::template::{Template, TemplateError};
 
-/// A header that is not shown in logs; `None` where name or value cannot be a header's.
+/// A header that is redacted in logs; `None` if its name or value is invalid.
 pub(super) fn sensitive(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
     let mut value = HeaderValue::from_str(value).ok()?;
     value.set_sensitive(true);
@@ -27,7 +27,7 @@ pub(super) fn bearer(token: &str) -> Option<HeaderValue> {
 /// RFC 7617.
 pub(super) fn basic(username: &str, password: &str) -> HeaderValue {
     let encoded = STANDARD.encode(format!("{username}:{password}"));
-    // Base64 always stands in a header.
+    // Base64 is always valid in a header.
     let mut value = HeaderValue::try_from(format!("Basic {encoded}")).unwrap_or(HeaderValue::from_static(""));
     value.set_sensitive(true);
     value

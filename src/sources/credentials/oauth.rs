@@ -1,5 +1,5 @@
-//! Tokens by the client credentials flow (RFC 6749 §4.4): asked for once, kept until shortly before
-//! they expire (A54–A56).
+//! Access tokens of the client credentials flow (RFC 6749 §4.4). A token is cached until shortly before
+//! it expires.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,22 +20,22 @@ use crate::core::json;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
-/// How long before its end a token is replaced (A56).
+/// How long before its expiry a token is replaced.
 const REFRESH_BEFORE: Duration = Duration::from_secs(300);
 
-/// How long a token is kept whose answer does not say.
+/// Lifetime of a token whose response has none.
 const UNKNOWN_LIFETIME: Duration = Duration::from_secs(3_600);
 
-/// A token's answer is a few hundred bytes.
+/// Maximum size of a token response, which usually has a few hundred bytes.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// Where one scheme's tokens come from, and the one in use.
+/// The source of one scheme's tokens, and the current token.
 pub(in crate::sources) struct TokenSource {
     url: Url,
-    /// `Basic`, with the client's id and secret.
+    /// The `Basic` header with the client's id and secret.
     client: HeaderValue,
     body: Bytes,
-    /// Held while a token is fetched, so that it is fetched once whoever waits for it.
+    /// Held while a token is fetched, so that concurrent calls fetch it only once.
     current: Mutex<Option<Token>>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for TokenSource {
 
 impl TokenSource {
     pub(in crate::sources) fn new(url: Url, client_id: &str, client_secret: &Secret, scopes: &[String]) -> Self {
-        // RFC 6749 §2.3.1: id and secret are form-encoded before they are made Basic credentials.
+        // RFC 6749 §2.3.1: id and secret are form-encoded before they become Basic credentials.
         let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let client = basic(&encode(client_id), &encode(client_secret.expose()));
         let mut form = form_urlencoded::Serializer::new(String::new());
@@ -65,10 +65,10 @@ impl TokenSource {
         Self { url, client, body: form.finish().into(), current: Mutex::new(None) }
     }
 
-    /// The token in use, or a new one.
+    /// The current token, or a new one.
     ///
     /// # Errors
-    /// `upstream_error` when the token server gives none. It does not count against the API's own circuit.
+    /// `upstream_error` when the token server returns none. The circuit breaker of the API does not count it.
     pub(in crate::sources) async fn token(
         &self,
         outbound: &Outbound,
@@ -88,7 +88,7 @@ impl TokenSource {
         Ok(token)
     }
 
-    /// Forgets a token that the API refused, unless another has taken its place.
+    /// Removes a token that the API refused, unless it has been replaced already.
     pub(in crate::sources) async fn drop_token(&self, refused: &Token) {
         let mut current = self.current.lock().await;
         if current.as_ref() == Some(refused) {
@@ -96,7 +96,7 @@ impl TokenSource {
         }
     }
 
-    /// What is to be struck out of what others say: the client's secret and the token in use.
+    /// The values to redact in texts of other services: the client's secret and the current token.
     pub(in crate::sources) fn add_secrets(&self, secrets: &mut SentSecrets) {
         secrets.add_header(&self.client);
         if let Ok(current) = self.current.try_lock()
@@ -120,7 +120,7 @@ impl TokenSource {
         request.headers.insert(header::CONTENT_TYPE, form);
         let response = outbound.send(request).await?;
         check_status(&response)?;
-        let unusable = || CallError::tool("its answer holds no bearer token");
+        let unusable = || CallError::tool("its response has no bearer token");
         let answer: Answer = json::parse_as(&response.body).map_err(|_| unusable())?;
         let lifetime = answer.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         Token::new(&answer.access_token, lifetime).ok_or_else(unusable)
@@ -128,21 +128,21 @@ impl TokenSource {
 }
 
 impl Token {
-    /// `None` where the token cannot stand in a header.
+    /// `None` if the token is not valid in a header.
     pub(in crate::sources) fn new(token: &str, lifetime: Option<Duration>) -> Option<Self> {
         let lifetime = lifetime.unwrap_or(UNKNOWN_LIFETIME).min(UNKNOWN_LIFETIME * 24);
-        // A token that lives shorter than twice the margin is used for half its life.
+        // A token with a lifetime shorter than twice the margin is used for half its lifetime.
         let used = lifetime.checked_sub(REFRESH_BEFORE).unwrap_or_default().max(lifetime / 2);
         Some(Self { header: super::bearer(token)?, refresh_at: Instant::now() + used })
     }
 
-    /// It need not be replaced yet.
+    /// Whether the token need not be replaced yet.
     pub(in crate::sources) fn is_fresh(&self) -> bool {
         Instant::now() < self.refresh_at
     }
 }
 
-/// RFC 6749 §5.1. No `Debug`: it holds the token.
+/// The response of RFC 6749 §5.1. No `Debug`, because it contains the token.
 #[derive(Deserialize)]
 struct Answer {
     access_token: String,

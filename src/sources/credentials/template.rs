@@ -1,4 +1,4 @@
-//! Headers with `${name}` filled in from the caller's own tokens (C12).
+//! Headers in which `${name}` is replaced by the caller's own tokens.
 
 use http::{HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -19,13 +19,13 @@ pub(in crate::sources) enum TemplateError {
 #[derive(Debug, Clone)]
 pub(in crate::sources) struct Template {
     pub(in crate::sources) header: HeaderName,
-    /// A text, and the token that follows it; the last is followed by none.
+    /// Texts, each with the token that follows it; the last has none.
     parts: Vec<(String, Option<String>)>,
 }
 
 impl Template {
     /// # Errors
-    /// A name that is no header's; a `${` that does not end.
+    /// The name is not a valid header name, or a `${` is not closed.
     pub(in crate::sources) fn parse(name: &str, text: &str) -> Result<Self, TemplateError> {
         let header = HeaderName::try_from(name).map_err(|_| TemplateError::Header(name.to_owned()))?;
         let mut parts = Vec::new();
@@ -40,7 +40,7 @@ impl Template {
     }
 
     /// # Errors
-    /// `invalid_request` naming the token that is missing; it never shows one.
+    /// `invalid_request` with the name of the missing token. It never contains the value of a token.
     pub(in crate::sources) fn fill(&self, tokens: Option<&Map<String, Value>>) -> Result<HeaderValue, CallError> {
         let mut text = String::new();
         for (before, token) in &self.parts {
@@ -52,7 +52,7 @@ impl Template {
         }
         let mut value = HeaderValue::try_from(text).map_err(|_| {
             let header = &self.header;
-            CallError::new(ErrorCode::InvalidRequest, format!("a token for `{header}` cannot stand in a header"))
+            CallError::new(ErrorCode::InvalidRequest, format!("a token for `{header}` is not valid in a header"))
         })?;
         value.set_sensitive(true);
         Ok(value)
