@@ -1,10 +1,9 @@
-//! Tools, resources and prompts of MCP servers: sekisho as a client of any number of them.
+//! Tools, resources and prompts of MCP servers: sekisho as a client of any number of servers.
 //!
-//! [`McpServers`] is all of them, the only thing the rest of the service sees. One is a `server`: kept
-//! connected (`connect`, over `pipes`, `http` or `sse`), listed (`listing`, `catalogue`), and called
-//! (`executor`, `operations`, `session`, `output`). Where a server wants a user's sign-in, `sign_in` has its tokens. The protocol's
-//! library, rmcp, does the framing, the handshakes and the correlation; transports, bounds and whatever must not go
-//! wrong are ours.
+//! [`McpServers`] manages all servers and is the interface for the rest of the service. The module `server` manages one:
+//! it keeps the server connected (`connect`, over a module of `transport`), lists it (`listing`, `catalogue`), and calls
+//! it (`executor`, `operations`, `session`, `output`). If a server requires a user's sign-in, `auth` has its tokens. The
+//! library rmcp implements framing, handshakes and correlation; transports and limits are implemented here.
 
 mod auth;
 mod bridge;
@@ -25,29 +24,29 @@ pub use self::bridge::{BridgeError, bridge};
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::servers::{McpServers, OperationRequest, Retired};
 
-/// How long a token server may take.
+/// Timeout of requests to a token server.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the breaker of a server guards.
+/// The upstream that the circuit breaker of a server guards.
 pub fn upstream(server: &str) -> Upstream {
     Upstream(server::catalogue::source(server).into())
 }
 
-/// Something that clients may want to hear of.
+/// A change of which clients may be notified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Which tools there are, or what they say of themselves.
+    /// The list of tools, or their descriptions.
     Tools,
     Resources,
     Prompts,
-    /// What a resource holds, by the URI it is read with here.
+    /// The content of a resource, by its URI in this gateway.
     Resource {
         uri: String,
-        /// Whose session with the server told it: for those who subscribed over that one.
+        /// The owner of the session that received the change; clients that subscribed over it are notified.
         owner: ResourceOwner,
     },
 }
 
-/// Whose session with a server tells of a resource.
+/// The owner of the session with a server that receives changes of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceOwner(Option<server::OwnerKey>);

@@ -1,4 +1,4 @@
-//! A client at standard input and output, and the `/mcp` of another gateway: messages are passed on both ways.
+//! Forwards messages between a client at standard input and output and the `/mcp` of another gateway.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -20,28 +20,28 @@ use super::transport::http::HttpClient;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound, Trust};
 
-/// The largest message passed on, either way.
+/// Maximum size of a forwarded message in either direction, in bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// How long ending the session may take.
+/// Timeout to end the session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why messages are no longer passed on.
+/// Why forwarding ended.
 #[derive(Debug, Error)]
 pub enum BridgeError {
     #[error("{0}")]
     Unreachable(String),
-    /// By the gateway, in its words.
+    /// Refused by the gateway, with its message.
     #[error("{0}")]
     Refused(String),
     #[error("standard output cannot be written: {0}")]
     Output(String),
 }
 
-/// Passes messages on until the input ends. `headers` say who asks.
+/// Forwards messages until the input ends. `headers` contain the credentials.
 ///
 /// # Errors
-/// [`BridgeError`]: the gateway takes no first message, or the connection with it has ended.
+/// [`BridgeError`]: the gateway refused the first message, or the connection to it ended.
 pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap) -> Result<(), BridgeError> {
     let access = AuthorizedHttp {
         outbound,
@@ -63,16 +63,16 @@ async fn pass_on(
     mut client: impl Transport<RoleServer>,
     mut gateway: impl Transport<RoleClient>,
 ) -> Result<(), BridgeError> {
-    // Polled in the order of the messages, which is so kept.
+    // Polled in the order of the messages, which preserves it.
     let mut sending = FuturesUnordered::new();
     let mut has_answered = false;
     let outcome = loop {
         tokio::select! {
             biased;
-            Some((asked, sent)) = sending.next() => {
+            Some((request, sent)) = sending.next() => {
                 let Err(error) = sent else { continue };
                 let error = error_of(&error);
-                refuse(&mut client, asked, &error).await?;
+                refuse(&mut client, request, &error).await?;
                 if !has_answered {
                     break Err(error);
                 }
@@ -80,11 +80,11 @@ async fn pass_on(
             message = gateway.receive() => {
                 let Some(message) = message else {
                     let mut last = BridgeError::Unreachable("the gateway ended the connection".to_owned());
-                    while let Some((asked, sent)) = sending.next().await {
+                    while let Some((request, sent)) = sending.next().await {
                         if let Err(error) = sent {
                             last = error_of(&error);
                         }
-                        refuse(&mut client, asked, &last).await?;
+                        refuse(&mut client, request, &last).await?;
                     }
                     break Err(last);
                 };
@@ -93,24 +93,24 @@ async fn pass_on(
             }
             message = client.receive() => {
                 let Some(message) = message else { break Ok(()) };
-                let asked = id_of(&message);
+                let request = id_of(&message);
                 let send = gateway.send(message);
-                sending.push(async move { (asked, send.await) });
+                sending.push(async move { (request, send.await) });
             }
         }
     };
-    // The session is ended at the gateway, too; one that does not answer is not waited for.
+    // Ends the session at the gateway too, but does not wait long for an answer.
     let _ended = tokio::time::timeout(CLOSE_TIMEOUT, gateway.close()).await;
     outcome
 }
 
-/// Tells the client that nobody is going to answer its request.
+/// Sends the client an error for a request that will get no answer.
 async fn refuse(
     client: &mut impl Transport<RoleServer>,
-    asked: Option<RequestId>,
+    request: Option<RequestId>,
     error: &BridgeError,
 ) -> Result<(), BridgeError> {
-    let Some(id) = asked else { return Ok(()) };
+    let Some(id) = request else { return Ok(()) };
     let error = ErrorData::internal_error(error.to_string(), None);
     let sent = client.send(ServerJsonRpcMessage::error(error, Some(id))).await;
     sent.map_err(|error| BridgeError::Output(error.to_string()))

@@ -1,4 +1,4 @@
-//! Under which names and URIs the things of a server are known here.
+//! The names and URIs of a server's tools, prompts and resources in this gateway.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::tool::{ToolName, qualified_name};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Names {
     prefix: Option<String>,
-    /// What stands before URIs, its `+` included.
+    /// The prefix of URIs, including its `+`.
     scheme: String,
 }
 
@@ -25,7 +25,7 @@ impl Names {
         self.prefix.is_some()
     }
 
-    /// The name of a tool or prompt; `None` where the server's own is to be kept and is no name here.
+    /// The name of a tool or prompt; `None` if the server's own name must be kept but is not valid here.
     pub(super) fn qualified(&self, name: &str) -> Option<ToolName> {
         match &self.prefix {
             Some(prefix) => Some(qualified_name(prefix, name)),
@@ -33,19 +33,19 @@ impl Names {
         }
     }
 
-    /// A URI, or the template of one, as it is known here: `time+file:///a` is `file:///a` of the server `time`.
+    /// A URI or URI template with the prefix: `time+file:///a` is `file:///a` of the server `time`.
     pub(super) fn uri(&self, uri: &str) -> String {
         format!("{}{uri}", self.scheme)
     }
 
-    /// The server's own URI of one that is known here; `None` where it is another server's.
+    /// The server's own URI for a URI with the prefix; `None` if it belongs to another server.
     pub(super) fn own_uri<'a>(&self, uri: &'a str) -> Option<&'a str> {
         let (head, rest) = uri.split_at_checked(self.scheme.len())?;
-        // Clients may write a scheme in either case (RFC 3986 §3.1).
+        // Schemes are case-insensitive (RFC 3986 §3.1).
         head.eq_ignore_ascii_case(&self.scheme).then_some(rest)
     }
 
-    /// Puts the URIs of content blocks under the prefix, so that they can be read here.
+    /// Adds the prefix to the URIs of content blocks, so that they can be read through this gateway.
     pub(super) fn adopt(&self, block: &mut Value) {
         let uri = match block.get("type").and_then(Value::as_str) {
             Some("resource_link") => block.get_mut("uri"),
@@ -58,8 +58,8 @@ impl Names {
     }
 }
 
-/// A name as a URI's scheme (RFC 3986 §3.1). Where that loses something, eight hex digits of the name's SHA-256
-/// keep two names apart.
+/// A name as a URI scheme (RFC 3986 §3.1). If characters are lost, eight hex digits of the name's SHA-256 keep names
+/// distinct.
 fn scheme(name: &str) -> String {
     let mut scheme: String = name
         .chars()

@@ -1,4 +1,4 @@
-//! A server as it is registered over HTTP: an address and nothing to run, kept as said.
+//! Registration of a server over HTTP: a URL, never a command to run. Stored as it was sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::infra::outbound::upstream_of;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
-/// What `POST /tools/mcp/register` takes.
+/// The body of `POST /tools/mcp/register`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpRegistration {
-    /// Stands before the names of the tools, `NAME__TOOL`; with `func_name` or `parameters` the tool's own name.
+    /// Prefix of the tools' names, `NAME__TOOL`; with `func_name` or `parameters`, the name of the single tool.
     pub name: String,
     /// Its host must be on the allowlist.
     #[schema(value_type = String)]
     pub url: Url,
-    /// The server speaks no MCP: it is sent `{"function": func_name, "args": …}` and answers with JSON.
+    /// For a server without MCP: it receives `{"function": func_name, "args": …}` and answers with JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub func_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,18 +56,18 @@ pub enum RegistrationError {
          taken, since registrations are stored"
     )]
     Literal(String),
-    #[error("`headers.{header}` names the secret {name:?}, which is not there; add it to `mcp.secrets`")]
+    #[error("`headers.{header}` uses the secret {name:?}, which does not exist; add it to `mcp.secrets`")]
     UnknownSecret { header: String, name: String },
 }
 
-/// What a registration becomes.
+/// The result of a registration.
 #[derive(Debug)]
 pub enum Registered {
     Server(Box<McpServerSettings>),
     Function(Box<Function>),
 }
 
-/// One tool behind the older wire.
+/// One tool of a server without MCP.
 #[derive(Debug, Clone)]
 pub struct Function {
     pub(super) registration: McpRegistration,
@@ -100,7 +100,7 @@ impl McpRegistration {
 }
 
 impl Function {
-    /// The tool it is, run over `access`.
+    /// The tool, called over `access`.
     pub(super) fn definition(&self, access: AuthorizedHttp, rate_limit: u32) -> ToolDefinition {
         let registration = &self.registration;
         let function = registration.func_name.clone().unwrap_or_else(|| registration.name.clone());
@@ -159,7 +159,7 @@ impl FunctionTool {
         let response = self.access.whole(answer, url).await?;
         crate::infra::outbound::check_status(&response)?;
         let (value, large) = json::parse_answer(&response.body).map_err(|problem| {
-            CallError::new(ErrorCode::UpstreamError, "the server answered with something that is no JSON")
+            CallError::new(ErrorCode::UpstreamError, "the server's answer is not JSON")
                 .caused_by(problem)
                 .redacted(&response.sent.secrets())
         })?;

@@ -1,7 +1,7 @@
-//! One server: kept connected, listed, and known for what it last said it has.
+//! One server: its connection, and its lists as last read.
 //!
-//! A server that fails harms its own tools alone. They stay listed, calls of them say what is wrong, and it is
-//! tried again, less and less often.
+//! A failing server affects only its own tools: they stay listed, calls of them fail with the reason, and the gateway
+//! retries the connection with increasing intervals.
 
 mod caller_sessions;
 mod caller_slots;
@@ -47,38 +47,38 @@ use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, LockViolation};
 use crate::sources::credentials::Template;
 
-/// The waits between attempts to reach a server that fails.
+/// The intervals between attempts to reach a failing server.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// What is said of a server that is no longer configured.
+/// The reason reported for a server that is no longer configured.
 const REMOVED: &str = "it was removed";
 
-/// What all servers share with the rest of the service.
+/// The parts of the service that all servers share.
 #[derive(Debug)]
 pub(super) struct ServerContext {
     pub(super) readiness: Arc<Readiness>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) changes: tokio::sync::broadcast::Sender<Change>,
-    /// Some server's tools are others than before.
+    /// Notified when the tools of some server have changed.
     pub(super) tools_changed: Arc<Notify>,
-    /// What was approved, where somebody keeps a lock.
+    /// The approved state, if a lock is configured.
     pub(super) lock: Arc<ArcSwapOption<Lock>>,
 }
 
-/// How it is with the gateway's own session, over which the lists are read.
+/// The state of the gateway's own session, over which the lists are read.
 #[derive(Debug, Clone)]
 pub(super) enum State {
     Connecting,
     Connected(Arc<Session>),
-    /// Why, and when it is tried again.
+    /// The reason, and the time of the next attempt.
     Down(Arc<str>, Instant),
 }
 
 pub(super) struct Server {
     pub(super) connector: Connector,
-    /// What its breaker guards.
+    /// The upstream that its circuit breaker guards.
     pub(super) upstream: Upstream,
-    /// Headers with the caller's own tokens in them.
+    /// Headers that contain the caller's own tokens.
     pub(super) templates: Vec<Template>,
     pub(super) most_tools: usize,
     pub(super) rate_limit: u32,
@@ -86,11 +86,11 @@ pub(super) struct Server {
     pub(super) catalogue: ArcSwap<Catalogue>,
     pub(super) listing: ArcSwap<Listing>,
     state: watch::Sender<State>,
-    /// It was connected or has failed at least once.
+    /// Whether it has connected or failed at least once.
     settled: watch::Sender<bool>,
     callers: Callers,
     pub(super) subscriptions: Subscriptions,
-    /// Another server has its name now, and speaks for it.
+    /// Whether another server has its name now, and reports its state.
     succeeded: AtomicBool,
     pub(super) stop: CancellationToken,
 }
@@ -149,29 +149,29 @@ impl Server {
         roles.is_empty() || roles.iter().any(|role| caller.has_role(role))
     }
 
-    /// Whether it would run no differently under these settings.
+    /// Whether these settings are equivalent to the current ones.
     pub(super) fn runs_as(&self, settings: &McpServerSettings, limits: (usize, u32)) -> bool {
         self.settings() == settings && (self.most_tools, self.rate_limit) == limits && !self.stop.is_cancelled()
     }
 
-    /// Whether it lists the resource, by the URI it has here.
+    /// Whether it lists the resource with this URI of the gateway.
     pub(super) fn lists(&self, uri: &str) -> bool {
         self.catalogue.load().resources.iter().any(|resource| resource["uri"] == uri)
     }
 
-    /// What the lock has against what the server says to models beside its tools, now.
+    /// How the server's instructions and prompts differ from the lock.
     pub(super) fn objection(&self) -> Option<LockViolation> {
         let lock = self.surroundings.lock.load();
         let catalogue = self.catalogue.load();
         lock.as_ref()?.objection(&source(self.name()), catalogue.words.as_ref()?)
     }
 
-    /// Takes note that it is no longer configured, and whether another takes its place.
+    /// Marks it as no longer configured, and whether another server replaces it.
     pub(super) fn mark_replaced(&self, succeeded: bool) {
         self.succeeded.store(succeeded, Ordering::Relaxed);
     }
 
-    /// Why it cannot be used right now.
+    /// Why it cannot be used now.
     pub(super) fn down(&self) -> Option<Arc<str>> {
         match &*self.state.borrow() {
             State::Down(reason, _) => Some(Arc::clone(reason)),
@@ -179,26 +179,26 @@ impl Server {
         }
     }
 
-    /// What is wrong with it, also where it can be used.
+    /// Its problem, including problems with which it can still be used.
     pub(super) fn trouble(&self) -> Option<Arc<str>> {
         let cut = || self.listing.load().tools_cut.then(|| TOO_MANY.into());
         self.down().or_else(|| self.connector.sign_in()?.trouble().map(Into::into)).or_else(cut)
     }
 
-    /// Waits until it was connected or has failed once.
+    /// Waits until it has connected or failed once.
     pub(super) async fn settle(&self) {
-        // An error would mean that the sender is gone, which is in `self`.
+        // Cannot fail: `self` has the sender.
         let _ = self.settled.subscribe().wait_for(|settled| *settled).await;
     }
 
-    /// The session for a call: its client's own, or one that callers share.
+    /// The session for a call: the client's own, or one that callers share.
     ///
-    /// While a session begins, the call's own time stands still; `connect_timeout_seconds` bounds the wait.
+    /// While a session is opened, the call's deadline is paused; `connect_timeout_seconds` bounds the wait.
     ///
     /// # Errors
-    /// `circuit_open` when the server is down, `warming_up` when it is not there in time. Neither is an outcome for
-    /// the breaker, since the server was not asked: one that is back is called at once. `upstream_error` when an
-    /// own session cannot be made, `overloaded` when there are too many of them.
+    /// `circuit_open` when the server is down, `warming_up` when it does not connect in time. Neither is recorded by the
+    /// breaker, because no request was sent: a server that is up again is called at once. `upstream_error` when the
+    /// caller's session cannot be opened, `overloaded` when there are too many sessions.
     pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
         let owner = Owner::of(call, self.settings().share, self.own_headers(call)?);
         if let Some(session) = self.known(&owner) {
@@ -212,7 +212,7 @@ impl Server {
         })
     }
 
-    /// The gateway's own session, where it is connected.
+    /// The gateway's own session, if it is connected.
     pub(super) fn main(&self) -> Option<Arc<Session>> {
         match &*self.state.borrow() {
             State::Connected(session) if !session.ended.is_cancelled() => Some(Arc::clone(session)),
@@ -237,14 +237,17 @@ impl Server {
 
     fn left_alone(&self, reason: &str, until: Instant) -> CallError {
         let wait = until.saturating_duration_since(Instant::now()).max(FIRST_WAIT);
-        let problem = format!("the MCP server {} is down and left alone for now: {reason}", self.name());
+        let problem = format!(
+            "the MCP server {} is down and not called until the next attempt to connect: {reason}",
+            self.name()
+        );
         CallError::new(ErrorCode::CircuitOpen, problem).retry_after(wait)
     }
 
-    /// Asks for a resource, prompt or completion on behalf of a call.
+    /// Requests a resource, prompt or completion on behalf of a call.
     ///
     /// # Errors
-    /// As the server's own ([`output::refused`]), or why it cannot be asked.
+    /// The server's own ([`output::refused`]), or the reason why it is unreachable.
     pub(super) async fn ask(
         self: &Arc<Self>,
         call: &CallContext,
@@ -256,7 +259,7 @@ impl Server {
         self.ask_over(&session, call, deadline, method, params).await
     }
 
-    /// As [`Server::ask`], over a session of the call's.
+    /// As [`Server::ask`], over the session of the call.
     pub(super) async fn ask_over(
         &self,
         session: &Session,

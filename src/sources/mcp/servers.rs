@@ -1,4 +1,4 @@
-//! All MCP servers: which there are, which tools they offer together, and what changes there.
+//! All MCP servers, their tools, and notifications of changes.
 
 mod aggregate;
 mod setup;
@@ -25,10 +25,10 @@ use crate::infra::readiness::Readiness;
 use crate::registry::lock::{Lock, Pin};
 use crate::tool::{Source, SourceTools, ToolDefinition, Unavailable};
 
-/// Changes that a listener may be behind before it is told only that it missed some.
+/// Capacity of the channel of changes. A receiver that is further behind learns only that it missed some.
 const CHANGES_KEPT: usize = 256;
 
-/// The servers, for as long as the gateway runs: a reload changes which they are.
+/// The servers of a running gateway; a reload can add and remove some.
 #[derive(Debug)]
 pub struct McpServers {
     outbound: Outbound,
@@ -36,18 +36,18 @@ pub struct McpServers {
     changes: broadcast::Sender<Change>,
     tools_changed: Arc<Notify>,
     running: ArcSwap<BTreeMap<String, Arc<Server>>>,
-    /// Replaced and removed ones whose tools are still on offer.
+    /// Replaced and removed servers whose tools are still offered.
     retiring: Mutex<Vec<Arc<Server>>>,
-    /// Servers that cannot be set up, and why.
+    /// Servers that cannot be set up, with the reason.
     unusable: ArcSwap<BTreeMap<String, String>>,
-    /// Added at run time; the configuration's come before them.
+    /// Servers added at run time; those of the configuration take precedence.
     added: Mutex<BTreeMap<String, Registered>>,
-    /// Single tools that were added, by their names.
+    /// Single tools added at run time, by name.
     functions: ArcSwap<BTreeMap<String, ToolDefinition>>,
     tasks: TaskTracker,
 }
 
-/// Servers that end when this is dropped.
+/// Servers that are stopped when this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Retired(Vec<Arc<Server>>);
@@ -59,8 +59,8 @@ impl Drop for Retired {
 }
 
 impl McpServers {
-    /// With a `lock`, what servers say beside their tools is passed on as it was approved; the tools themselves are
-    /// the registry's to judge.
+    /// With a `lock`, instructions and prompts of servers are passed on only as approved; the registry applies the lock
+    /// to the tools.
     pub fn new(
         outbound: Outbound,
         readiness: Arc<Readiness>,
@@ -85,9 +85,9 @@ impl McpServers {
         }
     }
 
-    /// Takes over which servers there are. One whose settings are the same goes on undisturbed; one whose
-    /// settings changed keeps its tools on offer until it is connected anew. Nothing is waited for. Those that are
-    /// no more serve calls until they [`retire`](Self::retire).
+    /// Applies the configured servers. A server with unchanged settings keeps its connection; one with changed settings
+    /// keeps its tools until it is connected again. Does not wait. Removed servers serve calls until they
+    /// [`retire`](Self::retire).
     pub fn configure(&self, config: &Config) {
         let before = self.running.load_full();
         let unusable_before = self.unusable.load_full();
@@ -126,7 +126,7 @@ impl McpServers {
             self.retiring().push(Arc::clone(server));
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
-            // How it is now is told once it was tried.
+            // Its state is reported after the first attempt to connect.
             self.surroundings.readiness.forget(&source(name));
         }
         for (name, problem) in &unusable {
@@ -141,13 +141,13 @@ impl McpServers {
         self.tools_changed.notify_one();
     }
 
-    /// The servers that are no more; to be dropped once their tools are off the registry.
+    /// The removed servers; drop them after their tools have left the registry.
     pub fn retire(&self) -> Retired {
         Retired(std::mem::take(&mut *self.retiring()))
     }
 
-    /// Adds a server that the configuration does not know, in the place of one added before under the same name;
-    /// [`configure`](Self::configure) takes it over.
+    /// Adds a server that is not in the configuration, and replaces one added before under the same name;
+    /// [`configure`](Self::configure) applies it.
     pub fn add(&self, name: &str, registered: Registered) {
         self.additions().insert(name.to_owned(), registered);
     }
@@ -160,9 +160,9 @@ impl McpServers {
         self.additions().len()
     }
 
-    /// Uses a server once, before it is added: connects, reads its lists, and lets it go.
+    /// Tests a server before it is added: connects, reads its lists, and disconnects.
     ///
-    /// A server that first wants a user's sign-in can be used, later.
+    /// A server that requires a user's sign-in is accepted, because it can be used after the sign-in.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -182,7 +182,7 @@ impl McpServers {
         used.await.or_else(|reason| if wants_sign_in() { Ok(()) } else { Err(reason) })
     }
 
-    /// Waits until the server was connected or has failed once.
+    /// Waits until the server has connected or failed once.
     pub async fn settled_one(&self, name: &str) {
         let server = self.running.load().get(name).cloned();
         if let Some(server) = server {
@@ -190,24 +190,24 @@ impl McpServers {
         }
     }
 
-    /// Waits until some server's tools are others than before.
+    /// Waits until the tools of some server change.
     pub async fn tools_changed(&self) {
         self.tools_changed.notified().await;
     }
 
-    /// Tells clients that there are others.
+    /// Notifies clients that the tools have changed.
     pub fn announce(&self, change: Change) {
-        // Nobody may be listening.
+        // It is not an error if there is no receiver.
         let _ = self.changes.send(change);
     }
 
-    /// Waits until each server was connected or has failed once.
+    /// Waits until each server has connected or failed once.
     pub async fn settled(&self) {
         let running = self.running.load_full();
         join_all(running.values().map(|server| server.settle())).await;
     }
 
-    /// Ends all connections, and the programs behind them.
+    /// Closes all connections, and stops the servers' processes.
     pub async fn close(&self) {
         for server in self.running.swap(Arc::default()).values() {
             server.stop.cancel();
@@ -217,7 +217,7 @@ impl McpServers {
         self.tasks.wait().await;
     }
 
-    /// Why the tools of a source (`mcp:NAME`) cannot be used right now.
+    /// Why the tools of a source (`mcp:NAME`) cannot be used now.
     pub fn degraded(&self, source: &str) -> Option<Arc<str>> {
         self.running.load().get(source.strip_prefix("mcp:")?)?.trouble()
     }
@@ -230,7 +230,7 @@ impl McpServers {
         down.chain(unusable.iter().map(|(name, problem)| (name.clone(), problem.clone()))).collect()
     }
 
-    /// Pins of what the servers say beside their tools, by the servers' sources.
+    /// The pins of the servers' instructions and prompts, by source.
     pub fn words(&self) -> BTreeMap<String, Pin> {
         let running = self.running.load();
         running
@@ -239,13 +239,13 @@ impl McpServers {
             .collect()
     }
 
-    /// The sources of servers whose words wait for approval.
+    /// The sources of servers whose instructions and prompts wait for approval.
     pub fn quarantined(&self) -> Vec<String> {
         let running = self.running.load();
         running.iter().filter(|(_, server)| server.objection().is_some()).map(|(name, _)| source(name)).collect()
     }
 
-    /// What changes from now on.
+    /// A receiver of the changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
     }

@@ -97,9 +97,9 @@ async fn what_a_server_says_instead_of_an_answer_is_told_apart_and_at_once() {
     }
     for (tool, problem) in [
         ("cut", "the connection to the MCP server far was lost before it answered"),
-        ("other", "the MCP server answered with something that is no tool's result"),
-        ("text", "the MCP server answered with something that is no tool's result"),
-        ("list", "the MCP server answered with something that is no tool's result"),
+        ("other", "the MCP server's answer is not a tool result"),
+        ("text", "the MCP server's answer is not a tool result"),
+        ("list", "the MCP server's answer is not a tool result"),
     ] {
         let tool = format!("far__{tool}");
         let answered = tokio::time::timeout(Duration::from_secs(5), app.call(&tool, json!({})));

@@ -114,7 +114,7 @@ impl Server {
                 () = suspect.notified() => {
                     let Some(doubtful) = session.upgrade() else { break };
                     if let Err(reason) = sign_of_life(&doubtful).await {
-                        tracing::warn!(server = self.name(), reason, "a caller's session with an MCP server is ended");
+                        tracing::warn!(server = self.name(), reason, "closing a caller's session with an MCP server");
                         close.cancel();
                     }
                 }
@@ -150,10 +150,10 @@ impl Server {
         let name = self.name();
         let problem = match full {
             CapacityError::Caller(most) => format!(
-                "this caller has {most} sessions with the MCP server {name} already, all in use; end one, or come back later"
+                "this caller has {most} sessions with the MCP server {name}, all in use; end one, or retry later"
             ),
             CapacityError::Server(most) => {
-                format!("the MCP server {name} has {most} sessions already (max_sessions), all in use; come back later")
+                format!("the MCP server {name} has {most} sessions (max_sessions), all in use; retry later")
             }
         };
         CallError::new(ErrorCode::Overloaded, problem)

@@ -1,4 +1,4 @@
-//! The sessions of callers with one server: nobody's is another's, and nobody takes the places of all others.
+//! The sessions of callers with one server: never shared between callers, and limited for each caller.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::session_owner::OwnerKey;
 use crate::sources::mcp::server::session::Session;
 
-/// Sessions with one server, by their owners.
+/// The sessions with one server, by owner.
 #[derive(Debug)]
 pub(super) struct Callers {
     sessions: Mutex<HashMap<OwnerKey, OwnedSession>>,
@@ -20,10 +20,11 @@ pub(super) struct Callers {
     idle: Duration,
 }
 
-/// The place of one owner's session, made by whoever needs it first.
+/// The slot of one owner's session. The first call that needs the session opens it.
 type Place = Arc<OnceCell<Arc<Session>>>;
 
-/// A place that is about to be used. Dropped by the last one that waits for its session in vain, it is free again.
+/// A slot that is about to be used. If its session could not be opened, the slot is freed when the last waiting call
+/// drops this.
 pub(super) struct Claim<'a> {
     callers: &'a Callers,
     owner: &'a OwnerKey,
@@ -36,7 +37,7 @@ struct OwnedSession {
     used: Instant,
 }
 
-/// Why there can be no further session: all that could give way are in use.
+/// Why no further session can be opened: all sessions that could be evicted are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CapacityError {
     Caller(usize),
@@ -44,17 +45,17 @@ pub(super) enum CapacityError {
 }
 
 impl Callers {
-    /// `max` sessions at once, each kept for `idle` without use.
+    /// At most `max` sessions, each of which is closed after `idle` without use.
     pub(super) fn new(max: usize, idle: Duration) -> Self {
         Self { sessions: Mutex::default(), max, idle }
     }
 
-    /// Sessions of one caller: half of all, so that another always finds a place.
+    /// Maximum sessions of one caller: half of all, so that another caller always finds a slot.
     fn max_of_caller(&self) -> usize {
         self.max.div_ceil(2)
     }
 
-    /// The owner's session, where there is one to be used.
+    /// The owner's session, if it has one that can be used.
     pub(super) fn get(&self, owner: &OwnerKey) -> Option<Arc<Session>> {
         let mut sessions = self.lock();
         let known = sessions.get_mut(owner)?;
@@ -63,9 +64,9 @@ impl Callers {
         Some(Arc::clone(session))
     }
 
-    /// The place of the owner's session, also where it is still to be made. For a new one the session gives way that
-    /// was used the longest time ago: one of the caller's own, else one of the caller who has most. None is ended
-    /// that is in use, or that `is_kept` keeps.
+    /// The slot of the owner's session, also if the session is not open yet. A new one may evict the least recently used
+    /// session: one of the same caller, otherwise one of the caller with the most sessions. Never evicts a session that
+    /// is in use or for which `is_kept` is true.
     ///
     /// # Errors
     /// [`CapacityError`].
@@ -101,12 +102,12 @@ impl Callers {
         Ok(Claim { callers: self, owner, place })
     }
 
-    /// Forgets the owner's session, if it is this one.
+    /// Removes the owner's session, if it is this one.
     pub(super) fn forget(&self, owner: &OwnerKey, session: &Weak<Session>) {
         self.forget_if(owner, |known| known.is_made(session));
     }
 
-    /// Forgets the owner's session, if it is this one, where it is idle. Otherwise gives the time when it may be.
+    /// Removes the owner's session, if it is this one and idle. Otherwise returns the time when it may become idle.
     pub(super) fn forget_idle(&self, owner: &OwnerKey, session: &Weak<Session>, is_kept: bool) -> Option<Instant> {
         let mut next = None;
         self.forget_if(owner, |known| {
@@ -121,7 +122,7 @@ impl Callers {
         next
     }
 
-    /// Forgets all of them. Gives what is cancelled once they have ended.
+    /// Removes all sessions. Returns a token that is cancelled when they have ended.
     pub(super) fn forget_all(&self) -> Vec<CancellationToken> {
         let all = std::mem::take(&mut *self.lock());
         all.values().filter_map(|known| known.place.get()).map(|session| session.ended.clone()).collect()
@@ -151,7 +152,7 @@ impl Drop for Claim<'_> {
 }
 
 impl OwnedSession {
-    /// Whether a call goes over it, or waits for it to be made.
+    /// Whether a call uses the session or waits until it is open.
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.place) > 1
             || self.place.get().is_some_and(|session| Arc::strong_count(session) > 1 && !session.ended.is_cancelled())
@@ -201,7 +202,7 @@ mod tests {
         let (_b1, _b2) = (place(&b[0]).unwrap(), place(&b[1]).unwrap());
         assert_eq!(place(&c[0]).err(), Some(CapacityError::Server(4)));
         drop(a2);
-        assert_eq!(place(&c[0]).err(), Some(CapacityError::Server(4)), "somebody else still waits for it");
+        assert_eq!(place(&c[0]).err(), Some(CapacityError::Server(4)), "another call still waits for it");
         drop(again);
         let c1 = place(&c[0]).unwrap();
         assert!(callers.get(&c[0]).is_none(), "it has no session yet");

@@ -122,7 +122,7 @@ impl ListingPolicy<'_> {
     ) -> Result<ToolDefinition, Unavailable> {
         let lost = |reason: String| Unavailable { tool: cut(&format!("{}__{own}", self.server), 128), reason };
         if own.is_empty() || own.len() > 256 {
-            return Err(lost("a tool's name has 1 to 256 bytes".to_owned()));
+            return Err(lost("a tool's name must have 1 to 256 bytes".to_owned()));
         }
         let name = self.names.qualified(own).ok_or_else(|| {
             lost("its name has characters that model APIs refuse; give the server a prefix".to_owned())

@@ -1,4 +1,4 @@
-//! Getting a connection to a server, whichever revision of the protocol it speaks.
+//! Connects to a server, with any supported revision of the protocol.
 
 use std::error::Error;
 use std::fmt;
@@ -36,10 +36,10 @@ use crate::sources::mcp::transport::http::HttpClient;
 use crate::sources::mcp::transport::http_sse::EventStream;
 use crate::sources::mcp::transport::stdio::{Ending, StdioTransport};
 
-/// Requests of one connection that wait for their answers at once; the pipeline's limits are narrower.
+/// Maximum concurrent requests of one connection; the pipeline's limits are lower.
 const MAX_REQUESTS: usize = 1_024;
 
-/// Times a broken event stream is opened again before it is given up.
+/// Maximum attempts to reopen a broken event stream.
 pub(crate) const STREAM_RETRIES: usize = 5;
 
 /// How a server is reached.
@@ -49,7 +49,7 @@ pub(crate) enum Endpoint {
     Http(Arc<AuthorizedHttp>),
 }
 
-/// For readers of `tools.lock`: a path of one machine, and what may stand in a URL's path, are left out.
+/// For `tools.lock`: without local paths, and without the path of a URL, which may contain a secret.
 impl fmt::Display for Endpoint {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -62,26 +62,26 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Makes connections to one server, and remembers what worked.
+/// Opens connections to one server, and remembers which transport and handshake worked.
 #[derive(Debug)]
 pub(crate) struct Connector {
     pub(crate) name: Arc<str>,
     pub(crate) settings: McpServerSettings,
     pub(crate) reach: Endpoint,
     pub(crate) news: Arc<ServerEvents>,
-    /// Over all servers: starting fifty programs at once helps none of them.
+    /// Shared by all servers, so that not too many processes are started at the same time.
     pub(crate) connecting: Arc<Semaphore>,
-    /// Of this server, for its callers: those of one server hold up no other.
+    /// For the callers' sessions of this server, so that they do not delay other servers.
     pub(crate) beginning: Semaphore,
     pub(crate) era: Handshake,
     pub(crate) speaks_sse: OnceLock<()>,
 }
 
 impl Connector {
-    /// Connects, and shakes hands, on behalf of the owner.
+    /// Connects and completes the handshake, on behalf of the owner.
     ///
     /// # Errors
-    /// Why not, in words for an operator.
+    /// The reason, as a text for an operator.
     pub(crate) async fn connect(&self, owner: &Owner) -> Result<Session, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
         if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
@@ -95,12 +95,15 @@ impl Connector {
             }
             Err(_) => {
                 self.era.forget(owner);
-                Err(format!("it did not shake hands within {} s (connect_timeout_seconds)", within.as_secs()))
+                Err(format!(
+                    "it did not complete the handshake within {} s (connect_timeout_seconds)",
+                    within.as_secs()
+                ))
             }
         }
     }
 
-    /// What it is sent to prove who asks, `more` among it, to be struck out of what it says.
+    /// The credentials sent to it, including `more`; they are redacted in its answers.
     pub(crate) fn secrets(&self, more: &HeaderMap) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         match &self.reach {
@@ -111,7 +114,7 @@ impl Connector {
         secrets
     }
 
-    /// Where a user may sign in to it.
+    /// The sign-in of a user, if the server supports one.
     pub(crate) fn sign_in(&self) -> Option<&Arc<SignIn>> {
         match &self.reach {
             Endpoint::Http(access) => match &access.tokens {
@@ -122,10 +125,10 @@ impl Connector {
         }
     }
 
-    /// Asks for everything the server says it has.
+    /// Reads all lists that the server supports.
     ///
     /// # Errors
-    /// As [`Listing::of`], or that it took too long.
+    /// As [`Listing::of`], or a timeout.
     pub(crate) async fn list(&self, session: &Session, most_tools: usize) -> Result<Listing, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
         let listing =
@@ -138,7 +141,7 @@ impl Connector {
 
     async fn try_each(&self, owner: &Owner) -> Result<Session, String> {
         let places = if owner.key.is_none() { &*self.connecting } else { &self.beginning };
-        let _place = places.acquire().await.map_err(|_| "the gateway is being closed".to_owned())?;
+        let _place = places.acquire().await.map_err(|_| "the gateway is shutting down".to_owned())?;
         let mut reason = String::new();
         let modes = self.era.modes(owner);
         let mut left = modes.len();
@@ -152,22 +155,22 @@ impl Connector {
                 Err(Attempt::Final(why)) => return Err(why),
                 Err(Attempt::Failed(why)) => reason = why,
             }
-            if let Some(asked) = self.sign_in().and_then(|sign_in| sign_in.asked_meanwhile()) {
-                // In another way it would ask the same.
-                return Err(asked);
+            if let Some(required) = self.sign_in().and_then(|sign_in| sign_in.asked_meanwhile()) {
+                // Another transport or handshake would require the same sign-in.
+                return Err(required);
             }
         }
         Err(reason)
     }
 
-    /// A server that is silent to a caller's older handshake has half of the time left for the newer one.
+    /// If a server does not answer a caller's older handshake, half of the time is left for the newer one.
     async fn try_in_time(&self, mode: ClientLifecycleMode, owner: &Owner, more: bool) -> Result<Session, Attempt> {
         let attempt = self.try_as(mode, owner);
         if owner.key.is_none() || !more {
             return attempt.await;
         }
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into()) / 2;
-        let silent = || Attempt::Failed("it is silent to the older handshake".to_owned());
+        let silent = || Attempt::Failed("it does not answer the older handshake".to_owned());
         tokio::time::timeout(within, attempt).await.unwrap_or_else(|_| Err(silent()))
     }
 
@@ -206,7 +209,7 @@ impl Connector {
         let is_last = mode == ClientLifecycleMode::Initialize;
         match streamable {
             Err(Attempt::Failed(why)) if transport == McpTransport::Auto && is_last => {
-                // The specification's way to tell: a server of 2024-11-05 refuses the POST.
+                // Detection as in the specification: a server of 2024-11-05 refuses the POST.
                 let session = self.connect_sse(access, owner).await.map_err(|_| Attempt::Failed(why))?;
                 let _ = self.speaks_sse.set(());
                 Ok(session)
@@ -222,7 +225,7 @@ impl Connector {
         self.shake_hands(stream, ClientLifecycleMode::Initialize, owner, ending, None).await
     }
 
-    /// `client` is what the transport asks over streamable HTTP.
+    /// `client` is the HTTP client of the transport, for streamable HTTP.
     async fn shake_hands<T>(
         &self,
         transport: T,
@@ -237,12 +240,12 @@ impl Connector {
         let in_flight = Arc::new(InFlight::default());
         let handler = Handler::new(Arc::clone(&in_flight), Arc::clone(&self.news), owner);
         let close = CancellationToken::new();
-        // Also when this is dropped half-way: nothing that was started stays.
+        // Stops the transport also if this future is dropped before the handshake ends.
         let guard = close.clone().drop_guard();
         let serving = serve_client_with_lifecycle_and_ct(handler.clone(), transport, mode, close.clone());
         let running = Box::pin(serving).await.map_err(|error| Attempt::of(&error, &ending))?;
         let peer = running.peer().clone();
-        let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it said nothing of itself".to_owned()))?;
+        let info = peer.peer_info().ok_or_else(|| Attempt::Failed("it sent no server information".to_owned()))?;
         let direct = client.map(|client| FastPath::new(client, handler, Arc::clone(&info)));
         let ended = CancellationToken::new();
         tokio::spawn({
@@ -258,7 +261,7 @@ impl Connector {
     }
 }
 
-/// Why an attempt failed, and whether another one may do better.
+/// Why an attempt failed, and whether another one may succeed.
 enum Attempt {
     Failed(String),
     Final(String),
@@ -277,21 +280,21 @@ impl Attempt {
             ClientInitializeError::JsonRpcError(error) => format!("it refused: {}", bounded(&error.message)),
             ClientInitializeError::LegacyFallbackFailed { fallback, .. } => return Self::of(fallback, ending),
             ClientInitializeError::NoCompatibleProtocolVersion { .. } => {
-                "it speaks no revision of the protocol that is known here".to_owned()
+                "it supports no revision of the protocol that the gateway supports".to_owned()
             }
-            ClientInitializeError::TransportError { .. } => "it cannot be reached".to_owned(),
-            _ => "its answer to the handshake makes no sense".to_owned(),
+            ClientInitializeError::TransportError { .. } => "it is unreachable".to_owned(),
+            _ => "its answer to the handshake is invalid".to_owned(),
         })
     }
 }
 
-/// What a server says, cut to what a person reads.
+/// A text of a server, truncated for display.
 pub(crate) fn bounded(text: &str) -> String {
     const MOST: usize = 500;
     text.chars().filter(|c| !c.is_control() || *c == '\n').take(MOST).collect()
 }
 
-/// Our own error, somewhere in what led to this one.
+/// The gateway's own error in the chain of sources of an error.
 pub(crate) fn call_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e CallError> {
     let mut next = Some(error);
     while let Some(error) = next {

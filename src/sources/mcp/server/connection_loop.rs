@@ -1,4 +1,4 @@
-//! Keeps a server connected, its lists read, and the rest of the service told how it is.
+//! Keeps a server connected, reads its lists, and reports its state to the rest of the service.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,26 +19,26 @@ use crate::sources::mcp::server::executor::ServerTool;
 use crate::sources::mcp::server::operations;
 use crate::sources::mcp::server::session::Session;
 
-/// The longest wait between attempts to reach a server that fails.
+/// Maximum interval between attempts to reach a failing server.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// A connection that held so long was a good one: when it is lost, another is made at once.
+/// A connection that lasted this long was stable: when it is lost, the server is reconnected at once.
 const GOOD_AFTER: Duration = Duration::from_secs(30);
 
-/// Lists are read again at most so often, however often a server says that they changed.
+/// Minimum interval between readings of the lists, even if a server reports changes more often.
 const LIST_EVERY: Duration = Duration::from_millis(250);
 
-/// How long nobody listens to a server that has ended the listening.
+/// Wait before subscribing again to a server that ended the subscription.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a server may take to show that it still lives, once a call had no answer.
+/// Timeout of the liveness check after a call without an answer.
 const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may take to close, its program to end.
+/// Timeout to close a connection, including the exit of its process.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(6);
 
 impl Server {
-    /// Keeps the server connected until it is told to stop.
+    /// Keeps the server connected until it is stopped.
     pub(in crate::sources::mcp) async fn keep(self: Arc<Self>) {
         let mut failures = 0;
         loop {
@@ -49,8 +49,8 @@ impl Server {
             if failures <= 1 && matches!(*self.state.borrow(), State::Connected(_)) {
                 // Calls wait for the new connection instead of failing.
                 self.state.send_replace(State::Connecting);
-                self.notify(|told, _| told.metrics.mcp_server(self.name(), false));
-                tracing::warn!(server = self.name(), reason, "an MCP server was lost and is connected anew");
+                self.notify(|context, _| context.metrics.mcp_server(self.name(), false));
+                tracing::warn!(server = self.name(), reason, "the connection to an MCP server was lost; reconnecting");
                 continue;
             }
             let wait = wait_after(failures);
@@ -68,7 +68,7 @@ impl Server {
         self.leave().await;
     }
 
-    /// Gives why the connection ended or could not be made.
+    /// Returns why the connection ended or could not be opened.
     async fn connect_and_tend(self: &Arc<Self>) -> String {
         let session = match self.connector.connect(&Owner::default()).await {
             Ok(session) => Arc::new(session),
@@ -100,14 +100,14 @@ impl Server {
                     }
                 }
                 () = &mut listening, if listens => listens = false,
-                // Calls fail for want of it; others may not.
+                // Calls of this server fail without it; other servers are not affected.
                 () = self.sign_in_changes() => self.report_trouble(),
             }
         }
     }
 
-    /// Servers without sessions tell what changed only to those who listen. Where that ends, as when a server sends
-    /// more than is listened to, something may have been missed.
+    /// Servers without sessions send changes only to subscribers. When a subscription ends, for example because a server
+    /// sends too much, changes may have been missed.
     async fn listen(&self, session: &Session) {
         let filter = serde_json::json!({
             "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
@@ -126,21 +126,21 @@ impl Server {
         let listing = self.connector.list(session, self.most_tools).await?;
         let before = self.listing.load();
         if **before != listing {
-            let told = [
+            let changes = [
                 (before.resources != listing.resources || before.templates != listing.templates, Change::Resources),
                 (before.prompts != listing.prompts, Change::Prompts),
             ];
             self.listing.store(Arc::new(listing));
             self.offer_what_is_listed();
-            for (_, change) in told.into_iter().filter(|(changed, _)| *changed) {
-                // Nobody may be listening.
+            for (_, change) in changes.into_iter().filter(|(changed, _)| *changed) {
+                // It is not an error if there is no receiver.
                 let _ = self.surroundings.changes.send(change);
             }
         }
         Ok(())
     }
 
-    /// Makes what the server listed available under the configuration's terms.
+    /// Makes the listed tools, resources and prompts available as configured.
     pub(super) fn offer_what_is_listed(self: &Arc<Self>) {
         let terms = ListingPolicy {
             server: self.name(),
@@ -161,7 +161,7 @@ impl Server {
                 count,
                 rule,
                 path,
-                "an MCP server has what looks like hidden instructions in its words"
+                "an MCP server has suspected prompt injections in its instructions or prompts"
             );
         }
         self.catalogue.store(Arc::new(catalogue));
@@ -175,14 +175,14 @@ impl Server {
             sign_in.is_authorized();
         }
         self.report_trouble();
-        self.notify(|told, _| told.metrics.mcp_server(self.name(), true));
+        self.notify(|context, _| context.metrics.mcp_server(self.name(), true));
         self.settled.send_replace(true);
     }
 
     fn report_trouble(&self) {
-        self.notify(|told, source| match self.trouble() {
-            Some(trouble) => told.readiness.degrade(source, &*trouble),
-            None => told.readiness.restore(source),
+        self.notify(|context, source| match self.trouble() {
+            Some(trouble) => context.readiness.degrade(source, &*trouble),
+            None => context.readiness.restore(source),
         });
     }
 
@@ -202,14 +202,14 @@ impl Server {
 
     fn went_down(&self, reason: &str, wait: Duration) {
         self.state.send_replace(State::Down(reason.into(), Instant::now() + wait));
-        self.notify(|told, source| {
-            told.readiness.degrade(source, reason);
-            told.metrics.mcp_server(self.name(), false);
+        self.notify(|context, source| {
+            context.readiness.degrade(source, reason);
+            context.metrics.mcp_server(self.name(), false);
         });
         self.settled.send_replace(true);
     }
 
-    /// Tells the rest of the service how it is, unless another server has the name by now.
+    /// Reports its state to the rest of the service, unless another server has its name now.
     fn notify(&self, how: impl FnOnce(&ServerContext, &str)) {
         if !self.succeeded.load(Ordering::Relaxed) {
             how(&self.surroundings, &source(self.name()));
@@ -219,17 +219,17 @@ impl Server {
     async fn leave(&self) {
         let before = self.state.send_replace(State::Down(REMOVED.into(), Instant::now()));
         let mut ending = self.callers.forget_all();
-        // Its tools hold on to it.
+        // Its tools keep a reference to it.
         self.catalogue.store(Arc::default());
-        self.notify(|told, source| {
-            told.readiness.forget(source);
-            told.metrics.forget_mcp_server(self.name());
+        self.notify(|context, source| {
+            context.readiness.forget(source);
+            context.metrics.forget_mcp_server(self.name());
         });
         self.settled.send_replace(true);
         if let State::Connected(session) = before {
             ending.push(session.ended.clone());
         }
-        // Calls still under way may keep one a little longer.
+        // Running calls may keep a session a little longer.
         let ended = join_all(ending.iter().map(CancellationToken::cancelled));
         let _ = tokio::time::timeout(GOODBYE_TIMEOUT, ended).await;
     }
@@ -237,13 +237,13 @@ impl Server {
 
 /// Whether the server still answers.
 pub(super) async fn sign_of_life(session: &Session) -> Result<(), String> {
-    // The newer revision has no ping.
+    // The newer revision of the protocol has no `ping`.
     let method = if session.is_modern() { "tools/list" } else { "ping" };
     let answer = tokio::time::timeout(SIGN_OF_LIFE_TIMEOUT, session.ask(method, Map::new())).await;
-    answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor a ping".to_owned())
+    answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor pings".to_owned())
 }
 
-/// Doubled from failure to failure, with jitter, so that servers that fell together are not tried together.
+/// Doubled after each failure, with jitter, so that servers that failed together are not retried together.
 pub(super) fn wait_after(failures: u32) -> Duration {
     let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1).min(10)));
     doubled.min(MAX_WAIT).mul_f64(rand::rng().random_range(0.5..=1.0))

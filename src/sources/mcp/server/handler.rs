@@ -1,4 +1,4 @@
-//! What a server says and asks by itself: passed on to the client of the call it belongs to.
+//! Handles the notifications and requests of a server: forwards them to the client of the related call.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Questio
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::{Change, ResourceOwner};
 
-/// Questions of one server that may wait for their answers at once.
+/// Maximum concurrent requests of one server that wait for an answer.
 const MAX_QUESTIONS: usize = 32;
 
 /// `_meta` of a question of an older revision: the key it wants to be asked under where the client speaks the newer
@@ -94,7 +94,7 @@ impl Handler {
             .try_acquire()
             .map_err(|_| refused(ErrorCode::INTERNAL_ERROR, &Unanswered::TooMany.to_string()))?;
         let peer = peer.ok_or_else(|| {
-            let why = "it cannot be told which client is meant, or that client cannot be asked";
+            let why = "the request cannot be assigned to a client, or the client accepts no requests";
             refused(ErrorCode::INVALID_REQUEST, why)
         })?;
         let key = meta.get(KEY_META).and_then(Value::as_str).unwrap_or("question");
@@ -156,7 +156,7 @@ impl ServerEvents {
             | ServerNotification::ResourceListChangedNotification(_)
             | ServerNotification::PromptListChangedNotification(_) => self.lists_changed.notify_one(),
             ServerNotification::ResourceUpdatedNotification(update) => {
-                // Nobody may be listening.
+                // It is not an error if there is no receiver.
                 let owner = ResourceOwner(owner.cloned());
                 let _ = self.changes.send(Change::Resource { uri: self.names.uri(&update.params.uri), owner });
             }

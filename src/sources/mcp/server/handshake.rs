@@ -1,4 +1,4 @@
-//! Which kinds of handshake a server understands.
+//! The kinds of handshake that a server supports.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -8,16 +8,17 @@ use rmcp::service::ClientLifecycleMode;
 
 use super::Owner;
 
-/// How long a program may pass over the newer handshake before the older one is tried. One that has failed gets
-/// twice the time, up to eight times: it may only start slowly.
+/// How long a process may leave the newer handshake unanswered before the older one is tried. Doubled after each
+/// failure, up to eight times this value, because the process may start slowly.
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which handshake a server understands. Asking costs time where a legacy server is silent, so it is asked once.
+/// The handshake that a server supports. Probed once, because a legacy server may not answer the probe until its
+/// timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Handshake {
     known: AtomicU8,
     failures: AtomicU8,
-    /// It knows the newer handshake only.
+    /// Only the newer handshake.
     refuses_older: AtomicBool,
 }
 
@@ -25,8 +26,8 @@ impl Handshake {
     const LEGACY: u8 = 1;
     const MODERN: u8 = 2;
 
-    /// Which handshakes are tried, in this order. A client of an older revision has one of its own kind where the
-    /// server knows both: only then the server can ask it something.
+    /// The handshakes to try, in this order. For a client of an older revision, the older handshake is used if the server
+    /// supports both, because only then can the server send requests to the client.
     pub(crate) fn modes(&self, owner: &Owner) -> Vec<ClientLifecycleMode> {
         let discover = || vec![ProtocolVersion::LATEST];
         match self.known.load(Ordering::Relaxed) {
@@ -40,13 +41,13 @@ impl Handshake {
                     preferred_versions: discover(),
                     legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
                 },
-                // Some servers hang up on a question they do not know.
+                // Some servers disconnect when they receive an unknown request.
                 ClientLifecycleMode::Initialize,
             ],
         }
     }
 
-    /// Takes note of what a handshake has shown. That of the gateway's own session says which one the server prefers.
+    /// Records the result of a handshake. That of the gateway's own session determines which one the server prefers.
     pub(crate) fn remember(&self, owner: &Owner, modern: bool) {
         if owner.key.is_some() {
             self.refuses_older.fetch_or(modern && owner.has_handshake(), Ordering::Relaxed);
@@ -57,13 +58,13 @@ impl Handshake {
         self.failures.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the server may know the older handshake.
+    /// Whether the server may support the older handshake.
     pub(crate) fn may_know_older(&self) -> bool {
         !self.refuses_older.load(Ordering::Relaxed)
     }
 
-    /// The server may have been replaced by one of another revision. The failure of a caller's session says nothing of
-    /// that.
+    /// Resets the state: the server may have been replaced by one of another revision. Not done when only a caller's
+    /// session fails.
     pub(crate) fn forget(&self, owner: &Owner) {
         if owner.key.is_some() {
             return;
@@ -73,7 +74,7 @@ impl Handshake {
         self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// How long an answer to the newer handshake is waited for; `None` where it is known to come.
+    /// Timeout for an answer to the newer handshake; `None` if the server is known to answer.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let doubled = 1 << self.failures.load(Ordering::Relaxed).min(3);
         (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_TIMEOUT * doubled)

@@ -1,4 +1,4 @@
-//! What a server says it offers: read page by page, and only so much of it.
+//! Reads the lists of a server page by page, within limits.
 
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ const MAX_ITEMS: usize = 10_000;
 pub(crate) struct Listing {
     /// As JSON texts: they are looked at only when they are others, and take a fraction of the memory.
     pub(crate) tools: Vec<Box<str>>,
-    /// There are more tools than are kept.
+    /// Whether the server has more tools than the limit.
     pub(crate) tools_cut: bool,
     pub(crate) resources: Vec<Value>,
     pub(crate) templates: Vec<Value>,
@@ -99,7 +99,7 @@ impl Pages {
                 items.push(item);
             }
             let next = page.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
-            // Whoever names the same page again would never end.
+            // A server that returns the same cursor again would never end.
             if next.is_none() || next == cursor {
                 return Ok((items, false));
             }
@@ -115,7 +115,7 @@ impl Pages {
                 Some(error) => format!("{} failed: {}", self.method, error.message()),
                 None => format!("{} could not be sent", self.method),
             },
-            _ => format!("it went away during {}", self.method),
+            _ => format!("it disconnected during {}", self.method),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What a server answers beside its tools: resources, prompts, completions. Each is offered like a tool, under the
-//! name that policies and overrides know it by, so that its calls pass the same stages.
+//! A server's resources, prompts and completion. Each is registered like a tool, under the name used in policies and
+//! overrides, so that its calls pass the same stages.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct PromptGetter(Arc<Server>);
 #[derive(Debug)]
 struct Completer(Arc<Server>);
 
-/// All that a server answers beside its tools.
+/// The operations of a server that are not tools.
 pub(crate) fn of(server: &Arc<Server>) -> Vec<ToolDefinition> {
     let resources: Arc<dyn Executor> = Arc::new(ResourceReader(Arc::clone(server)));
     let prompts: Arc<dyn Executor> = Arc::new(PromptGetter(Arc::clone(server)));
@@ -179,7 +179,7 @@ fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
     match server.objection() {
         None => Ok(own),
         Some(objection) => {
-            let what = format!("what the MCP server {} says beside its tools", server.name());
+            let what = format!("the text of the MCP server {} (instructions and prompts)", server.name());
             let message =
                 format!("{what} is quarantined: {objection}; an operator can review it with `sekisho lock diff`");
             Err(CallError::new(ErrorCode::ToolChanged, message).at_stage(Stage::Find))

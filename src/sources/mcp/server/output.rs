@@ -1,4 +1,4 @@
-//! A server's `CallToolResult`, and what goes wrong on the way to it, in our own words.
+//! Converts a server's `CallToolResult` to a tool's output, and errors of the connection to call errors.
 
 use rmcp::service::ServiceError;
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ const METHOD_NOT_FOUND: i32 = -32601;
 /// The output of a tool.
 ///
 /// # Errors
-/// `tool_error` where the tool says it failed (`isError`), `upstream_error` for what is no tool's result.
+/// `tool_error` if the tool reports a failure (`isError`), `upstream_error` if the answer is not a tool result.
 pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, CallError> {
     let structured = result.get_mut("structuredContent").map(Value::take);
     let content = match result.get_mut("content").map(Value::take) {
@@ -45,8 +45,7 @@ pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
 }
 
 fn no_result() -> CallError {
-    CallError::new(ErrorCode::UpstreamError, "the MCP server answered with something that is no tool's result")
-        .blaming(Blame::Upstream)
+    CallError::new(ErrorCode::UpstreamError, "the MCP server's answer is not a tool result").blaming(Blame::Upstream)
 }
 
 /// The text blocks, and a word for each of what is no text; `None` without any block.
@@ -93,7 +92,7 @@ pub(crate) fn failed(server: &str, failure: Failure) -> CallError {
     }
 }
 
-/// The connection went away with the call in it.
+/// The connection was lost during the call.
 pub(crate) fn lost(server: &str) -> CallError {
     let problem = format!("the connection to the MCP server {server} was lost before it answered");
     CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
@@ -112,9 +111,9 @@ pub(crate) fn again(error: &CallError) -> CallError {
     }
 }
 
-/// Why a server does not give a resource, prompt or completion. Its own JSON-RPC error is the error's output, and
-/// never counts for its circuit breaker: many servers say "internal error" of a resource that there is not, and whoever
-/// asks for one would shut off the server's tools for all callers.
+/// The error of a request for a resource, prompt or completion. The server's JSON-RPC error is the error's output. The
+/// circuit breaker never counts it: many servers return "internal error" for a missing resource, so that one caller
+/// could disable the server's tools for all callers.
 pub(crate) fn refused(server: &str, failure: Failure) -> CallError {
     let is_its_own = matches!(failure, Failure::Service(ServiceError::McpError(_)));
     let error = failed(server, failure);

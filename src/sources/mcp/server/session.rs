@@ -1,4 +1,4 @@
-//! One connection to one server, and what goes over it.
+//! One connection to one server, and its requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,23 +20,23 @@ use crate::core::peer::{ClientPeer, Question, Questions};
 use crate::sources::mcp::transport::fast_path::FastPath;
 use crate::sources::mcp::transport::stdio::Ending;
 
-/// Rounds of questions that one call may need (the protocol names no number).
+/// Maximum rounds of input that one call may require (the protocol has no limit).
 const MAX_ROUNDS: usize = 10;
 
-/// What a server is told of a call that is taken back.
-pub(crate) const TAKEN_BACK: &str = "nobody waits for it any more";
+/// The reason sent to a server when a call is cancelled.
+pub(crate) const TAKEN_BACK: &str = "the caller no longer waits for it";
 
 /// Where a request says which log messages it wants (2026-07-28).
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
-/// A connection that was established. Closed when dropped.
+/// An established connection. Closed when dropped.
 pub(crate) struct Session {
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) info: Arc<ServerPeerInfo>,
     pub(crate) in_flight: Arc<InFlight>,
     /// The short way of tool calls, where the server is reached over streamable HTTP.
     pub(crate) direct: Option<Arc<FastPath>>,
-    /// Cancelled once the connection is gone for good, its program with it.
+    /// Cancelled when the connection is closed and its process has exited.
     pub(crate) ended: CancellationToken,
     pub(crate) ending: Ending,
     /// Headers of the caller it belongs to, credentials among them.
@@ -45,7 +45,7 @@ pub(crate) struct Session {
     pub(crate) owner: Option<OwnerKey>,
     /// A call had no answer in time.
     pub(crate) suspect: Arc<Notify>,
-    /// Ends it, whoever still uses it.
+    /// Closes the connection, even if it is in use.
     pub(crate) close: CancellationToken,
     pub(crate) _close: DropGuard,
 }
@@ -112,7 +112,7 @@ impl InFlight {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// Forgets a call that nobody waits for any more.
+    /// Removes a call whose caller no longer waits.
     pub(crate) fn give_up(&self, id: &RequestId) {
         self.given_up.store(true, Ordering::Relaxed);
         self.forget(id);
@@ -131,7 +131,7 @@ impl InFlight {
     }
 }
 
-/// A request on its way. Dropped before it is answered, it is taken back: the server is told.
+/// A running request. Dropping it before the answer sends the server a cancellation.
 struct Sent<'a> {
     handle: Option<RequestHandle<RoleClient>>,
     id: RequestId,
@@ -142,7 +142,7 @@ impl Drop for Sent<'_> {
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else { return self.in_flight.forget(&self.id) };
         self.in_flight.give_up(&self.id);
-        // Outside of a runtime there is nobody left to tell.
+        // Without a runtime, no notification can be sent.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(handle.cancel(Some(TAKEN_BACK.to_owned())));
         }
@@ -160,7 +160,7 @@ impl Session {
         !self.info.protocol_version.has_initialize()
     }
 
-    /// Asks the server something on our own behalf.
+    /// Sends the server a request of the gateway itself.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -168,8 +168,8 @@ impl Session {
         self.send(method, params, RequestMetaObject::new(), None, &Sending::default()).await
     }
 
-    /// Asks the server something on behalf of a call; what the server wants to know first is asked of the
-    /// call's client.
+    /// Sends the server a request on behalf of a call. If the server requires input first, requests it from the call's
+    /// client.
     ///
     /// # Errors
     /// [`Failure`].
@@ -215,7 +215,7 @@ impl Session {
             let result = match answered {
                 Some(result) => result,
                 None => {
-                    // In a box, like all that few calls need: every call would have room for it.
+                    // Boxed, to keep this rare branch out of the size of every call's future.
                     let sent = self.send(method, params.clone(), self.meta(call), peer, &call.sending);
                     Box::pin(sent).await?
                 }
@@ -227,7 +227,7 @@ impl Session {
             params.insert("inputResponses".to_owned(), answers);
             params.extend(state.map(|state| ("requestState".to_owned(), state)));
         }
-        let problem = format!("the MCP server asked for more than {MAX_ROUNDS} rounds of input");
+        let problem = format!("the MCP server requested more than {MAX_ROUNDS} rounds of input");
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
     }
 
@@ -291,12 +291,14 @@ impl From<ServiceError> for Failure {
     }
 }
 
-/// Has the call's client answer what the server wants to know.
+/// Requests the server's required input from the call's client.
 async fn answer(mut result: Value, peer: Option<&Arc<dyn ClientPeer>>) -> Result<(Value, Option<Value>), CallError> {
     let questions = result.get_mut("inputRequests").map_or(Value::Object(Map::new()), Value::take);
     let state = result.get_mut("requestState").map(Value::take).filter(|state| !state.is_null());
     let questions: Questions = serde_json::from_value::<HashMap<String, Question>>(questions)
-        .map_err(|error| unanswerable("the MCP server asks for input that the protocol does not know", &error))?
+        .map_err(|error| {
+            unanswerable("the MCP server requests input of a kind that the protocol does not have", &error)
+        })?
         .into_iter()
         .collect();
     if questions.is_empty() {

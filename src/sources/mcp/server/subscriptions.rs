@@ -1,4 +1,4 @@
-//! Resources of one server that clients want to hear of: asked for once over each session, however many clients it has.
+//! Subscriptions to resources of one server: one per session, shared by all its clients.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +20,7 @@ use crate::sources::mcp::ResourceOwner;
 const MAX_SUBSCRIPTIONS: usize = 1_000;
 const MAX_SUBSCRIPTIONS_OF_SESSION: usize = 250;
 
-/// How long a server may take to note down that nobody listens any more, or who listens again.
+/// Timeout to end or to renew a subscription at the server.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl Server {
         }
     }
 
-    /// Asks a new session for what the one before it was asked for.
+    /// Renews the subscriptions of a lost session over a new one.
     pub(crate) async fn subscribe_again(&self, session: &Arc<Session>) {
         let resources: Vec<_> =
             self.subscriptions.lock().keys().filter(|resource| resource.owner == session.owner).cloned().collect();

@@ -1,7 +1,6 @@
-//! Resources, prompts and completion of all servers as if they were one's.
+//! Resources, prompts and completion of all servers together.
 //!
-//! Whatever the protocol gives is JSON as the protocol writes it (2025-11-25 and later), with the names and
-//! URIs under their server's prefix.
+//! Results are JSON as in the protocol (2025-11-25 and later), with the prefix of the server in names and URIs.
 
 use std::sync::Arc;
 
@@ -16,18 +15,18 @@ use crate::sources::mcp::server::Server;
 use crate::sources::mcp::server::catalogue::source;
 use crate::sources::mcp::server::operations::{SUBSCRIBE, is_prompt, text};
 
-/// A request for something that servers have beside tools, to be run as a call.
+/// A request for a resource, prompt or completion, which is run as a call.
 #[derive(Debug)]
 pub struct OperationRequest {
     /// The method of the protocol.
     pub method: &'static str,
     pub target: Target,
-    /// Its parameters, with the name or URI that the gateway knows the target by.
+    /// Its parameters, with the target's name or URI in this gateway.
     pub arguments: Arguments,
 }
 
 impl OperationRequest {
-    /// The call, with its arguments, of whoever made `call`.
+    /// The call and its arguments, for the caller of `call`.
     pub fn into_call(self, call: CallContext) -> (CallContext, Arguments) {
         let Self { method, target, arguments } = self;
         (CallContext { tool: method.to_owned(), target: Some(Box::new(target)), ..call }, arguments)
@@ -35,7 +34,7 @@ impl OperationRequest {
 }
 
 impl McpServers {
-    /// The call for a request of the protocol by its method; `None` where the method asks for none of these.
+    /// The call for a request of the protocol, by its method; `None` for other methods.
     pub fn request(&self, caller: &Caller, method: &str, params: &Map<String, Value>) -> Option<OperationRequest> {
         Some(match method {
             "resources/read" => self.read_resource(caller, text(params, "uri")),
@@ -59,7 +58,7 @@ impl McpServers {
         self.each_for(caller, |server| server.catalogue.load().templates.clone())
     }
 
-    /// `Prompt` objects, as [`resources`](Self::resources). Of two with one name the first server's is meant.
+    /// `Prompt` objects, as [`resources`](Self::resources). If two have the same name, that of the first server is used.
     pub fn prompts(&self, caller: &Caller) -> Vec<Value> {
         let mut names = std::collections::HashSet::new();
         let mut prompts = self.each_for(caller, |server| match server.objection() {
@@ -70,13 +69,13 @@ impl McpServers {
         prompts
     }
 
-    /// What the servers that `caller` may use say about how to use them.
+    /// The instructions of the servers that `caller` may use.
     pub fn instructions(&self, caller: &Caller) -> Option<String> {
-        let said = self.each_for(caller, |server| {
-            let said = server.catalogue.load().instructions.clone().filter(|_| server.objection().is_none());
-            said.map(|said| format!("{}: {said}", server.name())).into_iter().collect()
+        let instructions = self.each_for(caller, |server| {
+            let text = server.catalogue.load().instructions.clone().filter(|_| server.objection().is_none());
+            text.map(|text| format!("{}: {text}", server.name())).into_iter().collect()
         });
-        (!said.is_empty()).then(|| said.join("\n\n"))
+        (!instructions.is_empty()).then(|| instructions.join("\n\n"))
     }
 
     /// The call that reads a resource, for its `ReadResourceResult`.
@@ -86,19 +85,19 @@ impl McpServers {
         OperationRequest { method: "resources/read", target, arguments }
     }
 
-    /// The call after which clients are told ([`Change::Resource`](crate::sources::mcp::Change::Resource)) when the
-    /// resource changes: who may not read it may not know of that either. Each subscription asks for one
-    /// [`unsubscribe`](Self::unsubscribe).
+    /// The call that subscribes to a resource, after which clients are notified of its changes
+    /// ([`Change::Resource`](crate::sources::mcp::Change::Resource)). It is authorized like reading the resource. Each
+    /// subscription needs one [`unsubscribe`](Self::unsubscribe).
     pub fn subscribe(&self, caller: &Caller, uri: &str) -> OperationRequest {
         let mut request = OperationRequest { method: "resources/subscribe", ..self.read_resource(caller, uri) };
         request.arguments.insert(SUBSCRIBE.to_owned(), true.into());
         request
     }
 
-    /// Whose session tells of the resource that the call has subscribed to.
+    /// The owner of the session that receives changes of the resource to which the call subscribed.
     ///
     /// # Errors
-    /// `unknown_tool` where there is no such resource any more, or why its server cannot be reached.
+    /// `unknown_tool` if the resource no longer exists, or the reason why its server is unreachable.
     pub async fn subscriber(&self, call: &CallContext, uri: &str) -> Result<ResourceOwner, CallError> {
         let found = self.of_resource(&call.caller, uri);
         let (server, _) = found.ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
@@ -108,7 +107,7 @@ impl McpServers {
     /// Ends one subscription.
     ///
     /// # Errors
-    /// `unknown_tool` where there is no such resource any more, the server's own error, or why it cannot be asked.
+    /// `unknown_tool` if the resource no longer exists, the server's error, or the reason why it is unreachable.
     pub async fn unsubscribe(&self, caller: &Caller, uri: &str, owner: &ResourceOwner) -> Result<(), CallError> {
         let (server, own) = self.of_resource(caller, uri).ok_or_else(|| unknown_target(CallKind::Resource, uri))?;
         server.unsubscribe(&own, owner).await
@@ -145,7 +144,7 @@ impl McpServers {
         self.running.load().values().filter(|server| server.may_use(caller)).flat_map(|server| of(server)).collect()
     }
 
-    /// A resource by the URI that lists have it by, however the caller writes the scheme.
+    /// A resource by its listed URI; the scheme is case-insensitive.
     fn resource(&self, kind: CallKind, caller: &Caller, uri: &str) -> Target {
         match self.of_resource(caller, uri) {
             Some((server, own)) => Target { kind, source: Some(source(server.name())), name: server.names().uri(&own) },
@@ -160,7 +159,7 @@ impl McpServers {
         Target { kind, source: server.map(|server| source(server.name())), name: name.to_owned() }
     }
 
-    /// The server that a URI belongs to, and its own URI. Of several without a prefix the one that lists it.
+    /// The server of a URI, and the server's own URI. Of several servers without a prefix, the one that lists it.
     fn of_resource(&self, caller: &Caller, uri: &str) -> Option<(Arc<Server>, String)> {
         let running = self.running.load();
         let mut candidates = running.values().filter(|server| server.may_use(caller)).filter_map(|server| {

@@ -1,4 +1,4 @@
-//! What the settings of a server come to: where it is, what is sent to it, and how it may be reached at all.
+//! Derives from a server's settings its endpoint, the headers sent to it, and whether it may be reached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::sources::mcp::server::handler::ServerEvents;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::tool::ToolDefinition;
 
-/// Why a server cannot even be tried.
+/// Why a server cannot be set up.
 #[derive(Debug, Error)]
 pub(super) enum Unusable {
     #[error(
-        "{host} is not on the list of hosts MCP servers may stand on; add it to `outbound.mcp_allowed_domains` (MCP_ALLOWED_DOMAINS)"
+        "{host} is not an allowed host for MCP servers; add it to `outbound.mcp_allowed_domains` (MCP_ALLOWED_DOMAINS)"
     )]
     NotAllowed { host: String },
-    #[error("`{0}` cannot be sent as a header")]
+    #[error("`{0}` is not a valid header")]
     Header(String),
     #[error("`headers_template`: {0}")]
     Template(#[from] TemplateError),
@@ -76,7 +76,7 @@ impl McpServers {
         Ok(function.definition(access, config.limits.mcp_tool_rate_limit))
     }
 
-    /// The client for one server. One that was registered has no key of its own.
+    /// The client for one server. A registered server has no key of its own.
     fn outbound_for(&self, name: &str, settings: &McpServerSettings, config: &Config) -> Result<Outbound, Unusable> {
         if !config.mcp.servers.contains_key(name) {
             return Ok(self.outbound.clone());
@@ -155,13 +155,13 @@ impl McpServers {
     }
 }
 
-/// A user is asked only where the configuration has no credentials.
+/// A user's sign-in is used only if the configuration has no credentials.
 fn identifies_the_gateway(settings: &McpServerSettings) -> bool {
     let mut headers = settings.headers.keys().chain(settings.headers_template.keys());
     settings.token.is_some() || headers.any(|name| name.eq_ignore_ascii_case(header::AUTHORIZATION.as_str()))
 }
 
-/// The URL, if its host is on the list.
+/// The URL, if its host is allowed.
 fn listed(url: &Url, allowed: &DomainList) -> Result<Url, Unusable> {
     match allowed.allows(url) {
         true => Ok(url.clone()),
@@ -169,7 +169,7 @@ fn listed(url: &Url, allowed: &DomainList) -> Result<Url, Unusable> {
     }
 }
 
-/// What goes with every request, credentials among it.
+/// The headers of every request, including credentials.
 fn headers(settings: &McpServerSettings) -> Result<HeaderMap, Unusable> {
     let mut headers = HeaderMap::new();
     for (name, value) in &settings.headers {

@@ -4,7 +4,7 @@ use super::McpServers;
 use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 
 impl McpServers {
-    /// Begins a user's sign-in to a server that asks for one.
+    /// Begins a user's sign-in to a server that requires one.
     ///
     /// # Errors
     /// [`SignInError`].
@@ -15,7 +15,7 @@ impl McpServers {
         sign_in.start(own).await
     }
 
-    /// Ends the sign-in that the user's browser comes back from. Gives the server's name.
+    /// Completes the sign-in when the user's browser is redirected back. Returns the server's name.
     ///
     /// # Errors
     /// [`SignInError`].

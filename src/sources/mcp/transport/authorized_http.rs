@@ -1,5 +1,5 @@
-//! Requests to one server: with its credentials, on our own outbound client, so that guard, allowlist and bounds hold
-//! for MCP servers too.
+//! Requests to one server with its credentials, over the gateway's outbound client, so that its address guard, allowlist
+//! and limits apply to MCP servers too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::infra::outbound::{
 use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::mcp::auth::SignIn;
 
-/// Whoever waits for an answer gives up earlier, and the request ends with him.
+/// Timeout of a request. The waiting call usually has an earlier deadline, which cancels the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 
-/// A session is said goodbye to, but not waited for.
+/// Timeout of the request that ends a session.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What requests to one server have in common.
@@ -44,16 +44,16 @@ pub(crate) struct AuthorizedHttp {
 /// Where the tokens for one server come from.
 #[derive(Debug, Clone)]
 pub(crate) enum Tokens {
-    /// From nowhere: its headers say all.
+    /// No tokens: the configured headers are sufficient.
     None,
-    /// Ours, by client credentials.
+    /// The gateway's own tokens, from client credentials.
     Client(Arc<TokenSource>),
-    /// A user's, once the server asks and somebody signs in.
+    /// A user's tokens, after the server has required a sign-in and a user has signed in.
     User(Arc<SignIn>),
 }
 
 impl AuthorizedHttp {
-    /// Sends a request with the credentials; with new ones where the server no longer takes a token (A57).
+    /// Sends a request with the credentials, and again with a new token if the server refuses the current one.
     ///
     /// # Errors
     /// As [`Outbound::open`], and `tool_error` where the server asks for a user's sign-in.
@@ -82,7 +82,7 @@ impl AuthorizedHttp {
         let mut token = self.token().await?;
         let again = token.is_some().then(|| (headers.clone(), body.clone()));
         let mut answer = self.send(method.clone(), url, headers, body, token.as_ref(), sent.clone()).await?;
-        // In boxes, since it is rare.
+        // Boxed, because it is rare.
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
             && let Some(other) = Box::pin(self.another(refused)).await?
@@ -129,7 +129,7 @@ impl AuthorizedHttp {
         Ok(OutboundResponse { status, headers, url: url.clone(), body, cut: false, remote_addr: None, sent })
     }
 
-    /// What is to be struck out of what the server says.
+    /// The values to redact in the server's texts.
     pub(crate) fn add_secrets(&self, secrets: &mut SentSecrets) {
         secrets.add_headers(&self.headers);
         if let Some(token) = self.last_token.load_full() {
@@ -140,11 +140,15 @@ impl AuthorizedHttp {
         }
     }
 
-    /// Without a token to be had the request goes without one (A69).
+    /// If no token can be fetched, the request is sent without one.
     async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
         let fetched =
             tokens.token(&self.outbound, &self.allowed, Deadline::after(crate::sources::mcp::TOKEN_TIMEOUT)).await;
-        fetched.inspect_err(|error| tracing::warn!(%error, "an MCP server is asked without a token")).ok()
+        fetched
+            .inspect_err(
+                |error| tracing::warn!(%error, "no access token; sending requests to an MCP server without one"),
+            )
+            .ok()
     }
 
     async fn send(

@@ -1,5 +1,5 @@
-//! The event stream of one call: what the server says and asks until it answers. Where the connection breaks, the
-//! stream goes on after the last event that had an id.
+//! The event stream of one call: the server's notifications and requests until its answer. If the connection breaks,
+//! the stream is resumed after the last event with an id.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::sources::mcp::server::large_numbers;
 use crate::sources::mcp::server::output;
 use crate::sources::mcp::server::session::Failure;
 
-/// Before a broken stream is opened again, and doubled each time, unless the server says how long.
+/// Delay before a broken stream is reopened, doubled each time, unless the server sends a delay.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// A server may not keep a client waiting for longer.
+/// Maximum delay that a server can set.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// A stream whose answer has come is read to its end for so long, so that its connection can be used again.
+/// How long a stream is read to its end after the answer, so that its connection can be reused.
 const DRAINED_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub(crate) struct CallStream {
@@ -96,7 +96,7 @@ impl CallStream {
         }
     }
 
-    /// Reads on behind the answer, if there is more.
+    /// Reads the rest of the stream after the answer.
     pub(crate) fn drain(mut self) {
         let Some(mut rest) = self.events.take() else { return };
         if !matches!(rest.next().now_or_never(), Some(None)) {
@@ -122,7 +122,7 @@ fn message(event: &Sse) -> Option<Message> {
     let data = event.data.as_deref().filter(|data| !data.is_empty())?;
     let message = Message::of(data);
     if message.is_none() {
-        tracing::debug!("an MCP server sent an event that is no message");
+        tracing::debug!("an MCP server sent an event that is not a message");
     }
     message
 }

@@ -1,4 +1,4 @@
-//! A server that is a program: started in a process group of its own, heard, and never left behind.
+//! A server that runs as a child process, in its own process group. Its stderr is logged, and the group is always killed.
 
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::config::McpServerSettings;
 use crate::core::redaction::SentSecrets;
 
-/// What a program gets of our own environment: enough to find itself and its files. Credentials are named in `env`.
+/// The variables that a process inherits from the gateway's environment. Credentials must be configured in `env`.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
 
 /// Bytes of one line of a program's stderr that go into the log.
@@ -66,16 +66,16 @@ impl Child {
         tokio::time::timeout(within, self.process.wait()).await.ok()?.ok()
     }
 
-    /// Ends the program, whose input was closed: waits, asks and waits again, then kills what is left of its group.
+    /// Stops the process after its input was closed: waits, sends SIGTERM, waits again, then kills the process group.
     pub(crate) async fn end(&mut self, patience: Duration) {
         if self.exited(patience).await.is_none() {
             self.signal(Signal::TERM);
             self.exited(patience).await;
         }
-        // What it started may still run, also when it is gone itself.
+        // Its own children may still run, even if the process has exited.
         self.signal(Signal::KILL);
         if let Err(error) = self.process.wait().await {
-            tracing::warn!(%error, "a program could not be waited for");
+            tracing::warn!(%error, "cannot read the exit status of a process");
         }
     }
 
@@ -93,7 +93,7 @@ impl Drop for Child {
     }
 }
 
-/// Where we are killed without a chance to clean up, the kernel ends the program.
+/// If the gateway is killed without cleanup, the kernel kills the process.
 #[expect(unsafe_code, reason = "only code between fork and exec can ask the kernel for this")]
 fn die_with_us(command: &mut Command) {
     let ask = || rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into);
@@ -104,15 +104,15 @@ fn die_with_us(command: &mut Command) {
 fn why_not(program: &str, folder: Option<&Path>, error: &std::io::Error) -> String {
     let reason = match (error.kind(), folder) {
         (std::io::ErrorKind::NotFound, Some(folder)) if !folder.is_dir() => {
-            return format!("its folder {} is not there", folder.display());
+            return format!("its folder {} does not exist", folder.display());
         }
-        (std::io::ErrorKind::NotFound, _) => "it is not there; install it, or give its full path".to_owned(),
+        (std::io::ErrorKind::NotFound, _) => "it does not exist; install it, or configure its full path".to_owned(),
         _ => error.to_string(),
     };
     format!("{program} cannot be started: {reason}")
 }
 
-/// Bounded: a program that floods its stderr must not flood our log.
+/// Limited, so that a process cannot flood the log.
 async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: SentSecrets) {
     let mut log = BufReader::new(log);
     let mut line = Vec::new();
@@ -125,7 +125,7 @@ async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: Sen
         }
         if second.elapsed() >= Duration::from_secs(1) {
             if left_out > 0 {
-                tracing::info!(%server, left_out, "lines of an MCP server's stderr were left out");
+                tracing::info!(%server, left_out, "omitted lines of an MCP server's stderr");
             }
             (second, lines, left_out) = (Instant::now(), 0, 0);
         }

@@ -1,8 +1,7 @@
-//! Asking a program which revision of the protocol it speaks, where silence is an answer too.
+//! Probes which revision of the protocol a process supports. No answer counts as an answer, too.
 //!
-//! Programs of revisions before 2026-07-28 may pass over `server/discover`, which they do not know. The protocol's
-//! library would wait ten seconds for them. Here such silence becomes a refusal sooner, and what is answered after
-//! all is kept from the library, which takes an answer to another question for a fault.
+//! Servers of revisions before 2026-07-28 may ignore `server/discover`. rmcp would wait ten seconds for an answer. This
+//! probe returns a refusal earlier, and drops an answer that arrives later, which rmcp would treat as an error.
 
 use std::future;
 use std::time::Duration;
@@ -52,7 +51,7 @@ impl DiscoverProbe {
         }
     }
 
-    /// Returns once the program has been silent for too long, if ever.
+    /// Returns when the process has not answered in time, if ever.
     pub(crate) fn silence(&self) -> impl Future<Output = ()> + use<> {
         let until = self.asked.as_ref().and_then(|asked| asked.until);
         async move {

@@ -1,4 +1,4 @@
-//! A bound on the size of one event of a stream: whoever sends no end of it is not listened to for ever.
+//! Limits the size of one event of a stream, so that an endless event is not read without end.
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};

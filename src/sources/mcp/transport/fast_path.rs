@@ -1,8 +1,8 @@
 //! Calls over streamable HTTP without a detour: the task that wants the answer posts the request and reads the answer.
 //!
-//! By way of rmcp a call is handed from task to task four times, and each time a sleeping thread may have to be woken;
-//! that takes longer than all checks together. What belongs to a connection and not to one call stays rmcp's: the
-//! handshake, the lists, the stream that belongs to no request, and a session that has expired.
+//! rmcp passes a call between tasks four times, and each time a sleeping thread may have to be woken, which takes longer
+//! than all checks together. Everything that belongs to a connection and not to one call still uses rmcp: the handshake,
+//! the lists, the stream outside of requests, and expired sessions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,10 +30,10 @@ use crate::infra::outbound::OutboundStream;
 use crate::sources::mcp::server::handler::Handler;
 use crate::sources::mcp::server::session::Failure;
 
-/// rmcp counts its own requests of a connection from 0: ours are others.
+/// rmcp numbers its own requests of a connection from 0, so these ids must differ.
 const FIRST_ID: i64 = 1 << 32;
 
-/// A server is told that a call is taken back, or what a client answers, but that is not waited for longer.
+/// Timeout to send a server the cancellation of a call, or a client's answer.
 const TOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -164,7 +164,7 @@ impl FastPath {
         answer.outcome.map_err(|error| Failure::Service(ServiceError::McpError(error)))
     }
 
-    /// Hears what the server says and asks until it answers.
+    /// Handles the server's notifications and requests until its answer.
     async fn listen(
         self: &Arc<Self>,
         answer: OutboundStream,
@@ -184,7 +184,7 @@ impl FastPath {
                     stream.drain();
                     return answer.outcome.map_err(|error| Failure::Service(ServiceError::McpError(error)));
                 }
-                Message::Answer(_) => tracing::debug!("an MCP server answered what it was not asked"),
+                Message::Answer(_) => tracing::debug!("an MCP server answered an unknown request"),
                 Message::Notification(ServerNotification::CancelledNotification(taken_back)) => {
                     let question = taken_back.params.request_id.and_then(|id| asked.remove(&id));
                     question.iter().for_each(AbortHandle::abort);
@@ -199,7 +199,7 @@ impl FastPath {
         }
     }
 
-    /// Answers what the server asks meanwhile.
+    /// Answers a request of the server.
     async fn answer(&self, asked: JsonRpcRequest<ServerRequest>, peer: Option<Arc<dyn ClientPeer>>) {
         let JsonRpcRequest { id, request, .. } = asked;
         let answer = match &request {
@@ -213,7 +213,7 @@ impl FastPath {
         .await;
     }
 
-    /// Tells the server something that it does not answer.
+    /// Sends the server a notification.
     async fn notify(&self, message: ClientJsonRpcMessage) {
         let Ok(body) = serde_json::to_vec(&message) else { return };
         let access = &self.client.access;
@@ -221,15 +221,15 @@ impl FastPath {
         let told = access.open(Method::POST, &access.url, headers, Some(body.into()));
         match tokio::time::timeout(TOLD_TIMEOUT, told).await {
             Ok(Ok(answer)) if answer.status.is_success() => {}
-            Ok(Ok(answer)) => tracing::debug!(status = %answer.status, "an MCP server does not want to be told"),
-            Ok(Err(error)) => tracing::debug!(%error, "an MCP server was not told"),
-            Err(_) => tracing::debug!("an MCP server does not listen"),
+            Ok(Ok(answer)) => tracing::debug!(status = %answer.status, "an MCP server refused a notification"),
+            Ok(Err(error)) => tracing::debug!(%error, "a notification to an MCP server could not be sent"),
+            Err(_) => tracing::debug!("a notification to an MCP server timed out"),
         }
     }
 }
 
-/// A call on its way. Dropped before it is answered, it is taken back: the server is told. One of the newer revision
-/// knows by the end of the connection.
+/// A running call. Dropping it before the answer cancels it: the server receives a cancellation, or, in the newer
+/// revision, sees that the connection closed.
 struct Sent<'a> {
     direct: &'a Arc<FastPath>,
     id: i64,
@@ -246,7 +246,7 @@ impl Drop for Sent<'_> {
         if self.answered || !self.direct.info.protocol_version.has_initialize() {
             return;
         }
-        // Outside of a runtime there is nobody left to tell.
+        // Without a runtime, no notification can be sent.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let direct = Arc::clone(self.direct);
             let why = CancelledNotificationParam::new(

@@ -1,4 +1,4 @@
-//! Streamable HTTP, for the protocol's library to drive and for calls that go without it.
+//! Streamable HTTP, for rmcp and for calls on the fast path.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -124,7 +124,8 @@ impl HttpClient {
     async fn open_stream(&self, mut headers: HeaderMap, last_event: Option<&str>) -> Result<Events, Failure> {
         headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         if let Some(id) = last_event {
-            let value = HeaderValue::try_from(id).map_err(|_| unexpected("an event id that no header can hold"))?;
+            let value =
+                HeaderValue::try_from(id).map_err(|_| unexpected("an event id that is not valid in a header"))?;
             headers.insert(HEADER_LAST_EVENT_ID, value);
         }
         let answer = self.access.open(Method::GET, &self.access.url, headers, None).await;
@@ -181,7 +182,7 @@ impl HttpClient {
             return Err(unexpected("something that is neither JSON nor an event stream"));
         }
         let parsed = serde_json::from_slice(&large_numbers::exact(&body));
-        let parsed = parsed.map_err(|_| unexpected("something that is no JSON-RPC message"))?;
+        let parsed = parsed.map_err(|_| unexpected("a body that is not a JSON-RPC message"))?;
         Ok(StreamableHttpPostResponse::Json(parsed, session))
     }
 
@@ -245,8 +246,8 @@ fn with_exact_numbers(mut event: Sse) -> Sse {
 fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {
     if let Some(session) = session {
         let mut value =
-            HeaderValue::try_from(session).map_err(|_| unexpected("a session id that no header can hold"))?;
-        // Whoever has it can speak for us: it is not shown.
+            HeaderValue::try_from(session).map_err(|_| unexpected("a session id that is not valid in a header"))?;
+        // The session id is a credential, so it is redacted in logs.
         value.set_sensitive(true);
         headers.insert(SESSION, value);
     }

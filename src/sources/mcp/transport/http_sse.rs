@@ -1,5 +1,5 @@
-//! HTTP with SSE, as servers of the revision 2024-11-05 speak it: they send everything over one event stream,
-//! and take messages by POST at an address that the stream's first event names.
+//! HTTP with SSE, the transport of revision 2024-11-05: servers send all messages over one event stream, and receive
+//! messages by POST at the URL in the stream's first event.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,11 +48,11 @@ impl EventStream {
         let mut events = SseStream::from_bytes_stream(pieces).boxed();
         let first = events.next().await.and_then(Result::ok).ok_or_else(|| no_stream("it ended at once"))?;
         let endpoint = (first.event.as_deref() == Some("endpoint")).then_some(first.data).flatten();
-        let endpoint = endpoint.ok_or_else(|| no_stream("it names no endpoint"))?;
-        let endpoint = access.url.join(endpoint.trim()).map_err(|_| no_stream("its endpoint is no address"))?;
-        // The credentials go there: only to the server they are for.
+        let endpoint = endpoint.ok_or_else(|| no_stream("it sends no endpoint"))?;
+        let endpoint = access.url.join(endpoint.trim()).map_err(|_| no_stream("its endpoint is not a valid URL"))?;
+        // The credentials are sent to this URL, so it must be on the same server.
         if endpoint.origin() != access.url.origin() {
-            return Err(no_stream("its endpoint stands on another server"));
+            return Err(no_stream("its endpoint is on another server"));
         }
         Ok(Self { access, events, endpoint, ending })
     }

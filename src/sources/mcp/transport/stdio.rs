@@ -1,4 +1,4 @@
-//! JSON-RPC over a program's standard input and output: one message a line, each bounded.
+//! JSON-RPC over a process's standard input and output: one message per line, of limited size.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,19 +19,19 @@ use crate::core::call::SentFlag;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::mcp::server::large_numbers;
 
-/// A program that does not read its input for so long is not going to.
+/// Timeout to write a message to the process's input.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a program may take to end by itself once its input has ended, and then once it was asked to.
+/// How long a process may take to exit after its input was closed, and again after SIGTERM.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The same for one that is of no use any more: calls wait to hear that there is no answer.
+/// The same for a process whose connection is broken: shorter, because calls wait for the error.
 const HURRY: Duration = Duration::from_millis(200);
 
-/// Lines that are no messages, such as greetings; a program that sends more of them sends garbage.
+/// Maximum lines that are not messages, such as greetings, before the connection is closed.
 const MAX_STRAY_LINES: u32 = 1_000;
 
-/// Why a connection ended, told by whoever ended it first.
+/// Why a connection ended; the first reason is kept.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ending(Arc<Mutex<Option<String>>>);
 
@@ -121,7 +121,7 @@ impl StdioTransport {
             if end.is_some() {
                 self.take_line();
                 if self.stray > MAX_STRAY_LINES {
-                    return self.end("it keeps sending what is no JSON-RPC message");
+                    return self.end("it keeps sending lines that are not JSON-RPC messages");
                 }
             }
         }
@@ -138,7 +138,7 @@ impl StdioTransport {
             self.stray += 1;
         }
         self.line.clear();
-        // One long message must not hold its memory for ever.
+        // Releases the memory of a long message.
         self.line.shrink_to(64 << 10);
     }
 
@@ -174,7 +174,7 @@ impl Transport<RoleClient> for StdioTransport {
             let writing = async {
                 match &mut *input.lock().await {
                     Some(input) => write(input, &line, sent).await.map_err(|error| error.to_string()),
-                    None => Err("it is being ended".to_owned()),
+                    None => Err("it is being stopped".to_owned()),
                 }
             };
             let problem = match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
@@ -199,7 +199,7 @@ impl Transport<RoleClient> for StdioTransport {
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {
-        // Whoever is stuck in writing holds the input; the program is ended all the same.
+        // A blocked write may hold the input; the process is stopped anyway.
         if let Ok(mut input) = self.input.try_lock() {
             *input = None;
         }
