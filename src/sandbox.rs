@@ -1,13 +1,26 @@
-//! Untrusted Python, shut in: a fresh interpreter for each call, with no network and no file of the host.
+//! Runs untrusted Python: a fresh interpreter for each call, without network or access to the host's files.
 //!
-//! Two walls. WebAssembly is the first; the second is a worker process of our own binary with nothing
-//! to reach: no network, no file but the interpreter's, a seccomp filter, resource limits. The gateway
-//! keeps one worker a core (`pool`); a worker runs many calls as fibers on one thread ([`worker`]), since resetting
-//! copy-on-write memory in threads of one process scales backwards.
+//! Isolation has two layers. The first is WebAssembly. The second is a worker process of our own binary with almost
+//! no rights: no network, no files but the interpreter's, a seccomp filter, resource limits. The gateway runs one
+//! worker per core (`pool`). A worker runs many calls as fibers on one thread ([`worker`]), since resetting
+//! copy-on-write memory from several threads of one process does not scale.
 //!
-//! A run's way: [`Sandbox::run`] chooses its profile, waits for room (`admission`), and hands it to the
-//! worker with the least to do. What this side does not know is WebAssembly: it counts, waits and carries
-//! frames.
+//! A run:
+//!
+//! ```text
+//! gateway                                  worker process                    guest (WebAssembly)
+//!   |                                        |                                 |
+//!   |                                        | makes an instance in advance -->| starts, calls `host.call`
+//!   | chooses the profile                    |                                 | and waits for its program
+//!   | waits for capacity (`admission`)       |                                 |
+//!   | Run(job) ----------------------------->| program and limits ------------>| runs
+//!   |                                        |<------------- result, pictures  |
+//!   |                                        |<------------- files, stdout     |
+//!   |<------------------------- Done(outcome)| resets the memory               x
+//!   | frees the capacity                     |
+//! ```
+//!
+//! The gateway side loads no WebAssembly: it counts runs, queues them and exchanges frames ([`protocol`]).
 
 mod admission;
 mod capacity;
@@ -47,19 +60,19 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::{RunEnd, SandboxMetrics};
 use crate::infra::readiness::Readiness;
 
-/// A run under way: dropped when nobody waits for it, so that dropping it must stop the run.
+/// A run under way. Dropping it, as when the client disconnects, must stop the run.
 pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> + Send + 'a>>;
 
-/// Whatever runs Python: the sandbox, or a stand-in for it.
+/// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
-    /// Runs one job for a caller (its [`key`](crate::core::call::Caller::key)), after a wait for room, and ends before
-    /// `deadline`. Sets `sent` when a worker is given the job. Where the job names no profile, its code decides. Fails
-    /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for a profile that there is not; how a
-    /// program ends is no failure.
+    /// Runs one job for a caller (its [`key`](crate::core::call::Caller::key)) once capacity is free, and ends before
+    /// `deadline`. Sets `sent` when a worker receives the job. A job without a profile gets one by its code. Fails
+    /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for an unknown profile. A program that
+    /// fails is not an error here: the outcome reports it.
     fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline, sent: SentFlag) -> Running<'a>;
 }
 
-/// The gateway's side of the sandbox. Nothing is started before the first run.
+/// The gateway's side of the sandbox. Starts no process before the first run.
 pub struct Sandbox {
     config: SandboxConfig,
     interpreter: Manifest,
@@ -67,21 +80,21 @@ pub struct Sandbox {
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
     found: ArcSwapOption<Found>,
-    /// Held while somebody looks, so that nobody starts a second pool.
+    /// Held during the search for the interpreter, so that only one pool is started.
     looking: tokio::sync::Mutex<()>,
 }
 
-/// What a look for the interpreter found.
+/// The result of searching for the interpreter.
 #[derive(Debug)]
 enum Found {
     Prepared(Pool),
     Missing,
 }
 
-/// The run ends this long before its call, so that the call's answer says why.
+/// The run ends this long before its call, so that the reply can report why.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
 
-/// How often an interpreter that was not there is looked for again.
+/// Interval of the search for an interpreter that is not set up yet.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 impl fmt::Debug for Sandbox {
@@ -91,10 +104,10 @@ impl fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Looks at nothing yet: the first run does, or [`look_for_interpreter`](Self::look_for_interpreter).
+    /// Reads no files: the first run does, or [`look_for_interpreter`](Self::look_for_interpreter).
     ///
     /// # Errors
-    /// When the interpreter that the configuration names cannot be one.
+    /// When the configured interpreter cannot be used.
     pub fn new(
         config: &SandboxConfig,
         metrics: SandboxMetrics,
@@ -111,17 +124,17 @@ impl Sandbox {
         })
     }
 
-    /// What was configured when it was made: a reload does not change it.
+    /// The configuration at the start: a reload does not change it.
     pub fn config(&self) -> &SandboxConfig {
         &self.config
     }
 
-    /// What the interpreter can have imported already, from the lightest to the richest.
+    /// The profiles of the interpreter, from the lightest to the richest.
     pub fn profiles(&self) -> Vec<&str> {
         self.interpreter.profiles.iter().map(|profile| profile.name.as_str()).collect()
     }
 
-    /// Looks until the interpreter is set up, and says in readiness while it is not.
+    /// Searches until the interpreter is set up; readiness reports while it is not.
     pub async fn look_for_interpreter(&self, closing: CancellationToken) {
         loop {
             if let Found::Prepared(_) = *self.locate().await {
@@ -133,7 +146,7 @@ impl Sandbox {
         }
     }
 
-    /// Ends the worker processes and waits until they are gone.
+    /// Ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
         if let Some(Found::Prepared(pool)) = self.found.load().as_deref() {
             pool.close().await;
@@ -146,9 +159,10 @@ impl Sandbox {
             return found;
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
-        // Looks at files, and asks the engine what its compiled ones are called.
+        // Reads files, and computes the names of the engine's compiled files.
         let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter)).await;
-        let found = match looked.unwrap_or_else(|panic| Err(format!("looking for the interpreter failed: {panic}"))) {
+        let found = match looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}")))
+        {
             Ok(setup) => {
                 self.readiness.restore(COMPONENT);
                 Found::Prepared(self.pool_of(setup))
@@ -174,7 +188,7 @@ impl Sandbox {
         })
     }
 
-    /// The workers, or `warming_up`. The first call looks by itself, when nobody has.
+    /// The workers, or `warming_up`. The first call searches itself if no search has run yet.
     async fn pool(&self) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
@@ -182,11 +196,11 @@ impl Sandbox {
         };
         match &*found {
             Found::Prepared(pool) => Ok(pool.clone()),
-            Found::Missing => Err(warming_up("the Python interpreter is not set up yet; /readyz says what to do")),
+            Found::Missing => Err(warming_up("the Python interpreter is not set up yet; see /readyz for what to do")),
         }
     }
 
-    /// The profile that the caller named, else the one that the code's imports ask for.
+    /// The profile that the caller named, otherwise the one for the code's imports.
     fn choose_profile(&self, job: &mut Job) -> Result<(), CallError> {
         let profiles = self.profiles();
         if job.profile.is_empty() {
@@ -194,7 +208,7 @@ impl Sandbox {
             job.profile = chosen.map(|profile| profile.name.clone()).unwrap_or_default();
         } else if !profiles.contains(&job.profile.as_str()) {
             let profiles = profiles.join(", ");
-            let message = format!("`profile`: this interpreter has {profiles}; leave it out to have it chosen");
+            let message = format!("`profile`: this interpreter has {profiles}; omit it to have one chosen");
             return Err(CallError::new(ErrorCode::InvalidArguments, message));
         }
         Ok(())
@@ -212,7 +226,7 @@ impl Sandbox {
         let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
         let ticket = self.admission.enter(caller, memory_bytes, deadline).await?;
         let worker = pool.worker(deadline).await?;
-        // Whatever the waits have taken.
+        // Subtract the time spent waiting.
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
         let outcome = worker.run(job, ticket, sent).await;
@@ -227,7 +241,7 @@ impl RunPython for Sandbox {
     }
 }
 
-/// Counts a run when it is dropped: one that was not answered was cancelled.
+/// Counts a run when it is dropped: a run without an outcome was cancelled.
 struct Ending<'a> {
     metrics: &'a SandboxMetrics,
     end: RunEnd,
@@ -261,7 +275,7 @@ impl Drop for Ending<'_> {
 
 /// The sandbox cannot run anything yet.
 fn warming_up(message: &str) -> CallError {
-    /// Setting an interpreter up takes minutes, starting a worker a tenth of a second.
+    /// Setting up an interpreter takes minutes, starting a worker a tenth of a second.
     const RETRY_AFTER: Duration = Duration::from_secs(5);
     CallError::new(ErrorCode::WarmingUp, message).retry_after(RETRY_AFTER)
 }

@@ -1,9 +1,9 @@
-//! Who may run now: as many instances and as much memory as there is room for, and a queue before
-//! them that is fair between callers.
+//! Decides which run starts: as many instances and as much memory as are free, with a queue before them that is fair
+//! between callers.
 //!
-//! Capacity is taken for what a run *may* use, not for what it uses: so that what was let in never has to
-//! be killed for want of memory. Waiting callers take turns, whoever sent more; where the queue is
-//! full, the newest run of whoever waits with the most makes room for somebody with fewer.
+//! A run reserves the memory it *may* use, not what it uses, so that no admitted run has to be killed when memory
+//! runs out. Waiting callers take turns, regardless of how many runs each has sent. When the queue is full, a run of
+//! a caller with fewer waiting displaces the newest run of the caller with the most waiting.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -18,7 +18,7 @@ use crate::core::call::Deadline;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::SandboxMetrics;
 
-/// The door before the workers. Cheap to clone.
+/// Admission control in front of the workers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Admission {
     shared: Arc<Shared>,
@@ -26,18 +26,18 @@ pub(super) struct Admission {
 
 #[derive(Debug)]
 struct Shared {
-    room: Capacity,
+    capacity: Capacity,
     state: Mutex<State>,
     metrics: SandboxMetrics,
 }
 
-/// The state while it is looked at; its numbers become the gauges' afterwards.
+/// The locked state; when the lock is released, its numbers are written to the gauges.
 struct Locked<'a> {
     state: MutexGuard<'a, State>,
     metrics: &'a SandboxMetrics,
 }
 
-/// Proof of admission; gives the room back on drop.
+/// Proof of admission; frees the capacity on drop.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Ticket {
@@ -63,7 +63,7 @@ struct Waiting {
     admit: oneshot::Sender<Ticket>,
 }
 
-/// A place in the queue, left on drop.
+/// A position in the queue, given up on drop.
 struct Place<'a> {
     shared: &'a Arc<Shared>,
     caller: Arc<str>,
@@ -71,22 +71,22 @@ struct Place<'a> {
 }
 
 impl Admission {
-    pub(super) fn new(room: Capacity, metrics: SandboxMetrics) -> Self {
-        Self { shared: Arc::new(Shared { room, state: Mutex::default(), metrics }) }
+    pub(super) fn new(capacity: Capacity, metrics: SandboxMetrics) -> Self {
+        Self { shared: Arc::new(Shared { capacity, state: Mutex::default(), metrics }) }
     }
 
-    /// Lets one run in, after a wait in the queue if need be.
+    /// Admits one run, after waiting in the queue if necessary.
     ///
     /// # Errors
-    /// `overloaded` when it can never fit, when the queue is full, or when no room came free in time.
+    /// `overloaded` when the run can never fit, when the queue is full, or when no capacity came free in time.
     pub(super) async fn enter(
         &self,
         caller: &Arc<str>,
         memory_bytes: u64,
         deadline: Deadline,
     ) -> Result<Ticket, CallError> {
-        if memory_bytes > self.shared.room.memory_bytes {
-            let most = self.shared.room.memory_bytes >> 20;
+        if memory_bytes > self.shared.capacity.memory_bytes {
+            let most = self.shared.capacity.memory_bytes >> 20;
             return Err(CallError::new(
                 ErrorCode::Overloaded,
                 format!(
@@ -97,11 +97,11 @@ impl Admission {
         }
         let (place, admitted) = {
             let mut state = self.shared.lock();
-            if state.queued == 0 && state.fits(&self.shared.room, memory_bytes) {
+            if state.queued == 0 && state.fits(&self.shared.capacity, memory_bytes) {
                 return Ok(self.shared.ticket(&mut state, memory_bytes));
             }
-            if state.queued >= self.shared.room.max_queued && !state.free_capacity_for(caller) {
-                return Err(overloaded("as many runs wait for the sandbox as may"));
+            if state.queued >= self.shared.capacity.max_queued && !state.free_capacity_for(caller) {
+                return Err(overloaded("the queue for the sandbox is full"));
             }
             let (admit, admitted) = oneshot::channel();
             let id = state.enqueue(caller, memory_bytes, admit);
@@ -111,12 +111,16 @@ impl Admission {
         drop(place);
         match outcome {
             Ok(Ok(ticket)) => Ok(ticket),
-            Ok(Err(_)) => Err(overloaded("the run gave up its place to a caller with fewer waiting")),
-            Err(_) => Err(overloaded("no room came free in the sandbox before this call's deadline; it has not run")),
+            Ok(Err(_)) => {
+                Err(overloaded("the run was removed from the full queue in favour of a caller with fewer runs waiting"))
+            }
+            Err(_) => {
+                Err(overloaded("no sandbox capacity came free before this call's deadline; the code has not run"))
+            }
         }
     }
 
-    /// Runs live and waiting.
+    /// Runs admitted, and runs waiting.
     #[cfg(test)]
     pub(super) fn in_use(&self) -> (usize, usize) {
         let state = self.shared.lock();
@@ -135,12 +139,13 @@ impl Shared {
         Ticket { shared: Arc::clone(self), memory_bytes }
     }
 
-    /// Lets in whoever fits now. Tickets are sent without the lock: one that nobody takes comes back here.
+    /// Admits all waiting runs that fit now. Tickets are sent without the lock: a ticket without a receiver is
+    /// returned here.
     fn admit_waiting(self: &Arc<Self>) {
         let mut admitted = Vec::new();
         {
             let mut state = self.lock();
-            while let Some(next) = state.next_that_fits(&self.room) {
+            while let Some(next) = state.next_that_fits(&self.capacity) {
                 let ticket = self.ticket(&mut state, next.memory_bytes);
                 admitted.push((next.admit, ticket));
             }
@@ -172,8 +177,8 @@ impl Drop for Locked<'_> {
 }
 
 impl State {
-    fn fits(&self, room: &Capacity, memory_bytes: u64) -> bool {
-        self.live < room.instances && memory_bytes <= room.memory_bytes.saturating_sub(self.memory_bytes)
+    fn fits(&self, capacity: &Capacity, memory_bytes: u64) -> bool {
+        self.live < capacity.instances && memory_bytes <= capacity.memory_bytes.saturating_sub(self.memory_bytes)
     }
 
     fn enqueue(&mut self, caller: &Arc<str>, memory_bytes: u64, admit: oneshot::Sender<Ticket>) -> u64 {
@@ -187,11 +192,12 @@ impl State {
         self.next_id
     }
 
-    /// The oldest run of the caller whose turn it is, if it fits: a large one is not passed over for ever.
-    fn next_that_fits(&mut self, room: &Capacity) -> Option<Waiting> {
+    /// The oldest run of the caller whose turn it is, if it fits: smaller runs do not overtake a large one
+    /// indefinitely.
+    fn next_that_fits(&mut self, capacity: &Capacity) -> Option<Waiting> {
         let caller = Arc::clone(self.turns.front()?);
         let memory_bytes = self.queues.get(&caller)?.front()?.memory_bytes;
-        if !self.fits(room, memory_bytes) {
+        if !self.fits(capacity, memory_bytes) {
             return None;
         }
         self.turns.pop_front();
@@ -206,7 +212,7 @@ impl State {
         next
     }
 
-    /// Sends away the newest run of whoever waits with the most, if that is more than `caller` would.
+    /// Removes the newest run of the caller with the most waiting, if that is more than `caller` would have.
     fn free_capacity_for(&mut self, caller: &Arc<str>) -> bool {
         let own = self.queues.get(caller).map_or(0, VecDeque::len);
         let longest = self.queues.values_mut().max_by_key(|queue| queue.len());
@@ -246,13 +252,13 @@ impl Drop for Ticket {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.shared.lock().leave(&self.caller, self.id);
-        // A large run that waited at the front may have kept smaller ones out.
+        // A large run at the front of the queue may have blocked smaller ones.
         self.shared.admit_waiting();
     }
 }
 
 fn overloaded(message: &str) -> CallError {
-    /// How soon an overloaded sandbox may be asked again.
+    /// Seconds after which a refused caller should retry.
     const RETRY_AFTER: Duration = Duration::from_secs(1);
     CallError::new(ErrorCode::Overloaded, message).retry_after(RETRY_AFTER)
 }
@@ -282,7 +288,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn two_hundred_large_runs_are_refused_and_not_let_in() {
+    async fn two_hundred_large_runs_are_refused_and_not_admitted() {
         let admission = admission(1_000, 1_000, 50);
         let caller: Arc<str> = "eve".into();
         let runs = (0..200).map(|_| admission.enter(&caller, 250 * MIB, soon()));
@@ -301,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn callers_take_turns_whoever_sent_more() {
+    async fn callers_take_turns_however_many_runs_each_has_sent() {
         let admission = admission(1, 100, 100);
         let running = enter(&admission, "flood").await.unwrap();
         let mut first = pin!(enter(&admission, "flood"));
@@ -318,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_has_room_for_a_caller_with_fewer_waiting() {
+    async fn a_full_queue_accepts_a_caller_with_fewer_waiting() {
         let admission = admission(1, 100, 2);
         let _running = enter(&admission, "flood").await.unwrap();
         let mut first = pin!(enter(&admission, "flood"));
@@ -328,12 +334,12 @@ mod tests {
         assert!(second.as_mut().now_or_never().is_none());
         assert!(enter(&admission, "flood").now_or_never().unwrap().is_err(), "its own queue is full");
         assert!(modest.as_mut().now_or_never().is_none(), "it waits");
-        assert!(second.await.is_err(), "the newest of the flood made room");
+        assert!(second.await.is_err(), "the newest run of the flood was removed");
         assert_eq!(admission.in_use(), (1, 2));
     }
 
     #[tokio::test]
-    async fn who_hangs_up_while_waiting_leaves_nothing() {
+    async fn a_client_that_disconnects_while_waiting_frees_its_position() {
         let admission = admission(1, 100, 10);
         let running = enter(&admission, "a").await.unwrap();
         {

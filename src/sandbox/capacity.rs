@@ -1,25 +1,25 @@
-//! How much may run at once.
+//! How many runs, and how much memory, are allowed at once.
 
 use std::fs;
 
 use crate::config::SandboxConfig;
 
-/// What there is room for.
+/// The capacity for runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Capacity {
-    /// Live at once, over all workers.
+    /// Running at once, over all workers.
     pub(super) instances: usize,
-    /// All runs together.
+    /// Of all runs together.
     pub(super) memory_bytes: u64,
     /// Runs that may wait.
     pub(super) max_queued: usize,
 }
 
-/// Where the kernel says nothing of memory: enough for one run of the default limit and little more.
+/// Used where the kernel does not report memory: enough for one run with the default limit.
 const UNKNOWN_MEMORY_BYTES: u64 = 2 << 30;
 
 impl Capacity {
-    /// As configured; where memory is not, half of what is available now, and at least one run's.
+    /// As configured. Without a configured memory limit, half of what is available now, and at least one run's.
     pub(super) fn of(config: &SandboxConfig) -> Self {
         let one_run = memory_of_run(u64::from(config.memory_limit_mb) << 20, u64::from(config.max_file_bytes));
         let configured = config.max_memory_mb.map(|megabytes| megabytes << 20);
@@ -31,12 +31,12 @@ impl Capacity {
     }
 }
 
-/// What one run may take: its linear memory, and its files, which stand in the worker's.
+/// What one run may use: its linear memory and its files, which are in the worker's memory.
 pub(super) fn memory_of_run(memory_bytes: u64, file_bytes: u64) -> u64 {
     memory_bytes.saturating_add(file_bytes)
 }
 
-/// What the machine has left, and the control group we are in.
+/// What is available on the machine, and in our control group.
 fn available_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
     let number = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
@@ -56,16 +56,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_available_is_what_the_kernel_says() {
-        let told = "MemTotal:       24603820 kB\nMemFree:          123 kB\nMemAvailable:   1024 kB\n";
-        assert_eq!(available_of(told), Some(1 << 20));
+    fn the_available_memory_is_read_from_the_kernel() {
+        let meminfo = "MemTotal:       24603820 kB\nMemFree:          123 kB\nMemAvailable:   1024 kB\n";
+        assert_eq!(available_of(meminfo), Some(1 << 20));
         assert_eq!(available_of("MemTotal: 1 kB\n"), None);
         let available = available_memory();
         assert!(available > 1 << 20, "{available} bytes on the machine that runs the tests");
     }
 
     #[test]
-    fn there_is_room_for_one_run_on_any_machine() {
+    fn any_machine_has_capacity_for_one_run() {
         let config = SandboxConfig { memory_limit_mb: 4_096, max_memory_mb: Some(1), ..SandboxConfig::default() };
         assert_eq!(Capacity::of(&config).memory_bytes, (4_096 << 20) + u64::from(config.max_file_bytes));
         let config = SandboxConfig { max_memory_mb: Some(8_192), ..SandboxConfig::default() };

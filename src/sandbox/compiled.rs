@@ -1,7 +1,7 @@
-//! The folder of compiled files. A compiled file is machine code: loading one that somebody else wrote would
-//! run it in our process. So a file is ours only when it stands under the name we would give it, belongs to
-//! us and is closed to everybody else; [`CompiledFolder::verify`] also compares it with the hash noted when
-//! it was written. Anything else counts as missing, and is compiled again.
+//! The folder of compiled files. A compiled file is machine code: loading a file from anyone else would run their
+//! code in our process. So a file is used only when it has the name we would give it, belongs to our user and is
+//! closed to all others. [`CompiledFolder::verify`] also compares it with the hash recorded when it was written. Any
+//! other file counts as missing and is compiled again.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,10 +15,10 @@ use super::owner_only_files::Unusable;
 
 /// A SHA-256 sum in hexadecimal.
 const SUM_LENGTH: u64 = 64;
-/// Read at once while hashing.
+/// Bytes read at once while hashing.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// A folder that only we can enter.
+/// A folder that only our user can enter.
 #[derive(Debug, Clone)]
 pub struct CompiledFolder {
     path: PathBuf,
@@ -27,38 +27,38 @@ pub struct CompiledFolder {
 }
 
 impl CompiledFolder {
-    /// Makes the folder where it is missing.
+    /// Creates the folder if it is missing.
     ///
     /// # Errors
-    /// When it cannot be made, or one stands there that others can enter or own.
+    /// When it cannot be created, or when the existing one is open to other users.
     pub fn open(path: &Path, fingerprint: &str) -> io::Result<Self> {
         owner_only_files::make_folder(path)?;
         Ok(Self { path: path.to_owned(), fingerprint: fingerprint.to_owned() })
     }
 
-    /// Where the compiled form of a module stands, by the SHA-256 sum of what it is made of.
+    /// The path of a module's compiled form, by the SHA-256 sum of its inputs.
     pub fn path_of(&self, module_sum: &str) -> PathBuf {
         self.path.join(format!("{module_sum}-{}.cwasm", self.fingerprint))
     }
 
-    /// Checks owner and mode, in microseconds: for the path that starts a worker. The folder is closed to
-    /// others, so a file of ours in it was written by us. That it is wanted is noted, for
+    /// Checks owner and mode, in microseconds: for the path that starts a worker. The folder is closed to others, so
+    /// a file of ours in it was written by us. Records the use of the file for
     /// [`remove_unused`](Self::remove_unused).
     ///
     /// # Errors
-    /// Says why the file must be compiled again.
+    /// The reason why the file must be compiled again.
     pub fn find(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.path_of(module_sum);
         owner_only_files::open(&path)?;
-        // Where it cannot be noted, it counts as unused and is compiled again one day.
+        // If the use cannot be recorded, the file counts as unused and is compiled again some day.
         let _ = owner_only_files::open(&sum_path(&path))?.set_modified(SystemTime::now());
         Ok(path)
     }
 
-    /// Checks the content too, by the hash noted beside it.
+    /// Checks the content too, against the recorded hash.
     ///
     /// # Errors
-    /// Says why the file must be compiled again.
+    /// The reason why the file must be compiled again.
     pub fn verify(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.find(module_sum)?;
         let unreadable = |fault| Unusable::Unreadable(path.clone(), fault);
@@ -69,15 +69,15 @@ impl CompiledFolder {
         if noted == actual { Ok(path) } else { Err(Unusable::Changed(path)) }
     }
 
-    /// Puts a compiled module in place. Whoever looks meanwhile sees the old file or the new one, and an
-    /// interruption leaves no half of one.
+    /// Stores a compiled module. Readers see either the old file or the new one; an interruption leaves no partial
+    /// file.
     ///
     /// # Errors
-    /// When the file cannot be written, as on a full disk; nothing is left of it then.
+    /// When the file cannot be written, as on a full disk; no part of it remains.
     pub fn store(&self, module_sum: &str, compiled: &[u8]) -> io::Result<PathBuf> {
         let path = self.path_of(module_sum);
         let sum = sum_of(compiled)?;
-        // The sum first: a module without one is never found, and a sum without its module neither.
+        // The sum first: a module without a sum is never used, and a sum without its module neither.
         owner_only_files::write(&sum_path(&path), |file| file.write_all(sum.as_bytes()))?;
         owner_only_files::write(&path, |file| file.write_all(compiled))?;
         File::open(&self.path)?.sync_all()?;
@@ -86,11 +86,11 @@ impl CompiledFolder {
 }
 
 impl CompiledFolder {
-    /// Removes what nobody has looked for so long and no process runs, of whatever version; gives how many that
-    /// were. Each takes some hundred MB, and every version of the interpreter, of us or of wasmtime has others.
+    /// Removes files of any version that were not used for this long and that no process runs; returns their number.
+    /// Each is some hundred MB, and every version of the interpreter, the gateway or wasmtime has its own.
     ///
     /// # Errors
-    /// Those of reading the folder and of removing.
+    /// I/O errors of reading the folder and removing files.
     pub fn remove_unused(&self, for_so_long: Duration) -> io::Result<usize> {
         let mut removed = 0;
         for entry in fs::read_dir(&self.path)? {
@@ -106,17 +106,17 @@ impl CompiledFolder {
     }
 }
 
-/// Who runs a compiled file holds a shared lock on it.
+/// A process that runs a compiled file holds a shared lock on it.
 fn is_unused(path: &Path, for_so_long: Duration) -> bool {
     let looked_for = fs::metadata(sum_path(path)).and_then(|found| found.modified());
     let is_old = looked_for.is_ok_and(|at| at.elapsed().is_ok_and(|ago| ago > for_so_long));
     is_old && owner_only_files::open(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
-/// The SHA-256 sum of all that can be read, in lower-case hexadecimal.
+/// The SHA-256 sum of the reader's content, in lower-case hexadecimal.
 ///
 /// # Errors
-/// Those of reading.
+/// I/O errors of reading.
 pub fn sum_of(mut content: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_is_found_whole_and_closed_to_others() {
+    fn a_stored_file_is_found_complete_and_closed_to_others() {
         let (_place, folder) = folder();
         assert!(matches!(folder.find(SUM), Err(Unusable::Missing(_))));
         let path = folder.store(SUM, b"code").unwrap();
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(fs::metadata(&folder.path).unwrap().mode() & 0o777, 0o700);
         folder.store(SUM, b"newer").unwrap();
         assert_eq!(fs::read(folder.verify(SUM).unwrap()).unwrap(), b"newer");
-        assert_eq!(fs::read_dir(&folder.path).unwrap().count(), 2, "nothing unfinished is left");
+        assert_eq!(fs::read_dir(&folder.path).unwrap().count(), 2, "no unfinished file remains");
     }
 
     #[test]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_has_used_for_long_is_removed() {
+    fn files_unused_for_long_are_removed() {
         const DAY: Duration = Duration::from_secs(86_400);
         let (_place, folder) = folder();
         let paths = ["old", "run", "looked-for"].map(|sum| folder.store(sum, b"code").unwrap());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_file_is_noticed() {
+    fn a_changed_file_is_detected() {
         let (_place, folder) = folder();
         let path = folder.store(SUM, b"code").unwrap();
         fs::write(&path, b"evil").unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_touch_is_not_ours() {
+    fn a_file_that_others_can_write_is_not_used() {
         for mode in [0o620, 0o602, 0o640, 0o604] {
             let (_place, folder) = folder();
             let path = folder.store(SUM, b"code").unwrap();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_write_leaves_nothing_behind() {
+    fn a_failed_write_leaves_no_file() {
         let (_place, folder) = folder();
         fs::create_dir(folder.path_of(SUM)).unwrap();
         folder.store(SUM, b"code").unwrap_err();

@@ -1,5 +1,5 @@
-//! How the engine is set up: the one place. What is compiled by one engine of this room is accepted by
-//! every other of the same [`fingerprint`], whatever the size of its pool.
+//! The only place where the engine is configured. Code compiled by one engine of this module is accepted by every
+//! other with the same [`fingerprint`], regardless of the size of its pool.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,26 +7,27 @@ use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, Po
 
 /// Stack that CPython's build for WASI assumes it has.
 const GUEST_STACK_BYTES: usize = 8 << 20;
-/// A fiber's stack: the guest's, and room for the host functions it calls.
+/// A fiber's stack: the guest's, and space for the host functions it calls.
 const FIBER_STACK_BYTES: usize = GUEST_STACK_BYTES + (2 << 20);
 /// CPython with its extensions linked in has 47 157 functions in its table; the pool's default is 20 000.
 const TABLE_ELEMENTS: usize = 65_536;
-/// The instance's own record of so many functions is larger than the pool's default of 1 MiB.
+/// The instance's record of so many functions is larger than the pool's default of 1 MiB.
 const INSTANCE_BYTES: usize = 4 << 20;
-/// Of a memory, what a call wrote to and the next one finds reset. Where more was written it is given back whole, which
-/// costs less than to copy that. Only where written pages can be found: without that all of this would be copied.
+/// The part of a memory that is reset in place after a call. If a call wrote more, the whole memory is returned to
+/// the kernel, which costs less than copying that much. Used only where written pages can be found: otherwise all of
+/// this would be copied.
 pub const MEMORY_KEPT_BYTES: usize = 2 << 20;
-/// Of a fiber's stack, the end that most programs use: it is zeroed and kept.
+/// The part of a fiber's stack that most programs use: it is zeroed and kept.
 const STACK_KEPT_BYTES: usize = 64 << 10;
-/// Memory images up to this size are laid out whole, so that a snapshot is mapped and never copied.
+/// Memory images up to this size are stored in full, so that a snapshot is mapped and never copied.
 const IMAGE_BYTES: u64 = 256 << 20;
 
-/// What one process holds ready for instances.
+/// What one process reserves for instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// Instances that can live at once. Each costs address space, not memory.
+    /// Instances that can exist at once. Each costs address space, not memory.
     pub instances: u32,
-    /// Linear memory that any one instance can grow to, in bytes.
+    /// Maximum linear memory of one instance, in bytes.
     pub memory_bytes: usize,
 }
 
@@ -37,15 +38,15 @@ impl Default for Pool {
     }
 }
 
-/// An engine with room for the pool's instances.
+/// An engine with space for the pool's instances.
 ///
 /// # Errors
-/// When the machine cannot give the address space, or the processor lacks what compiled code needs.
+/// When the machine cannot reserve the address space, or the processor lacks what compiled code needs.
 pub fn engine(pool: Pool) -> wasmtime::Result<Engine> {
     Engine::new(&settings(pool))
 }
 
-/// An engine that compiles in a third of the time to code that runs slower, for modules that run once, here.
+/// An engine that compiles in a third of the time to slower code, for modules that run once.
 ///
 /// # Errors
 /// Those of [`engine`].
@@ -54,18 +55,18 @@ pub fn quick_engine() -> wasmtime::Result<Engine> {
     Engine::new(settings(Pool::default()).allocation_strategy(on_demand).cranelift_opt_level(OptLevel::None))
 }
 
-/// Names what the engine's compiled files depend on: wasmtime's version, its settings, the processor's
-/// features. Files with another fingerprint must be compiled again.
+/// Identifies what the engine's compiled files depend on: wasmtime's version, its settings, the processor's features.
+/// Files with another fingerprint must be compiled again.
 pub fn fingerprint(engine: &Engine) -> String {
-    // DefaultHasher::new() has fixed keys. Another Rust may hash differently, which costs a
-    // compilation and nothing else; wasmtime checks compatibility again when it loads a file.
+    // DefaultHasher::new() has fixed keys. Another Rust version may hash differently, which only costs a compilation;
+    // wasmtime checks compatibility again when it loads a file.
     let mut hasher = DefaultHasher::new();
     engine.precompile_compatibility_hash().hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-/// Whether the kernel can say which pages were written (`PAGEMAP_SCAN`, Linux 6.7). Without it a used memory is given
-/// back whole, and every call takes its page faults anew.
+/// Whether the kernel can report written pages (`PAGEMAP_SCAN`, Linux 6.7). Without it a used memory is returned to
+/// the kernel, and every call takes its page faults again.
 pub fn can_scan_pages() -> bool {
     PoolingAllocationConfig::is_pagemap_scan_available()
 }
@@ -75,17 +76,17 @@ fn settings(pool: Pool) -> Config {
     config
         .allocation_strategy(allocation(pool))
         .memory_init_cow(true)
-        // Mapped from the compiled file, of which all workers share the pages; a copy in memory would cost each
-        // worker hundreds of MB and most of its start.
+        // Mapped from the compiled file, whose pages all workers share; a copy in memory would cost each worker
+        // hundreds of MB and most of its start time.
         .force_memory_init_memfd(false)
         .memory_guaranteed_dense_image_size(IMAGE_BYTES)
         .table_lazy_init(true)
         .epoch_interruption(true)
         .max_wasm_stack(GUEST_STACK_BYTES)
         .async_stack_size(FIBER_STACK_BYTES)
-        // A stack is never handed on with another call's bytes in it.
+        // A stack is never reused with another call's bytes in it.
         .async_stack_zeroing(true)
-        // Backtraces of the interpreter's own functions help nobody who writes Python.
+        // Backtraces of the interpreter's own functions are of no use to Python authors.
         .generate_address_map(false)
         .wasm_backtrace_max_frames(None);
     config
@@ -95,17 +96,18 @@ fn allocation(pool: Pool) -> PoolingAllocationConfig {
     let mut allocation = PoolingAllocationConfig::new();
     allocation
         .total_core_instances(pool.instances)
-        // One for the program, one for the exceptions it throws, which live in a heap of their own.
+        // One for the program, one for the exceptions it throws, which have a heap of their own.
         .total_memories(pool.instances.saturating_mul(2))
         .total_tables(pool.instances)
-        // One for the program, one for what a host call enters the guest for meanwhile.
+        // One for the program, one for host calls that enter the guest meanwhile.
         .total_stacks(pool.instances.saturating_mul(2))
         .total_gc_heaps(pool.instances)
         .max_memory_size(pool.memory_bytes)
         .table_elements(TABLE_ELEMENTS)
         .max_core_instance_size(INSTANCE_BYTES)
         .async_stack_keep_resident(STACK_KEPT_BYTES)
-        // What is kept is reset by `guest/pristine.rs` before. A table is not kept: it would be reset by the scan alone.
+        // A kept memory is reset by `guest/pooled_memory.rs` first. A table is not kept: only the scan would reset
+        // it.
         .linear_memory_keep_resident(if can_scan_pages() { MEMORY_KEPT_BYTES } else { 0 })
         .pagemap_scan(Enabled::Auto);
     allocation

@@ -1,7 +1,7 @@
-//! The guest's file system: folders and files in memory, with quotas. No path in here leads to a file of
-//! the host; the one thing shared with it is the interpreter's library, mapped once and never written.
+//! The guest's file system: folders and files in memory, with quotas. No path leads to a file of the host; the only
+//! shared data is the interpreter's library, mapped once and never written.
 //!
-//! There are no links of any kind, so a path is what it says, and `..` cannot be led astray.
+//! There are no links of any kind, so a path cannot be redirected, and `..` cannot leave the root.
 
 mod sparse;
 mod tree;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use self::sparse::CHUNK_BYTES;
 use self::sparse::Sparse;
 
-/// What WASI answers for each is decided where its calls are.
+/// The WASI error number for each is chosen where the calls are implemented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     #[error("there is no such file or folder")]
@@ -32,41 +32,41 @@ pub enum FileError {
     ReadOnly,
     #[error("the quota on bytes or on files is used up")]
     NoSpace,
-    #[error("the file would be larger than a file can be")]
+    #[error("the file would be larger than the maximum size")]
     TooLarge,
     #[error("the path, or a name in it, is too long")]
     NameTooLong,
-    #[error("the path is empty, holds a NUL or leads out of the file system")]
+    #[error("the path is empty, contains a NUL or leads out of the file system")]
     BadPath,
     #[error("a folder cannot be moved into itself")]
     IntoItself,
 }
 
-/// What all writable files together may take.
+/// The quota of all writable files together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Bytes stored, by whole chunks; holes are free.
+    /// Bytes stored, in whole chunks; holes are free.
     pub bytes: u64,
     /// Files and folders.
     pub nodes: u32,
 }
 
-/// Names one file or folder for as long as the file system lives; never used again for another.
+/// Identifies one file or folder of a file system; never reused for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u64);
 
 /// The root, `/`.
 pub const ROOT: NodeId = NodeId(0);
 
-/// As POSIX has it (`NAME_MAX`, `PATH_MAX`).
+/// POSIX limits (`NAME_MAX`, `PATH_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 const MAX_PATH_BYTES: usize = 4096;
-/// Largest offset of a file, as with the host's own 64-bit file offsets.
+/// Largest offset of a file, like the host's 64-bit file offsets.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 /// A tree of files and folders.
 #[derive(Debug)]
 pub struct Files {
-    /// What many trees have in common, and none of them can change.
+    /// The read-only part that several trees share.
     shared: Arc<BTreeMap<NodeId, Node>>,
     nodes: BTreeMap<NodeId, Node>,
     next: u64,
@@ -79,7 +79,7 @@ pub struct Files {
 struct Node {
     kind: Kind,
     read_only: bool,
-    /// Handles open on it; a node without a name lives as long as one is open.
+    /// Open handles; a node without a name is kept while at least one is open.
     handles: u32,
     named: bool,
 }
@@ -90,12 +90,12 @@ enum Kind {
         parent: NodeId,
         entries: BTreeMap<Arc<str>, NodeId>,
     },
-    /// Bytes owned by somebody else: the library's mapping, or what the call brought.
+    /// Bytes owned elsewhere: the library's mapping, or the files of the call.
     Fixed(Bytes),
     Written(Sparse),
 }
 
-/// What can be asked about a node.
+/// The attributes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Status {
     pub id: NodeId,
@@ -105,7 +105,7 @@ pub struct Status {
     pub length: u64,
 }
 
-/// A tree as it was once: others begin with it without a copy of it.
+/// A frozen tree: others start from it without copying it.
 #[derive(Debug, Clone)]
 pub struct FrozenFiles {
     nodes: Arc<BTreeMap<NodeId, Node>>,
@@ -113,7 +113,7 @@ pub struct FrozenFiles {
 }
 
 impl FrozenFiles {
-    /// A tree with all of this in it. Only its root can be added to, by the host.
+    /// A tree that starts with this content. Only the host can add to its root.
     pub fn thaw(&self, quota: Quota) -> Files {
         let mut files = Files { shared: Arc::clone(&self.nodes), next: self.next, ..Files::new(quota) };
         if let (Some(Node { kind: Kind::Folder { entries, .. }, .. }), Ok(own)) =
@@ -133,22 +133,22 @@ impl NodeId {
 }
 
 impl Files {
-    /// An empty root, read-only to the guest: what stands in it is put there by the host.
+    /// An empty root, read-only to the guest: only the host adds to it.
     pub fn new(quota: Quota) -> Self {
         let root = Node { kind: folder(ROOT), read_only: true, handles: 0, named: true };
         let nodes = BTreeMap::from([(ROOT, root)]);
         Self { shared: Arc::default(), nodes, next: 1, quota, used_bytes: 0, used_nodes: 0 }
     }
 
-    /// Makes all that stands in it the common part of other trees.
+    /// Makes the current content the shared part of other trees.
     pub fn freeze(self) -> FrozenFiles {
         FrozenFiles { nodes: Arc::new(self.nodes), next: self.next }
     }
 
-    /// Puts a folder where the path says, with those above it. For the host: free of quota.
+    /// Creates a folder at the path, with its parents. For the host: free of quota.
     ///
     /// # Errors
-    /// When the path is bad or leads through a file.
+    /// When the path is invalid or leads through a file.
     pub fn place_folder(&mut self, path: &str, read_only: bool) -> Result<NodeId, FileError> {
         let mut at = ROOT;
         for name in names(path)? {
@@ -163,10 +163,10 @@ impl Files {
         Ok(at)
     }
 
-    /// Puts a read-only file where the path says, with the folders above it. For the host: free of quota.
+    /// Creates a read-only file at the path, with its parent folders. For the host: free of quota.
     ///
     /// # Errors
-    /// When the path is bad, leads through a file, or names something that is there.
+    /// When the path is invalid, leads through a file, or exists already.
     pub fn place_file(&mut self, path: &str, content: Bytes) -> Result<NodeId, FileError> {
         let (above, name) = match path.trim_end_matches('/').rsplit_once('/') {
             Some((above, name)) => (above, name),
@@ -186,10 +186,10 @@ impl Files {
         self.attach(at, name, Kind::Fixed(content), true)
     }
 
-    /// The node that a path names, counted from a folder. `.` and `..` are understood; `..` stops at the root.
+    /// The node at a path, relative to a folder. `.` and `..` are resolved; `..` stops at the root.
     ///
     /// # Errors
-    /// [`FileError::Missing`], [`FileError::NotAFolder`] or a bad path.
+    /// [`FileError::Missing`], [`FileError::NotAFolder`] or an invalid path.
     pub fn find(&self, from: NodeId, path: &str) -> Result<NodeId, FileError> {
         if path.is_empty() {
             return Err(FileError::Missing);
@@ -201,7 +201,7 @@ impl Files {
         Ok(found)
     }
 
-    /// What a folder holds, in the order of names.
+    /// The entries of a folder, sorted by name.
     ///
     /// # Errors
     /// When it is not a folder.
@@ -211,7 +211,7 @@ impl Files {
     }
 
     /// # Errors
-    /// When the node is gone.
+    /// When the node no longer exists.
     pub fn status(&self, id: NodeId) -> Result<Status, FileError> {
         let node = self.node(id)?;
         let (is_folder, length) = match &node.kind {
@@ -222,7 +222,7 @@ impl Files {
         Ok(Status { id, is_folder, read_only: node.read_only, length })
     }
 
-    /// Copies bytes from an offset on into the buffer, and says how many there were.
+    /// Copies bytes from an offset into the buffer; returns their number.
     ///
     /// # Errors
     /// When it is a folder.
@@ -237,7 +237,7 @@ impl Files {
         }
     }
 
-    /// Writes as much as the quota has room for, and says how much that was.
+    /// Writes as much as the quota allows; returns that number of bytes.
     ///
     /// # Errors
     /// When nothing could be written: a folder, read-only, no space, past the largest offset.
@@ -253,10 +253,10 @@ impl Files {
         if written == 0 && !data.is_empty() { Err(FileError::NoSpace) } else { Ok(written) }
     }
 
-    /// Cuts a file, or lengthens it by a hole.
+    /// Truncates a file, or extends it by a hole.
     ///
     /// # Errors
-    /// When it is a folder, read-only, or longer than a file can be.
+    /// When it is a folder, read-only, or longer than the maximum size.
     pub fn resize(&mut self, id: NodeId, length: u64) -> Result<(), FileError> {
         let file = self.written_mut(id)?;
         if length > MAX_OFFSET {
@@ -269,20 +269,20 @@ impl Files {
         Ok(())
     }
 
-    /// Notes that a handle was opened on the node.
+    /// Records that a handle was opened on the node.
     ///
     /// # Errors
-    /// When the node is gone.
+    /// When the node no longer exists.
     pub fn opened(&mut self, id: NodeId) -> Result<(), FileError> {
         match self.nodes.get_mut(&id) {
             Some(node) => node.handles = node.handles.saturating_add(1),
-            // Never freed, so nobody counts.
+            // Never freed, so handles are not counted.
             None => drop(self.node(id)?),
         }
         Ok(())
     }
 
-    /// Notes that a handle was closed; a node without name and handle is freed.
+    /// Records that a handle was closed; frees a node without name and handles.
     pub fn closed(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.handles = node.handles.saturating_sub(1);
@@ -290,13 +290,13 @@ impl Files {
         }
     }
 
-    /// Bytes that written files take now, by whole chunks.
+    /// Bytes that written files use now, in whole chunks.
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 }
 
-/// Copies as much as both have, and says how much that was.
+/// Copies as much as both have; returns that number of bytes.
 pub(super) fn copy(to: &mut [u8], from: &[u8]) -> usize {
     let count = to.len().min(from.len());
     if let (Some(to), Some(from)) = (to.get_mut(..count), from.get(..count)) {
@@ -309,7 +309,7 @@ fn folder(parent: NodeId) -> Kind {
     Kind::Folder { parent, entries: BTreeMap::new() }
 }
 
-/// The names of a path, empty ones left out.
+/// The components of a path, without empty ones.
 fn names(path: &str) -> Result<impl Iterator<Item = &str>, FileError> {
     if path.contains('\0') {
         return Err(FileError::BadPath);

@@ -1,5 +1,5 @@
-//! What an interpreter is: where it comes from, by which hashes it is known, how it is entered, and which
-//! profiles (snapshots with modules already imported) are built of it.
+//! The description of an interpreter: where it comes from, its hashes, how it is entered, and which profiles
+//! (snapshots with modules already imported) are built from it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use super::python;
 /// The last turn before every snapshot.
 const FINISH: &str = include_str!("prepare/freeze_heap.py");
 
-/// Counts the ways in which a guest's folders were laid out ([`Mounts`](super::mounts::Mounts)), whose descriptors a
-/// snapshot remembers, and those in which the host arranges its heap.
+/// Version of the guest's folder layout ([`Mounts`](super::mounts::Mounts)), whose descriptors are part of a
+/// snapshot, and of the way the host arranges the guest's heap.
 const LAYOUT: u64 = 2;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
@@ -33,7 +33,7 @@ pub struct Manifest {
     /// Name of the file that is compiled.
     pub module: String,
     pub arguments: Vec<String>,
-    /// Without one, the files stand in the manifest's folder.
+    /// Without an origin, the files are in the manifest's folder.
     pub origin: Option<InterpreterOrigin>,
     pub files: Vec<SourceFile>,
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct Manifest {
     /// The Python files beside the manifest, by name.
     #[serde(skip)]
     preludes: BTreeMap<String, String>,
-    /// Where the manifest stands; none for those that the binary brings.
+    /// The manifest's folder; none for the bundled ones.
     #[serde(skip)]
     pub folder: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub struct Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Stays alive between entries through its export `turn`; can be snapshotted.
+    /// Keeps running between entries through its export `turn`; can be snapshotted.
     Reactor,
     /// Runs once from `_start` to its exit.
     Command,
@@ -73,20 +73,20 @@ pub struct InterpreterOrigin {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceFile {
-    /// What it is called in the cache.
+    /// Its name in the cache.
     pub name: String,
-    /// Where it stands there.
+    /// Its path in the package.
     pub path: String,
     pub sha256: Digest,
-    /// Where the guest sees it, read-only; the module itself is not seen.
+    /// Its path for the guest, read-only; the module itself is not visible.
     pub guest_path: Option<String>,
 }
 
-/// An archive inside one of the files, whose own files the guest sees read-only.
+/// An archive inside one of the files; the guest sees its content read-only.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceArchive {
-    /// Name of the file it stands in.
+    /// Name of the file that contains it.
     pub file: String,
     pub path: String,
     pub sha256: Digest,
@@ -94,15 +94,15 @@ pub struct SourceArchive {
     pub guest_path: String,
 }
 
-/// Of a reactor, a snapshot taken after start-up and imports; of a command, the module as it is.
+/// Of a reactor, a snapshot taken after start-up and imports; of a command, the module itself.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     pub name: String,
-    /// Code with one of these words in it wants this profile.
+    /// Code that contains one of these words gets this profile.
     pub imports: Vec<String>,
-    /// Name of the Python file, beside the manifest, that runs before the snapshot, after those of all
-    /// lighter profiles.
+    /// Name of the Python file, beside the manifest, that runs before the snapshot, after those of all lighter
+    /// profiles.
     pub prelude: Option<String>,
 }
 
@@ -112,11 +112,10 @@ pub struct Profile {
 pub struct Digest(String);
 
 impl Manifest {
-    /// Reads a manifest, given with the Python files beside it and the folder where all that stands, and checks
-    /// that it holds together.
+    /// Parses a manifest, given the Python files beside it and its folder, and validates it.
     ///
     /// # Errors
-    /// Names what is wrong in it.
+    /// Names the invalid part.
     pub fn parse(text: &str, preludes: &[(&str, &str)], folder: Option<&Path>) -> Result<Self, ManifestError> {
         let mut manifest: Self = toml::from_str(text)?;
         manifest.folder = folder.map(Path::to_owned);
@@ -125,15 +124,15 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The profile that the code's own words ask for: the richest one with a word of it, else the lightest.
+    /// The profile for the code: the richest one with a matching word, otherwise the lightest.
     ///
-    /// Every literal import is found wherever it stands (in functions, `__import__("numpy")`, strings given
-    /// to importlib). A word in a comment counts too, which costs nothing. A module named in pieces is
-    /// imported when the code runs, only slower.
+    /// This finds every literal import, wherever it is (in functions, `__import__("numpy")`, strings passed to
+    /// importlib). A word in a comment matches too, which costs nothing. A module whose name is assembled at run time
+    /// is imported then, only slower.
     pub fn profile_for(&self, code: &str) -> Option<&Profile> {
         let mut chosen = 0;
         for word in code.split(|c: char| !c.is_alphanumeric() && c != '_') {
-            // Only richer profiles than the one chosen so far matter.
+            // Only profiles richer than the current choice matter.
             let wanted = self
                 .profiles
                 .iter()
@@ -146,12 +145,12 @@ impl Manifest {
         self.profiles.get(chosen)
     }
 
-    /// The SHA-256 sum, in hexadecimal, of all that a profile's compiled form is made of: the module, and for
-    /// a snapshot what it starts with and the turns that lead to it.
+    /// The SHA-256 sum, in hexadecimal, of all inputs of a profile's compiled form: the module, and for a snapshot
+    /// its start files and the turns before it.
     pub fn sum_of_profile(&self, profile: &Profile) -> String {
         let mut hasher = Sha256::new();
         let mut add = |text: &str| {
-            // Lengths keep two texts from reading like one.
+            // Lengths separate the texts, so that no two lists have the same bytes.
             hasher.update((text.len() as u64).to_le_bytes());
             hasher.update(text);
         };
@@ -167,8 +166,8 @@ impl Manifest {
         hexadecimal(&hasher.finalize())
     }
 
-    /// The Python texts that run before a reactor's snapshot, in order: the preludes up to the profile's own,
-    /// then what every snapshot needs.
+    /// The Python texts that run before a reactor's snapshot, in order: the preludes up to the profile's own, then
+    /// the part common to all snapshots.
     pub fn turns_of(&self, profile: &Profile) -> impl Iterator<Item = Cow<'_, str>> {
         let own = self.profiles.iter().position(|other| other.name == profile.name);
         let names = self.profiles.iter().take(own.map_or(0, |at| at + 1)).filter_map(|one| one.prelude.as_ref());
@@ -177,7 +176,7 @@ impl Manifest {
         preludes.map(|text| Cow::from(text.as_str())).chain(last)
     }
 
-    /// The file that is compiled; every manifest that could be read has one.
+    /// The file that is compiled; every valid manifest has one.
     pub fn module_file(&self) -> Option<&SourceFile> {
         self.files.iter().find(|file| file.name == self.module)
     }

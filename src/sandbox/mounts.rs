@@ -1,6 +1,6 @@
-//! The file system a guest starts with: the interpreter's own files, read-only, beside `/tmp`, `/input` and
-//! `/output`. A snapshot remembers the descriptors of the folders it started with, so the one who takes it
-//! and the one who runs it must both start from here.
+//! The file system at the start of a guest: the interpreter's files, read-only, beside `/tmp`, `/input` and
+//! `/output`. A snapshot contains the descriptors of its start folders, so preparation and worker must both use this
+//! module.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,28 +18,28 @@ use super::prepare::Mount;
 #[derive(Debug)]
 pub struct Mounts {
     common: FrozenFiles,
-    /// The path the guest is told, and the folder there.
+    /// The path that the guest sees, and the folder in its file system.
     folders: Vec<(Arc<str>, NodeId)>,
 }
 
 /// A file system, and the folders to start with.
 pub type Placed = (Files, Vec<(Arc<str>, NodeId)>);
 
-/// For what the host places, which is free of quota.
+/// For files of the host, which are free of quota.
 const NOTHING: Quota = Quota { bytes: 0, nodes: 0 };
 
 impl Mounts {
     /// Maps files and reads folders of the host.
     ///
     /// # Errors
-    /// Those of reading, those of [`owner_only_files::open`], and two mounts in each other's way.
+    /// I/O errors, those of [`owner_only_files::open`], and mounts that conflict.
     pub fn open(mounts: &[Mount]) -> io::Result<Self> {
         let mut files = Files::new(NOTHING);
         let mut folders = vec![(Arc::from("/"), ROOT)];
         for (at, mount) in mounts.iter().enumerate() {
             if mount.host_path.is_dir() {
-                // Python's path may lead through the library's zip as if it were a folder, which a file
-                // system cannot hold; so the content stands elsewhere, and the guest is told both.
+                // Python's path may lead through the library's zip as if it were a folder, which a file system cannot
+                // represent; so the content is mounted elsewhere, and the guest receives both paths.
                 let inside = format!("/.mounts/{at}");
                 let folder = files.place_folder(&inside, true).map_err(io::Error::other)?;
                 read_folder(&mut files, &mount.host_path, &inside)?;
@@ -53,10 +53,10 @@ impl Mounts {
         Ok(Self { common: files.freeze(), folders })
     }
 
-    /// A fresh file system with everything in it; nothing is copied.
+    /// A fresh file system with all mounts; nothing is copied.
     ///
     /// # Errors
-    /// When a mount stands where a guest's own folder should.
+    /// When a mount is at the path of one of the guest's own folders.
     pub fn place(&self, quota: Quota) -> Result<Placed, FileError> {
         let mut files = self.common.thaw(quota);
         files.place_folder("/tmp", false)?;
@@ -84,7 +84,7 @@ fn read_folder(files: &mut Files, host: &Path, inside: &str) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "a file of 54 MB is shared by all guests only as a mapping")]
 fn map(file: &File) -> io::Result<Mmap> {
-    // SAFETY: the file is ours alone and is never written in place: a new one is renamed over it.
+    // SAFETY: only our user can write the file, and it is never written in place: a new one is renamed over it.
     unsafe { Mmap::map(file) }
 }
 
@@ -114,8 +114,8 @@ mod tests {
             Mount { guest_path: "/usr/lib.zip/data".into(), host_path: host.path().join("data") },
         ];
         let (mut files, folders) = Mounts::open(&mounts).unwrap().place(QUOTA).unwrap();
-        let told: Vec<_> = folders.iter().map(|(path, _)| &**path).collect();
-        assert_eq!(told, ["/", "/usr/lib.zip/data"]);
+        let reported: Vec<_> = folders.iter().map(|(path, _)| &**path).collect();
+        assert_eq!(reported, ["/", "/usr/lib.zip/data"]);
         let read = |from, path: &str| {
             let mut content = [0; 16];
             let length = files.read(files.find(from, path).unwrap(), 0, &mut content).unwrap();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_can_touch_is_not_mapped() {
+    fn a_file_that_others_can_write_is_not_mapped() {
         let host = TempDir::new().unwrap();
         let path = host.path().join("lib.zip");
         write(&path, "library");

@@ -1,5 +1,4 @@
-//! Files that only we can touch: closed to everybody else, in folders closed to everybody else, and
-//! replaced whole or not at all.
+//! Files that only our user can access, in folders that only our user can access, and replaced atomically.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -10,7 +9,7 @@ use super::compiled::sum_of;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Permission bits of a group and of everybody else.
+/// Permission bits of the group and of all others.
 const OTHERS: u32 = 0o077;
 
 /// Why a file is not used.
@@ -18,32 +17,35 @@ const OTHERS: u32 = 0o077;
 pub enum Unusable {
     #[error("{0} does not exist")]
     Missing(PathBuf),
-    #[error("{0} is not a plain file of ours that nobody else can touch")]
+    #[error("{0} is not a regular file that only this user can access")]
     NotOurs(PathBuf),
-    #[error("{0} was not what was written there")]
+    #[error("{0} differs from what was written there")]
     Changed(PathBuf),
     #[error("{0} cannot be read: {1}")]
     Unreadable(PathBuf, #[source] io::Error),
 }
 
-/// Makes the folder where it is missing, closed to others.
+/// Creates the folder if it is missing, closed to others.
 ///
 /// # Errors
-/// When it cannot be made, or one stands there that others can enter or own.
+/// When it cannot be created, or when the existing one is open to other users.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
     let found = fs::symlink_metadata(path)?;
     if found.is_dir() && is_private(&found) {
         return Ok(());
     }
-    let message = format!("{} must be a folder of this user alone: chmod 700 it, or remove it", path.display());
+    let message = format!(
+        "{} must be a folder that only this user can access: run chmod 700 on it, or remove it",
+        path.display()
+    );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
 }
 
-/// Opens without following a link, and looks at what was opened, not at what the name means a moment later.
+/// Opens without following a link, and checks the opened file rather than its name, which may change.
 ///
 /// # Errors
-/// Says why the file counts as missing.
+/// The reason why the file counts as missing.
 pub fn open(path: &Path) -> Result<File, Unusable> {
     let opened = OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
     let file = opened.map_err(|fault| match rustix::io::Errno::from_io_error(&fault) {
@@ -55,10 +57,10 @@ pub fn open(path: &Path) -> Result<File, Unusable> {
     if found.is_file() && is_private(&found) { Ok(file) } else { Err(Unusable::NotOurs(path.to_owned())) }
 }
 
-/// Whether a folder stands there that only we can enter.
+/// Whether the path is a folder that only our user can enter.
 ///
 /// # Errors
-/// Says why it counts as missing.
+/// The reason why it counts as missing.
 pub fn check_folder(path: &Path) -> Result<(), Unusable> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() && is_private(&found) => Ok(()),
@@ -71,37 +73,37 @@ pub fn check_folder(path: &Path) -> Result<(), Unusable> {
 /// Compares a file with its SHA-256 sum.
 ///
 /// # Errors
-/// Says why the file counts as missing.
+/// The reason why the file counts as missing.
 pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
     let actual = sum_of(open(path)?).map_err(|fault| Unusable::Unreadable(path.to_owned(), fault))?;
     if actual == sum { Ok(()) } else { Err(Unusable::Changed(path.to_owned())) }
 }
 
-/// Puts a file in place once `fill` has written all of it. Whoever looks meanwhile sees the old file or
-/// the new one, and an interruption leaves nothing under its name.
+/// Creates or replaces a file once `fill` has written all of it. Readers see either the old file or the new one; an
+/// interruption leaves no file under its name.
 ///
 /// # Errors
-/// Those of `fill`, and those of writing, as on a full disk; nothing is left of the file then.
+/// Those of `fill`, and those of writing, as on a full disk; no part of the file remains.
 pub fn write<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
     let unfinished = path.with_added_extension(format!("{}.new", std::process::id()));
     let written = write_new(&unfinished, fill).and_then(|()| Ok(fs::rename(&unfinished, path)?));
     if written.is_err() {
-        // Nothing more can be done about what is left when this fails too.
+        // There is no further remedy if this fails too.
         let _ = fs::remove_file(&unfinished);
     }
     written
 }
 
-/// A file that is there already is never opened: it may belong to somebody.
+/// An existing file is never opened: it may belong to another process.
 ///
 /// # Errors
-/// Those of making it.
+/// Those of creating it.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
 fn write_new<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
-    // Left by an earlier process of this number that was killed.
+    // Left by an earlier process with this id that was killed.
     match fs::remove_file(path) {
         Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault.into()),
         _ => {}
@@ -112,7 +114,7 @@ fn write_new<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Re
 }
 
 fn no_follow() -> i32 {
-    // A pipe put in the file's place must not make us wait either.
+    // A pipe at the path must not block us either.
     (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 

@@ -1,8 +1,8 @@
-//! The worker processes: started with the first job, each replaced as soon as it is gone.
+//! The worker processes: started with the first job, each replaced as soon as it exits.
 //!
-//! One task keeps one worker. A worker that did not start is tried again at growing intervals; when that goes
-//! on, calls are refused at once and the reason stands in readiness. One that was killed while it started,
-//! as by a machine without memory, is only late.
+//! One task maintains one worker. A failed start is retried at growing intervals; after several failures calls are
+//! refused at once and readiness reports the reason. A worker killed from outside while it started, as by a machine
+//! without memory, only causes a delay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,11 +26,11 @@ pub(super) struct Pool {
     shared: Arc<Shared>,
 }
 
-/// What each worker is started with.
+/// The command line of each worker.
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) program: Program,
-    /// The first frame each worker is sent.
+    /// The first frame sent to each worker.
     pub(super) load: Vec<u8>,
     pub(super) workers: usize,
     pub(super) metrics: SandboxMetrics,
@@ -47,35 +47,35 @@ struct Shared {
     keepers: TaskTracker,
 }
 
-/// The workers as they stand.
+/// The current workers.
 #[derive(Debug, Default)]
 struct Standing {
     ready: Vec<Arc<Worker>>,
-    /// Why the latest start failed, when no later one went well.
+    /// The reason of the latest failed start, until a later one succeeds.
     failure: Option<String>,
 }
 
-/// In `/readyz`: the sandbox itself.
+/// In `/readyz`: the sandbox.
 pub(super) const COMPONENT: &str = "sandbox";
 
 /// In `/readyz`: protections of the worker processes that this kernel does not support. The second name is that of
 /// earlier versions, to be dropped in 0.3.
 const PROCESS_SANDBOX: [&str; 2] = ["process_sandbox", "sandbox_walls"];
 
-/// A call waits so long for the first worker, or for one in the place of a dead one, before it is told to come
-/// again. A start takes a tenth of a second on a machine that is not overloaded.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a call waits for the first worker, or for a replacement, before it is refused with `warming_up`. A start
+/// takes a tenth of a second on a machine that is not overloaded.
+const MAX_START_WAIT: Duration = Duration::from_secs(5);
 
-/// So many starts in a row have to fail until it is said that workers do not start.
+/// Consecutive failed starts after which readiness reports that workers do not start.
 const FAILED_STARTS: u32 = 3;
-/// And so many when they were killed from outside, which says little of the next.
+/// The same for workers killed from outside, which predicts little about the next start.
 const KILLED_STARTS: u32 = 10;
 
-/// Between two starts that failed: doubled from the first to the second.
+/// Pauses between failed starts: doubled from the first to the second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
-/// A worker that is gone sooner than this counts as one that could not start.
+/// A worker that exits sooner than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_millis(500);
 
 impl Pool {
@@ -91,7 +91,7 @@ impl Pool {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The worker with the fewest jobs under way. The first call starts all of them.
+    /// The worker with the fewest jobs under way. The first call starts all workers.
     ///
     /// # Errors
     /// `warming_up` when none is ready within this call's deadline, or starting fails.
@@ -108,19 +108,19 @@ impl Pool {
         if let Some(worker) = self.shared.standing.borrow().least_loaded() {
             return Ok(worker);
         }
-        let patience = deadline.0.min(Instant::now() + START_PATIENCE);
+        let until = deadline.0.min(Instant::now() + MAX_START_WAIT);
         let mut standing = self.shared.standing.subscribe();
         let settled = standing.wait_for(|now| now.failure.is_some() || now.least_loaded().is_some());
-        match timeout_at(patience, settled).await {
+        match timeout_at(until, settled).await {
             Ok(Ok(standing)) => standing.least_loaded().ok_or_else(|| {
                 let failure = standing.failure.as_deref().unwrap_or_default();
-                warming_up("the sandbox's workers do not start; /readyz says why").caused_by(failure)
+                warming_up("the sandbox's workers do not start; see /readyz for the reason").caused_by(failure)
             }),
             _ => Err(warming_up("the sandbox's workers are being started")),
         }
     }
 
-    /// Ends all workers and waits until they are gone.
+    /// Ends all workers and waits until they have exited.
     pub(super) async fn close(&self) {
         self.shared.closing.cancel();
         self.shared.keepers.close();
@@ -136,7 +136,7 @@ impl Pool {
 }
 
 impl Shared {
-    /// Keeps one worker alive until the pool is closed.
+    /// Keeps one worker running until the pool is closed.
     async fn keep_one(&self) {
         let mut failures = 0;
         loop {
@@ -180,9 +180,10 @@ impl Shared {
         for component in PROCESS_SANDBOX {
             match missing.is_empty() {
                 true => readiness.restore(component),
-                false => {
-                    readiness.degrade(component, format!("programs run without what this kernel lacks: {missing}"))
-                }
+                false => readiness.degrade(
+                    component,
+                    format!("programs run without protections that this kernel does not support: {missing}"),
+                ),
             }
         }
         self.change(|standing| {
@@ -196,9 +197,9 @@ impl Shared {
     }
 
     fn record_failure(&self, reason: String) {
-        // Workers that run are worth more than one that does not start.
+        // Running workers matter more than one that does not start.
         if self.standing.borrow().ready.is_empty() {
-            self.start.readiness.degrade(COMPONENT, format!("no worker starts: {reason}"));
+            self.start.readiness.degrade(COMPONENT, format!("no worker can be started: {reason}"));
         }
         self.change(|standing| standing.failure = Some(reason));
     }
@@ -214,7 +215,7 @@ impl Shared {
 impl Standing {
     fn least_loaded(&self) -> Option<Arc<Worker>> {
         let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
-        // Of idle ones, the one that has been so for longest: who has just answered still clears away.
+        // Of idle workers, the one idle longest: a worker that has just replied is still cleaning up.
         let rank = |in_flight: usize, worker: &Worker| match in_flight {
             0 => (0, worker.last_chosen.load(Ordering::Relaxed)),
             _ => (in_flight, 0),
@@ -223,7 +224,7 @@ impl Standing {
     }
 }
 
-/// None after a worker that had lived: it is replaced at once.
+/// None after a worker that ran for a while: it is replaced at once.
 fn pause_after(failures: u32) -> Duration {
     match failures {
         0 => Duration::ZERO,

@@ -1,7 +1,6 @@
-//! Sets an interpreter up, once: fetched, checked, unpacked and compiled, step by step. Every step leaves
-//! its result whole or not at all, under a name made of what went into it; so an interrupted preparation
-//! goes on where it stopped, a finished one is recognised in milliseconds, and another version of
-//! anything is another name.
+//! Sets an interpreter up once: fetch, verify, unpack and compile, step by step. Every step stores its result
+//! atomically, under a name derived from its inputs. So an interrupted preparation continues where it stopped, a
+//! finished one is recognised in milliseconds, and a new version of any input gets a new name.
 
 mod cpython_heap;
 mod error;
@@ -32,12 +31,12 @@ use super::interpreter::{Digest, Kind, Manifest, Profile};
 use super::owner_only_files;
 use super::owner_only_files::Unusable;
 
-/// Where the package of a manifest with an origin comes from.
+/// The source of the package, for a manifest with an origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Downloaded by pip; the words that start Python, as `python3`.
+    /// Downloaded by pip; the command that starts Python, such as `python3`.
     Pip(Vec<OsString>),
-    /// A wheel that was downloaded before.
+    /// A wheel downloaded before.
     Wheel(PathBuf),
 }
 
@@ -47,7 +46,7 @@ impl Default for Source {
     }
 }
 
-/// Compiled files that nothing has used for so long are removed when new ones come.
+/// Compiled files unused for this long are removed when new ones are written.
 const UNUSED_FOR: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The private folder in which interpreters are set up.
@@ -57,19 +56,19 @@ pub struct Interpreters {
     compiled: CompiledFolder,
 }
 
-/// An interpreter as a worker needs it: nothing is left to fetch, unpack or compile.
+/// A complete interpreter, as a worker needs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepared {
     pub kind: Kind,
     pub arguments: Vec<String>,
     pub environment: BTreeMap<String, String>,
-    /// What the guest sees of the host's files, read-only.
+    /// The host's files that the guest sees, read-only.
     pub mounts: Vec<Mount>,
     /// From the lightest to the richest.
     pub profiles: Vec<PreparedProfile>,
 }
 
-/// A file or folder of the host at a path of the guest.
+/// A file or folder of the host, and its path for the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mount {
     pub guest_path: String,
@@ -83,8 +82,8 @@ pub struct PreparedProfile {
     pub compiled: PathBuf,
 }
 
-/// Where interpreters stand unless told otherwise: `$XDG_CACHE_HOME/sekisho/interpreters`, else
-/// `~/.cache/sekisho/interpreters`. `None` where neither variable holds an absolute path.
+/// The default folder of interpreters: `$XDG_CACHE_HOME/sekisho/interpreters`, otherwise
+/// `~/.cache/sekisho/interpreters`. `None` where neither variable is an absolute path.
 pub fn default_folder() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
@@ -92,10 +91,10 @@ pub fn default_folder() -> Option<PathBuf> {
 }
 
 impl Interpreters {
-    /// Makes the folder where it is missing. Modules are compiled for engines like this one.
+    /// Creates the folder if it is missing. Modules are compiled for engines with this one's settings.
     ///
     /// # Errors
-    /// When it cannot be made, or others can enter it.
+    /// When it cannot be created, or is open to other users.
     pub fn open(path: &Path, engine: &Engine) -> Result<Self, PrepareError> {
         for folder in [path.to_owned(), path.join("files"), path.join("archives"), path.join("snapshots")] {
             owner_only_files::make_folder(&folder).map_err(doing("make the folder", &folder))?;
@@ -105,11 +104,11 @@ impl Interpreters {
         Ok(Self { path: path.to_owned(), compiled: folder.map_err(doing("make the folder", &compiled))? })
     }
 
-    /// Does what is left to do, and waits while another process prepares. Not to be called inside of a
-    /// runtime: it blocks for minutes, and has its own.
+    /// Does the remaining steps, and waits while another process prepares. Do not call it inside a runtime: it blocks
+    /// for minutes and has its own.
     ///
     /// # Errors
-    /// Says what went wrong and what to do; what was finished before stays finished.
+    /// The reason and the remedy; finished steps are kept.
     pub fn prepare(
         &self,
         manifest: &Manifest,
@@ -129,7 +128,7 @@ impl Interpreters {
         self.compile(manifest, engine, progress)?;
         let removed = self.compiled.remove_unused(UNUSED_FOR).map_err(doing("tidy", &self.path))?;
         if removed > 0 {
-            progress.report(&format!("removed {removed} compiled files that nothing has used for weeks"));
+            progress.report(&format!("removed {removed} compiled files that were unused for weeks"));
         }
         Ok(self.find(manifest)?)
     }
@@ -140,10 +139,10 @@ impl Interpreters {
         lock.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The finished interpreter, by looking at names, owners and modes.
+    /// The complete interpreter, by names, owners and modes of its files.
     ///
     /// # Errors
-    /// Names the first part that is missing or not ours.
+    /// The first part that is missing or not owned by us.
     pub fn find(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         self.find_files(manifest)?;
         for archive in &manifest.archives {
@@ -156,11 +155,11 @@ impl Interpreters {
         Ok(self.as_prepared(manifest, profiles.collect::<Result<_, _>>()?))
     }
 
-    /// The finished interpreter, each file compared with its hash. A file that is not what was written there is
-    /// removed, so that the next preparation makes it anew.
+    /// The complete interpreter, each file verified by its hash. A changed file is removed, so that the next
+    /// preparation creates it again.
     ///
     /// # Errors
-    /// Names the first part that is missing, not ours, or was not what was written.
+    /// The first part that is missing, not owned by us, or changed.
     pub fn verify(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         let compared = self.compare(manifest);
         if let Err(Unusable::Changed(path)) = &compared {
@@ -223,7 +222,7 @@ impl Interpreters {
         Ok(())
     }
 
-    /// All at once: the module that takes them costs a minute and 2 GB to have. They are kept until they are
+    /// All snapshots at once: preparing the module costs a minute and 2 GB. Snapshots are kept until they are
     /// compiled, so that an interrupted preparation need not take them again.
     fn take_snapshots(
         &self,
@@ -260,7 +259,7 @@ impl Interpreters {
         }
     }
 
-    /// Held until it is dropped; the kernel lets go of it when its process dies.
+    /// Held until it is dropped; the kernel releases it when its process exits.
     fn lock(&self, progress: &Progress) -> Result<File, PrepareError> {
         let path = self.path.join("lock");
         let locked = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path).and_then(|file| {
@@ -281,7 +280,7 @@ impl Interpreters {
         self.path.join("files").join(digest.as_str())
     }
 
-    /// Of a snapshot that is not compiled yet.
+    /// Name of a snapshot that is not compiled yet.
     fn snapshot_path(&self, sum: &str) -> PathBuf {
         self.path.join("snapshots").join(sum)
     }

@@ -1,5 +1,5 @@
-//! What the gateway and a worker say to each other: length-prefixed frames over a socket pair, which
-//! is the worker's standard input. Neither end believes the other's lengths.
+//! The messages between gateway and worker: length-prefixed frames over a socket pair, which is the worker's standard
+//! input. Neither side trusts the other's lengths.
 
 mod whole_bytes;
 
@@ -13,35 +13,36 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::prepare::Prepared;
 
-/// Tells the calls of one worker apart.
+/// Identifies the calls of one worker.
 pub type JobId = u64;
 
 /// From the gateway to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToWorker {
-    /// First, and once: what the worker will run. Answered with [`FromWorker::Ready`].
+    /// First, and once: what the worker will run. The reply is [`FromWorker::Ready`].
     Load(Box<Load>),
     Run(Box<Job>),
-    /// Nobody waits for the job any more: it is stopped at once and answered with [`End::Cancelled`],
-    /// which says that its memory is free again.
+    /// The client disconnected: the worker stops the job at once and replies with [`End::Cancelled`], after which its
+    /// memory is free again.
     Cancel(JobId),
 }
 
 /// From a worker to the gateway.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromWorker {
-    /// The interpreter is loaded and the walls are up; names walls that this kernel cannot build.
+    /// The interpreter is loaded and the process is hardened; lists the protections that this kernel does not
+    /// support.
     Ready {
         missing_protections: Vec<String>,
     },
     Done(JobId, Box<Outcome>),
 }
 
-/// What a worker needs before its walls go up.
+/// What a worker needs before it is hardened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Load {
     pub interpreter: Prepared,
-    /// Runs that this worker may be given at once. Each costs address space, not memory.
+    /// Maximum number of runs at once in this worker. Each costs address space, not memory.
     pub instances: u32,
     /// The operator's data files, which every run finds under `/input`, read-only.
     pub data_files: Vec<GuestFile>,
@@ -56,12 +57,12 @@ pub struct Job {
     pub code: String,
     #[serde(with = "whole_bytes")]
     pub stdin: Vec<u8>,
-    /// Stand under `/input`, read-only.
+    /// Placed under `/input`, read-only.
     pub files: Vec<GuestFile>,
     pub limits: JobLimits,
 }
 
-/// A file of the guest: its path counts from `/input` on the way in, from `/output` on the way out.
+/// A file of the guest: its path is relative to `/input` for an input, to `/output` for an output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestFile {
     pub path: String,
@@ -69,50 +70,50 @@ pub struct GuestFile {
     pub content: Vec<u8>,
 }
 
-/// What one run may use. Each is enforced by the host.
+/// The limits of one run, enforced by the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobLimits {
-    /// From the moment the worker takes the job up.
+    /// From the moment the worker starts the job.
     pub wall_time: Duration,
-    /// Linear memory, whole.
+    /// Linear memory, in total.
     pub memory_bytes: u64,
-    /// Kept of each of stdout and stderr; the rest is counted and dropped.
+    /// Stored of each of stdout and stderr; the rest is counted and dropped.
     pub stream_bytes: u64,
     /// The encoded result, and all images together.
     pub result_bytes: u64,
-    /// All files together, holes not counted.
+    /// All files together, without holes.
     pub file_bytes: u64,
     /// Files and folders.
     pub max_files: u32,
     pub max_open_files: u32,
-    /// Drawn from the host's random source.
+    /// Read from the host's random source.
     pub random_bytes: u64,
-    /// Calls out of the guest through `host.call`.
+    /// Calls of `host.call`.
     pub host_calls: u32,
 }
 
-/// How a run ended, and what it left.
+/// How a run ended, and its output.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub end: End,
-    /// The last expression as JSON text, as the guest's own encoder gave it through the door.
+    /// The last expression as JSON text, from the guest's own encoder.
     pub result: Option<String>,
     pub stdout: Captured,
     pub stderr: Captured,
     pub files: Vec<GuestFile>,
-    /// Figures left open, PNG.
+    /// Figures that the program left open, as PNG.
     pub images: Vec<Vec<u8>>,
     pub usage: Usage,
 }
 
-/// Why the run is over, as the host saw it.
+/// Why the run ended, as measured by the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum End {
     /// The program ran to its end or called `exit`.
     Exited {
         code: i32,
     },
-    /// An exception reached the top. Line and column count from one, in the caller's source.
+    /// An uncaught exception. Line and column count from one, in the caller's source.
     Exception {
         kind: String,
         message: String,
@@ -123,14 +124,14 @@ pub enum End {
     Timeout,
     /// The host refused to grow the memory, and the program did not recover.
     Memory,
-    /// A limit on output, files, random bytes or host calls was hit and ended the run; names it.
+    /// A limit on output, files, random bytes or host calls ended the run; its name.
     Output(String),
-    /// The interpreter broke: a trap, a stack overflow, a fault of the guest's runtime.
+    /// The interpreter failed: a trap, a stack overflow, an error of the guest's runtime.
     Trap(String),
     Cancelled,
 }
 
-/// A stream's beginning, and how long it was in all.
+/// The start of a stream, and its total length.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
     #[serde(with = "whole_bytes")]
@@ -138,7 +139,7 @@ pub struct Captured {
     pub total: u64,
 }
 
-/// What the run used, measured by the host.
+/// Resource usage, measured by the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub wall_time: Duration,
@@ -146,27 +147,28 @@ pub struct Usage {
     pub peak_memory_bytes: u64,
 }
 
-/// Frames carry files and pictures of one run. Whoever announces more is not believed.
+/// Maximum length: frames contain the files and pictures of one run. A longer one is an error.
 const MAX_FRAME_BYTES: usize = 256 << 20;
-/// A frame's length stands before it, little-endian.
+/// The length before each frame, little-endian.
 const LENGTH_BYTES: usize = size_of::<u32>();
-/// Capacity that is made ahead of what really came.
+/// Maximum capacity allocated before the bytes have arrived.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// A message as it is sent.
+/// Encodes a message as a frame.
 ///
 /// # Errors
-/// When it is longer than a frame can be.
+/// When it is longer than the maximum frame.
 pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut frame = postcard::to_extend(message, vec![0; LENGTH_BYTES]).map_err(io::Error::other)?;
     let length = frame.len() - LENGTH_BYTES;
-    let told = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME_BYTES);
-    let told = told.ok_or_else(|| io::Error::other(format!("a message of {length} bytes is too long for a frame")))?;
-    frame.splice(..LENGTH_BYTES, told.to_le_bytes());
+    let announced = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME_BYTES);
+    let announced =
+        announced.ok_or_else(|| io::Error::other(format!("a message of {length} bytes is too long for a frame")))?;
+    frame.splice(..LENGTH_BYTES, announced.to_le_bytes());
     Ok(frame)
 }
 
-/// Takes frames off a stream.
+/// Reads frames from a stream.
 #[derive(Debug)]
 pub struct Frames<S> {
     stream: S,
@@ -178,16 +180,17 @@ impl<S: AsyncRead + Unpin> Frames<S> {
         Self { stream, come: BytesMut::new() }
     }
 
-    /// The next message; `None` where the stream ends between two. Nothing is lost when the future is dropped.
+    /// The next message; `None` where the stream ends between two. Cancel safe: no bytes are lost when the future is
+    /// dropped.
     ///
     /// # Errors
-    /// Those of reading, and a frame that is cut off, too long, or not a message.
+    /// I/O errors, and a frame that is incomplete, too long, or not a message.
     pub async fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok(Some(message));
             }
-            // Grows with what really comes, not with what was announced.
+            // Grows with the bytes received, not with the announced length.
             self.come.reserve(READ_AHEAD_BYTES);
             if self.stream.read_buf(&mut self.come).await? == 0 {
                 return if self.come.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
@@ -196,8 +199,8 @@ impl<S: AsyncRead + Unpin> Frames<S> {
     }
 
     fn take<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let Some(told) = self.come.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
-        let length = u32::from_le_bytes(*told) as usize;
+        let Some(announced) = self.come.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*announced) as usize;
         if length > MAX_FRAME_BYTES {
             return Err(io::Error::other(format!("a frame of {length} bytes was announced")));
         }
@@ -215,14 +218,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_come_whole_however_they_were_cut() {
+    async fn frames_are_complete_however_the_bytes_are_split() {
         let mut sent = encode(&ToWorker::Cancel(1)).unwrap();
         sent.extend(encode(&ToWorker::Cancel(300)).unwrap());
         for cut in 0..sent.len() {
             let (near, mut far) = tokio::io::duplex(1024);
             let mut frames = Frames::new(near);
             far.write_all(&sent[..cut]).await.unwrap();
-            // A reader that is given up half-way loses nothing.
+            // A cancelled read loses no bytes.
             let mut got = Vec::new();
             for _ in 0..2 {
                 tokio::select! {
@@ -244,7 +247,7 @@ mod tests {
     fn hostile_bytes_as_frames() {
         use futures_util::FutureExt;
 
-        let ready = encode(&FromWorker::Ready { missing_protections: vec!["a wall".into()] }).unwrap();
+        let ready = encode(&FromWorker::Ready { missing_protections: vec!["a protection".into()] }).unwrap();
         let cancel = encode(&ToWorker::Cancel(300)).unwrap();
         crate::core::fuzz::feed(&[&ready, &cancel, &[ready.clone(), cancel.clone()].concat()], |bytes| {
             let mut frames = Frames::new(bytes);
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_frame_is_an_error() {
+    async fn an_invalid_frame_is_an_error() {
         let cases: [(&[u8], &str); 4] = [
             (&u32::MAX.to_le_bytes(), "announced"),
             (&[1, 0, 0, 0, 99], ""),

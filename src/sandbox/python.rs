@@ -1,35 +1,35 @@
-//! The Python that runs inside: source texts, and how they come to be modules there.
+//! The Python code inside the guest: source texts, and how they become modules.
 
-/// Puts the harness into an interpreter, once for a snapshot or before the first program.
+/// Installs the harness in an interpreter, once for a snapshot or before the first program.
 ///
-/// Its modules have names that no program imports by accident; a program that goes looking for them finds
-/// only its own instance's copy.
+/// Its module names cannot clash with a program's imports; a program that searches for them finds only its own
+/// instance's copy.
 pub(super) fn prelude() -> String {
     let install_loop = "import sys\nsys.modules['_sekisho_event_loop'].install()\n";
     let wait = "sys.modules['_sekisho_harness'].wait_for_turn(sys.modules['_sekisho_encode'].encode)\n";
     [&installed(&[ENCODE, EVENT_LOOP, HARNESS]), install_loop, wait].concat()
 }
 
-/// All that a command runs, for its `-c`: the harness, with a door of files, and the one turn. Without the event
-/// loop, whose import alone takes longer than most programs.
+/// The whole `-c` argument of a command: the harness, the file channel, and the one turn. Without the event loop,
+/// whose import takes longer than most programs.
 pub(super) fn command() -> String {
-    [include_str!("python/file_door.py"), &installed(&[ENCODE, HARNESS]), RUN].concat()
+    [include_str!("python/file_channel.py"), &installed(&[ENCODE, HARNESS]), RUN].concat()
 }
 
-/// Before a snapshot is taken, and after the prelude.
+/// Runs before a snapshot, after the prelude.
 pub(super) const REHEARSAL: &str =
     "import sys\nsys.modules['_sekisho_harness'].rehearse(sys.modules['_sekisho_encode'].encode)\n";
 
-/// Runs the one program of an instance, after the prelude. The program itself comes by the door.
+/// Runs the one program of an instance, after the prelude. `host.call` delivers the program.
 ///
-/// A value to be shown, in whose place the harness runs the program: nothing costs less to compile, and this is
-/// compiled anew for each instance.
+/// An expression to be shown, in whose place the harness runs the program: this is the cheapest source to compile,
+/// and it is compiled again for each instance.
 pub(super) const TURN: &str = "0\n";
 
-/// The same for a command, which has nothing compiled before.
+/// The same for a command, which has nothing compiled in advance.
 const RUN: &str = "import sys\nsys.modules['_sekisho_harness'].run(sys.modules['_sekisho_encode'].encode)\n";
 
-/// A name, and a source text.
+/// A module name, and a source text.
 type Module = (&'static str, &'static str);
 
 const ENCODE: Module = ("_sekisho_encode", include_str!("python/encode.py"));
@@ -48,7 +48,7 @@ fn installed(modules: &[Module]) -> String {
     text
 }
 
-/// A text as Python source: of JSON's escapes, each means the same there.
+/// A text as a Python literal: each of JSON's escapes means the same in Python.
 fn literal(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

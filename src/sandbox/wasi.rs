@@ -1,8 +1,8 @@
-//! What the guest may ask of its system: WASI preview 1, our own, over files in memory, streams that keep
-//! a beginning, coarse clocks and a capped source of random bytes. Nothing in here opens anything of the host.
+//! The guest's system calls: our own WASI preview 1, over files in memory, output streams that store only their
+//! start, coarse clocks and a limited source of random bytes. Nothing here opens a resource of the host.
 //!
-//! Every address, length and number comes from the guest. A call that cannot be done answers an error
-//! number ([`Errno`]); only the end of the program and a spent limit end the guest ([`Stop`]).
+//! Every address, length and number comes from the guest. A failed call returns an error number ([`Errno`]); only the
+//! program's exit and an exceeded limit end the guest ([`Stop`]).
 
 use std::sync::Arc;
 
@@ -34,11 +34,11 @@ mod streams;
 
 /// Name of the module that the guest imports these calls from.
 const MODULE: &str = "wasi_snapshot_preview1";
-/// Read from or written to a file by one call: a host call cannot be stopped half-way, and a hole of 1 TiB
-/// read into a thousand buffers would outlast any deadline.
+/// Maximum bytes that one call reads or writes: a host call cannot be interrupted, and reading a hole of 1 TiB into a
+/// thousand buffers would exceed any deadline.
 const MAX_TRANSFER_BYTES: u32 = 4 << 20;
 
-/// Drawn by a guest that waits for its program.
+/// Maximum random bytes for a guest that waits for its program.
 const WAITING_RANDOM_BYTES: u64 = 4 << 10;
 
 type Answer = Result<(), Errno>;
@@ -48,26 +48,26 @@ type Answer = Result<(), Errno>;
 pub enum Stop {
     #[error("the program ended with exit code {0}")]
     Exit(i32),
-    #[error("the program drew more random bytes than it may")]
+    #[error("the program read more random bytes than its limit")]
     RandomBytes,
 }
 
-/// What a program finds when it starts.
+/// The environment of a program at its start.
 #[derive(Debug, Default)]
 pub struct Start {
     pub arguments: Vec<String>,
     pub environment: Vec<(String, String)>,
     pub stdin: Bytes,
-    /// Folders it starts with, each with the path that it is told.
+    /// The folders it starts with, each with the path that it sees.
     pub folders: Vec<(Arc<str>, NodeId)>,
 }
 
-/// What one program may use, files aside.
+/// The limits of one program, except files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes kept of each of stdout and stderr.
+    /// Bytes stored of each of stdout and stderr.
     pub stream_bytes: u64,
-    /// Descriptors beside the streams and the folders it starts with.
+    /// Descriptors in addition to the streams and the start folders.
     pub max_open_files: u32,
     pub random_bytes: u64,
 }
@@ -75,7 +75,7 @@ pub struct Limits {
 /// The system of one guest.
 #[derive(Debug)]
 pub struct Wasi {
-    /// Each ends with a NUL, as the guest is given it.
+    /// NUL-terminated, as the guest receives them.
     arguments: Vec<Vec<u8>>,
     environment: Vec<Vec<u8>>,
     files: Files,
@@ -89,7 +89,7 @@ pub struct Wasi {
 
 impl Wasi {
     /// # Errors
-    /// When a folder to start with is not there.
+    /// When a start folder does not exist.
     pub fn new(mut files: Files, start: Start, limits: Limits) -> Result<Self, FileError> {
         for (_, folder) in &start.folders {
             files.opened(*folder)?;
@@ -116,12 +116,12 @@ impl Wasi {
         &self.files
     }
 
-    /// For the host, which places what a call brings.
+    /// For the host, which places the call's files.
     pub fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
 
-    /// What the program wrote to stdout and stderr until now.
+    /// What the program has written to stdout and stderr so far.
     pub fn take_output(&mut self) -> (Captured, Captured) {
         (std::mem::take(&mut self.stdout.captured), std::mem::take(&mut self.stderr.captured))
     }
@@ -161,7 +161,7 @@ impl Wasi {
     }
 }
 
-/// A system with nothing in it, for a guest that waits for its program; it may seed its random numbers.
+/// An empty system, for a guest that waits for its program; it may seed its random numbers.
 impl Default for Wasi {
     fn default() -> Self {
         let nothing = Limits { stream_bytes: 0, max_open_files: 0, random_bytes: WAITING_RANDOM_BYTES };
@@ -187,7 +187,7 @@ fn put_strings(memory: &mut GuestMemory<'_>, strings: &[Vec<u8>], pointers: u32,
     Ok(())
 }
 
-/// Defines calls that do their work at once and answer an error number.
+/// Defines calls that complete at once and return an error number.
 macro_rules! define {
     ($linker:ident, $view:ident, $($name:ident($($argument:ident: $kind:ty),*);)*) => {$(
         $linker.func_wrap(MODULE, stringify!($name), move |mut caller: Caller<'_, T>, $($argument: $kind),*| {
@@ -196,9 +196,9 @@ macro_rules! define {
     )*};
 }
 
-/// Gives a linker all calls of preview 1. `view` finds the guest's system in what its store holds; the
-/// memory is the guest's export of that name. Waiting calls need a runtime with time, and the guest's
-/// functions must be called by their asynchronous forms.
+/// Adds all calls of preview 1 to a linker. `view` gets the guest's system out of the store's data; the memory is the
+/// guest's export of that name. Calls that wait need a runtime with time, and the guest's functions must be called
+/// asynchronously.
 ///
 /// # Errors
 /// When the linker has one of the calls already.

@@ -1,9 +1,8 @@
-//! The worker process: many programs as fibers on one thread, behind walls, each in an instance of its own.
+//! The worker process: many programs as fibers on one thread of a hardened process, each in an instance of its own.
 //!
-//! Messages come before programs: a job is cancelled, or begun, after the time slice that runs now. Programs
-//! take turns, since each gives the thread back after a slice ([`ticker`]). What an instance needs before its
-//! program is known is done while there is nothing else to do; what is left of one is cleared away once its
-//! outcome is told.
+//! Messages take precedence over programs: a job is cancelled, or started, after the current time slice. Programs
+//! take turns, since each yields the thread after a slice ([`ticker`]). The work that an instance needs before its
+//! program arrives is done while the worker is idle; a used instance is reset after its outcome is sent.
 
 mod fibers;
 pub mod guest;
@@ -28,28 +27,28 @@ use self::ticker::Ticker;
 use super::engine::{Pool, can_scan_pages, engine};
 use super::protocol::{Captured, End, Frames, FromWorker, Job, JobId, Load, Outcome, ToWorker, Usage, encode};
 
-/// All that 32-bit WebAssembly can address: how much a run may use is its own limit.
+/// All that 32-bit WebAssembly can address: the limit of a run is separate.
 const MEMORY_BYTES: usize = 4 << 30;
 
-/// Why a worker ends before its time. The gateway logs it.
+/// Why a worker exits early. The gateway logs it.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    #[error("standard input is no socket: workers are started by `sekisho serve`")]
+    #[error("standard input is not a socket: workers are started by `sekisho serve`")]
     NoGateway,
     #[error("the worker cannot be set up: {0}")]
     SetUp(#[source] io::Error),
-    #[error("the first message is not what to load")]
+    #[error("the first message is not a `Load` message")]
     NothingToLoad,
     #[error("the interpreter cannot be loaded: {0}")]
     Load(String),
-    #[error("the gateway is gone or cannot be understood: {0}")]
+    #[error("the connection to the gateway is broken: {0}")]
     Gateway(#[source] io::Error),
 }
 
-/// Serves the gateway at the other end of standard input until it hangs up.
+/// Serves the gateway at the other end of standard input until it disconnects.
 ///
 /// # Errors
-/// When there is no gateway, the interpreter cannot be loaded, or a message is not one.
+/// When there is no gateway, the interpreter cannot be loaded, or a message is invalid.
 pub fn main() -> Result<(), WorkerError> {
     let gateway = std::io::stdin().as_fd().try_clone_to_owned().map(std::os::unix::net::UnixStream::from);
     let gateway = gateway.map_err(WorkerError::SetUp)?;
@@ -57,7 +56,7 @@ pub fn main() -> Result<(), WorkerError> {
         return Err(WorkerError::NoGateway);
     }
     drop(gateway);
-    // A kernel that cannot has handed nothing on either: whoever starts a worker marks what it opens.
+    // A kernel without support has passed on no descriptors either: the parent opens its own with close-on-exec.
     let closed = hardening::close_inherited();
     let capabilities = hardening::drop_capabilities();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(WorkerError::SetUp)?;
@@ -88,28 +87,29 @@ fn connect() -> io::Result<UnixStream> {
     UnixStream::from_std(gateway)
 }
 
-/// What is loaded, and what is under way.
+/// The loaded interpreter, and the runs under way.
 struct Worker {
     profiles: HashMap<String, Profile>,
     fibers: Fibers,
     ticker: Ticker,
-    /// Not yet taken by the gateway.
+    /// Outcomes not sent to the gateway yet.
     outbox: BytesMut,
-    /// Of the run that ended last, whose outcome is told.
+    /// Of the run that ended last, after its outcome was sent.
     remains: Option<Teardown>,
 }
 
 impl Worker {
     async fn load(load: Load) -> Result<Self, String> {
         let Load { interpreter, instances, data_files } = load;
-        // Two more a profile: one that waits for its program, one that is never entered. And one is over.
+        // Two more per profile: one that waits for its program, one that is never entered. And one that is being
+        // reset.
         let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
         let pool = Pool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
         let engine = engine(pool).map_err(|fault| format!("{fault:#}"))?;
         let ticker = Ticker::start(engine.clone()).map_err(|fault| fault.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
         let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), remains: None };
-        // What the first instance of a process asks of the system must be asked before the walls are up.
+        // The first instance of a process makes system calls that are forbidden after hardening.
         while worker.make_one_ready().await? {}
         Ok(worker)
     }
@@ -145,7 +145,7 @@ impl Worker {
     async fn handle(&mut self, message: ToWorker) -> Result<(), WorkerError> {
         match message {
             ToWorker::Run(job) => self.begin(*job).await,
-            // One that is over already has been answered.
+            // A job that has ended already was answered.
             ToWorker::Cancel(id) if self.fibers.cancel(id) => {
                 self.send(&FromWorker::Done(id, Box::new(Outcome::without_output(End::Cancelled))))
             }
@@ -173,7 +173,7 @@ impl Worker {
         self.profiles.values().any(Profile::lacks_ready)
     }
 
-    /// Makes an instance for a profile that has none waiting; false when each has.
+    /// Makes an instance for a profile without a waiting one; false when each has one.
     async fn make_one_ready(&mut self) -> Result<bool, String> {
         match self.profiles.values_mut().find(|profile| profile.lacks_ready()) {
             Some(profile) => profile.make_ready().await.map(|()| true),
@@ -194,7 +194,7 @@ impl Worker {
     }
 }
 
-/// An outcome too long for a frame is that run's failure alone: all others of the process go on.
+/// An outcome too long for a frame fails that run alone: all others of the process continue.
 fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
     let usage = outcome.usage.clone();
     encode(&FromWorker::Done(id, Box::new(outcome))).or_else(|_| {
@@ -204,7 +204,7 @@ fn done_frame(id: JobId, outcome: Outcome) -> io::Result<Vec<u8>> {
 }
 
 impl Outcome {
-    /// Of a run that left nothing.
+    /// The outcome of a run without output.
     pub(super) fn without_output(end: End) -> Self {
         Self {
             end,
@@ -225,13 +225,13 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_outcome_too_long_for_a_frame_is_told_as_that_runs_failure() {
+    async fn an_outcome_too_long_for_a_frame_is_reported_as_that_runs_failure() {
         let usage = Usage { wall_time: Duration::from_millis(7), ..Usage::default() };
         let stdout = Captured { bytes: vec![b'x'; 256 << 20], total: 256 << 20 };
         let outcome = Outcome { stdout, usage: usage.clone(), ..Outcome::without_output(End::Exited { code: 0 }) };
         let frame = done_frame(5, outcome).unwrap();
-        let told = Frames::new(&frame[..]).next::<FromWorker>().await.unwrap();
-        let Some(FromWorker::Done(5, told)) = told else { panic!("{told:?}") };
-        assert_eq!(*told, Outcome { usage, ..Outcome::without_output(End::Output("frame_bytes".to_owned())) });
+        let reported = Frames::new(&frame[..]).next::<FromWorker>().await.unwrap();
+        let Some(FromWorker::Done(5, reported)) = reported else { panic!("{reported:?}") };
+        assert_eq!(*reported, Outcome { usage, ..Outcome::without_output(End::Output("frame_bytes".to_owned())) });
     }
 }

@@ -1,8 +1,7 @@
-//! One worker process as the gateway sees it: a socket, the jobs under way on it, and its end.
+//! One worker process, as the gateway sees it: a socket, the jobs under way on it, and its exit.
 //!
-//! A worker that dies fails its own jobs and no others; whoever keeps it puts another in its place.
-//! A job's room is given back when the worker says that the job is over, or is dead itself: a cancelled
-//! job holds its memory until it has really stopped.
+//! A worker that exits fails only its own jobs; the pool replaces it. A job's capacity is freed when the worker
+//! reports its end, or exits itself: a cancelled job holds its memory until it has really stopped.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -28,7 +27,7 @@ use super::protocol::{End, Frames, FromWorker, Job, JobId, Outcome, ToWorker, en
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
 
-/// How a worker is started.
+/// The command line of a worker.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
     pub(super) file: PathBuf,
@@ -41,12 +40,12 @@ pub(super) struct Worker {
     jobs: Arc<Jobs>,
     outgoing: mpsc::UnboundedSender<ToWorker>,
     next_id: AtomicU64,
-    /// The last job that it was chosen for, counted through all workers.
+    /// Number of the last job it was chosen for, counted over all workers.
     pub(super) last_chosen: AtomicU64,
-    /// Walls that this kernel cannot build.
+    /// Protections that this kernel does not support.
     pub(super) missing_protections: Vec<String>,
     stop: Arc<Notify>,
-    /// Closed once the process is gone.
+    /// Closed once the process has exited.
     gone: watch::Receiver<()>,
 }
 
@@ -54,20 +53,20 @@ pub(super) struct Worker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WorkerStartError {
     pub(super) reason: String,
-    /// By somebody else, as a machine that runs out of memory does: the next one may well start.
+    /// By the system, as when a machine runs out of memory: the next start may succeed.
     pub(super) was_killed: bool,
 }
 
-/// The jobs under way; `None` once the worker is gone.
+/// The jobs under way; `None` once the worker has exited.
 #[derive(Debug)]
 struct Jobs(Mutex<Option<HashMap<JobId, JobUnderWay>>>);
 
-/// What the gateway keeps for a job until the worker says that it is over.
+/// The gateway's record of a job until the worker reports its end.
 #[derive(Debug)]
 struct JobUnderWay {
     answer: oneshot::Sender<Outcome>,
     cancelled: Option<Instant>,
-    _room: Ticket,
+    _ticket: Ticket,
 }
 
 /// Cancels the job unless it has been answered.
@@ -76,23 +75,23 @@ struct UnderWay<'a> {
     id: JobId,
 }
 
-/// A worker maps its interpreter in a fraction of a second, on a crowded machine in some; one that takes this
+/// A worker maps its interpreter in a fraction of a second, or a few seconds on a loaded machine; one that takes this
 /// long is stuck.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A process that closed its socket is about to end.
+/// Time for a process to exit after it has closed its socket.
 const GONE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A cancelled job stops within milliseconds. A worker that takes this long to say so is stuck, and the
-/// room of the job is only had back by ending the worker.
+/// A cancelled job stops within milliseconds. A worker that does not confirm within this time is stuck, and only
+/// ending it frees the job's capacity.
 const STOPPED_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Of what one worker writes to its standard error, so much goes to the log: a panic's message, not a flood.
+/// Bytes of a worker's standard error that are logged: enough for a panic's message.
 const MAX_LOGGED_BYTES: u64 = 16 << 10;
 
 impl Worker {
-    /// Starts a worker, tells it what it will run, and waits until it says that it is ready. `load` is the
-    /// frame of a [`ToWorker::Load`], encoded once for all workers.
+    /// Starts a worker, sends it what to load, and waits until it is ready. `load` is the frame of a
+    /// [`ToWorker::Load`], encoded once for all workers.
     ///
     /// # Errors
     /// Why it could not be started, for the log.
@@ -108,7 +107,7 @@ impl Worker {
         let missing_protections = match greeting.await {
             Ok(Ok(FromWorker::Ready { missing_protections })) => missing_protections,
             Ok(Ok(FromWorker::Done(..))) => {
-                return Err(WorkerStartError::broken("the worker answered before it was asked"));
+                return Err(WorkerStartError::broken("the worker sent a message before it was ready"));
             }
             Ok(Err(error)) => return Err(WorkerStartError::ended(&mut child, &error).await),
             Err(_) => {
@@ -134,29 +133,30 @@ impl Worker {
                 end = converse(incoming, sending, queue, &jobs) => end,
                 () = stop.notified() => Ok(()),
             };
-            // Before its jobs are given up, so that nothing of them is left when their room is taken again.
+            // Before its jobs fail, so that no run of it is left when their capacity is reused.
             if let Err(error) = child.kill().await {
                 tracing::error!(%error, "a sandbox worker could not be ended");
             }
             let unanswered = jobs.lock().take().map_or(0, |jobs| jobs.len());
             if let Err(error) = end {
-                tracing::warn!(%error, unanswered, "a sandbox worker is gone; its calls fail");
+                tracing::warn!(%error, unanswered, "a sandbox worker exited; its calls fail");
             }
             drop(alive);
         });
         Ok(Arc::new(worker))
     }
 
-    /// Runs one job in its room, and sets `sent` when it is handed over. Dropping the future cancels it.
+    /// Runs one job with its reserved capacity, and sets `sent` when the job is handed over. Dropping the future
+    /// cancels it.
     ///
     /// # Errors
-    /// `sandbox_trap` when the worker dies under it.
-    pub(super) async fn run(&self, mut job: Job, room: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
+    /// `sandbox_trap` when the worker exits during the job.
+    pub(super) async fn run(&self, mut job: Job, ticket: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
         match self.jobs.lock().as_mut() {
-            Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _room: room })),
+            Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _ticket: ticket })),
             None => return Err(worker_died()),
         }
         let under_way = UnderWay { worker: self, id };
@@ -174,13 +174,13 @@ impl Worker {
         self.stop.notify_one();
     }
 
-    /// Waits until the process is gone and its jobs are given up.
+    /// Waits until the process has exited and its jobs have failed.
     pub(super) async fn gone(&self) {
-        // Nothing is ever sent: the end of the channel is the news.
+        // No value is ever sent: the closed channel is the event.
         while self.gone.clone().changed().await.is_ok() {}
     }
 
-    /// Jobs under way, cancelled ones that have not stopped among them; `None` once it is gone.
+    /// Jobs under way, including cancelled ones that have not stopped; `None` once it has exited.
     pub(super) fn in_flight(&self) -> Option<usize> {
         self.jobs.lock().as_ref().map(HashMap::len)
     }
@@ -208,12 +208,12 @@ impl Jobs {
     fn answer(&self, id: JobId, outcome: Outcome) {
         let over = self.lock().as_mut().and_then(|jobs| jobs.remove(&id));
         if let Some(over) = over {
-            // Whoever hung up wants no answer.
+            // A disconnected client needs no answer.
             let _ = over.answer.send(outcome);
         }
     }
 
-    /// Notes that nobody waits any more; false when the job is over already.
+    /// Marks the job as cancelled; false when it has ended already.
     fn cancel(&self, id: JobId) -> bool {
         let mut jobs = self.lock();
         let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
@@ -230,14 +230,14 @@ impl Jobs {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if self.worker.jobs.cancel(self.id) {
-            // Fails only when the worker is gone, and the job with it.
+            // Fails only when the worker has exited, and the job with it.
             let _ = self.worker.outgoing.send(ToWorker::Cancel(self.id));
         }
     }
 }
 
-/// No environment, no handle but its end of the socket, a process group of its own: a signal from the
-/// terminal is the gateway's to act on.
+/// No environment, no descriptor but its end of the socket, and a process group of its own: a signal from the
+/// terminal is the gateway's to handle.
 fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
@@ -256,7 +256,7 @@ fn spawn(program: &Program) -> std::io::Result<(UnixStream, Child)> {
     Ok((UnixStream::from_std(ours)?, child))
 }
 
-/// Carries frames both ways until either side is gone, or the worker is stuck.
+/// Carries frames in both directions until either side closes, or the worker is stuck.
 async fn converse(
     mut incoming: Frames<OwnedReadHalf>,
     mut sending: OwnedWriteHalf,
@@ -275,7 +275,7 @@ async fn converse(
         while let Some(message) = queue.recv().await {
             match (encode(&message), message) {
                 (Ok(frame), _) => sending.write_all(&frame).await?,
-                // One job that is too long ends none of the others.
+                // A job that is too long does not fail the others.
                 (Err(_), ToWorker::Run(job)) => {
                     jobs.answer(job.id, Outcome::without_output(End::Output("frame_bytes".to_owned())));
                 }
@@ -298,7 +298,7 @@ async fn converse(
     }
 }
 
-/// Passes the beginning of what a worker says on to the log, and reads the rest, so that it never blocks.
+/// Logs the start of a worker's standard error, and reads the rest, so that the worker never blocks.
 async fn log(mut stderr: ChildStderr) {
     let mut beginning = Vec::new();
     let read = (&mut stderr).take(MAX_LOGGED_BYTES).read_to_end(&mut beginning).await;
@@ -309,13 +309,13 @@ async fn log(mut stderr: ChildStderr) {
     let _ = tokio::io::copy(&mut stderr, &mut tokio::io::sink()).await;
 }
 
-/// The next message; a worker says nothing more only when it is gone.
+/// The next message; end of stream is an error, since it means that the worker has exited.
 async fn next(incoming: &mut Frames<OwnedReadHalf>) -> std::io::Result<FromWorker> {
     incoming.next().await?.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
 fn worker_died() -> CallError {
-    CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code died; nothing of the run is left")
+    CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code exited; the run's output is lost")
 }
 
 #[cfg(test)]

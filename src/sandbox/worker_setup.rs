@@ -1,5 +1,5 @@
-//! What a worker is started with: the program, and the frame that says what it will run. Found by looking
-//! at the files of this machine; what is missing is named together with what to do about it.
+//! The command line of a worker, and the frame with what it will run. Both are found in the files of this machine; an
+//! error names what is missing and how to provide it.
 
 use std::fs;
 use std::path::Path;
@@ -23,10 +23,10 @@ pub(super) struct Setup {
 /// All data files together: every worker holds them in memory.
 const MAX_DATA_BYTES: u64 = 128 << 20;
 
-/// Looks for the prepared interpreter and reads the data files. Blocks for some milliseconds.
+/// Finds the prepared interpreter and reads the data files. Blocks for some milliseconds.
 ///
 /// # Errors
-/// Says what is missing and what to do, for `/readyz`.
+/// What is missing and how to provide it, for `/readyz`.
 pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
@@ -47,7 +47,7 @@ fn missing(interpreters: &Interpreters, fault: &Unusable) -> String {
     )
 }
 
-/// This very binary, as a worker.
+/// Our own binary, as a worker.
 fn program(config: &SandboxConfig) -> Result<Program, String> {
     let file = match &config.program {
         Some(program) => program.clone(),
@@ -63,7 +63,7 @@ fn data_files(config: &SandboxConfig) -> Result<Vec<GuestFile>, String> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let length = fs::metadata(path).map_err(in_file)?.len();
         left = left.checked_sub(length).ok_or_else(|| {
-            format!("sandbox.data_files: together they have more than {} MiB; leave some out", MAX_DATA_BYTES >> 20)
+            format!("sandbox.data_files: the files are larger than {} MiB together; remove some", MAX_DATA_BYTES >> 20)
         })?;
         Ok(GuestFile { path: name.to_owned(), content: fs::read(path).map_err(in_file)? })
     };
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_files_stand_under_their_names_and_have_a_bound() {
+    fn data_files_are_found_by_name_and_have_a_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("table.csv"), "a,b").unwrap();
@@ -87,11 +87,11 @@ mod tests {
         assert_eq!(found, [GuestFile { path: "table.csv".into(), content: b"a,b".to_vec() }]);
         assert!(data_files(&config(&["missing"])).unwrap_err().contains("missing"));
         fs::File::create(path("large")).unwrap().set_len(MAX_DATA_BYTES).unwrap();
-        assert!(data_files(&config(&["table.csv", "large"])).unwrap_err().contains("leave some out"));
+        assert!(data_files(&config(&["table.csv", "large"])).unwrap_err().contains("remove some"));
     }
 
     #[test]
-    fn an_interpreter_that_is_being_set_up_is_told_apart_from_one_that_nobody_sets_up() {
+    fn an_interpreter_being_set_up_is_distinguished_from_a_missing_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("interpreters");
         let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();

@@ -71,7 +71,7 @@ fn a_module_of_ones_own_is_prepared_once_listed_and_verified() {
     let changed = place.run(&["verify"]);
     let told = text(&changed);
     assert_eq!(changed.status.code(), Some(1));
-    assert!(told.contains("was not what was written there: run `sekisho sandbox prepare`"), "{told}");
+    assert!(told.contains("differs from what was written there: run `sekisho sandbox prepare`"), "{told}");
     assert!(text(&place.run(&["prepare"])).contains("compiling own base"));
     assert!(place.run(&["verify"]).status.success());
 }

@@ -308,5 +308,5 @@ async fn an_interpreter_that_asks_for_no_program_is_not_served() {
     let interpreter = prepared(&files, Kind::Reactor, [("base", reactor("(i32.const 7)"))]);
     let (code, said) = end_after(&load(interpreter)).await;
     assert_eq!(code, Some(1));
-    assert!(said.contains("did not ask for a program"), "{said}");
+    assert!(said.contains("did not request a program"), "{said}");
 }

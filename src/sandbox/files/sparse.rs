@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 
 use super::copy;
 
-/// Kept together: one byte at 1 TiB costs so much.
+/// Size of a chunk: the memory that one byte at offset 1 TiB costs.
 pub(super) const CHUNK_BYTES: usize = 4096;
 
-/// The bytes of a file that was written: whole chunks, and holes between them that read as zeros.
+/// The content of a written file: whole chunks, and holes between them that read as zeros.
 #[derive(Debug, Default)]
 pub(super) struct Sparse {
     pub(super) length: u64,
@@ -13,12 +13,12 @@ pub(super) struct Sparse {
 }
 
 impl Sparse {
-    /// Bytes that it takes.
+    /// Bytes of memory it uses.
     pub(super) fn stored_bytes(&self) -> u64 {
         (self.chunks.len() * CHUNK_BYTES) as u64
     }
 
-    /// Copies bytes from an offset on into the buffer, and says how many there were.
+    /// Copies bytes from an offset into the buffer; returns their number.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let left = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = left.min(buffer.len());
@@ -35,7 +35,7 @@ impl Sparse {
         count
     }
 
-    /// Writes what `room` more bytes suffice for, and says how much that was. The end must be an offset.
+    /// Writes as much as fits into `room` more bytes; returns that number of bytes. The end must be a valid offset.
     pub(super) fn write(&mut self, offset: u64, data: &[u8], room: u64) -> usize {
         let mut chunks_left = room / CHUNK_BYTES as u64;
         let mut written = 0;
@@ -54,11 +54,11 @@ impl Sparse {
         written
     }
 
-    /// Cuts it, or lengthens it by a hole.
+    /// Truncates it, or extends it by a hole.
     pub(super) fn resize(&mut self, length: u64) {
         self.length = length;
         let (number, within) = chunk_of(length);
-        // What stood past the end must not come back when the file grows again.
+        // Old bytes past the end must not reappear when the file grows again.
         let mut freed = self.chunks.split_off(&number);
         if within > 0
             && let Some(mut kept) = freed.remove(&number)
@@ -69,8 +69,8 @@ impl Sparse {
     }
 }
 
-/// A chunk's number, and the place in it.
-#[expect(clippy::cast_possible_truncation, reason = "a rest of a division by 4096")]
+/// A chunk's number, and the position in it.
+#[expect(clippy::cast_possible_truncation, reason = "the remainder of a division by 4096")]
 fn chunk_of(offset: u64) -> (u64, usize) {
     (offset / CHUNK_BYTES as u64, (offset % CHUNK_BYTES as u64) as usize)
 }

@@ -19,7 +19,7 @@ fn content(files: &Files, id: NodeId) -> Vec<u8> {
 }
 
 #[test]
-fn what_the_host_placed_can_be_read_and_not_changed() {
+fn files_of_the_host_can_be_read_and_not_changed() {
     let (mut files, tmp) = files();
     let data = files.find(ROOT, "input/data.csv").unwrap();
     assert_eq!(content(&files, data), b"a,b\n");
@@ -48,7 +48,7 @@ fn no_path_leads_out_of_the_root() {
 }
 
 #[test]
-fn bad_paths_have_their_own_faults() {
+fn invalid_paths_have_their_own_errors() {
     let (mut files, tmp) = files();
     let deep = "d/".repeat(3000);
     let cases = [
@@ -88,13 +88,13 @@ fn bytes_past_the_quota_are_refused_after_a_short_write() {
     let id = files.create_file(tmp, "full").unwrap();
     assert_eq!(files.write(id, 0, &vec![7; 100 * 1024]), Ok(64 * 1024));
     assert_eq!(files.write(id, 64 * 1024, b"x"), Err(FileError::NoSpace));
-    assert_eq!(files.write(id, 0, b"over"), Ok(4), "what is there can be written over");
+    assert_eq!(files.write(id, 0, b"over"), Ok(4), "existing bytes can be overwritten");
     files.resize(id, 0).unwrap();
     assert_eq!(files.write(id, 0, b"again"), Ok(5));
 }
 
 #[test]
-fn files_past_the_quota_are_refused_until_one_is_gone() {
+fn files_past_the_quota_are_refused_until_one_is_removed() {
     let (mut files, tmp) = files();
     for number in 0..QUOTA.nodes {
         files.create_file(tmp, &format!("f{number}")).unwrap();
@@ -105,7 +105,7 @@ fn files_past_the_quota_are_refused_until_one_is_gone() {
 }
 
 #[test]
-fn an_unlinked_file_lives_until_its_last_handle_is_closed() {
+fn an_unlinked_file_is_kept_until_its_last_handle_is_closed() {
     let (mut files, tmp) = files();
     let id = files.create_file(tmp, "f").unwrap();
     files.opened(id).unwrap();
@@ -118,7 +118,7 @@ fn an_unlinked_file_lives_until_its_last_handle_is_closed() {
 }
 
 #[test]
-fn nothing_can_be_made_in_a_folder_that_is_gone() {
+fn nothing_can_be_created_in_a_removed_folder() {
     let (mut files, tmp) = files();
     let gone = files.create_folder(tmp, "d").unwrap();
     files.opened(gone).unwrap();
@@ -158,7 +158,7 @@ fn folders_are_listed_by_name_and_only_empty_ones_removed() {
 }
 
 #[test]
-fn what_trees_share_is_the_same_in_each_and_changed_in_none() {
+fn shared_content_is_the_same_in_each_tree_and_changed_in_none() {
     let mut common = Files::new(QUOTA);
     let library = common.place_file("/usr/lib/library.zip", Bytes::from_static(b"code")).unwrap();
     let common = common.freeze();
@@ -188,7 +188,7 @@ fn what_trees_share_is_the_same_in_each_and_changed_in_none() {
 }
 
 proptest! {
-    /// Against the plainest model there is: a vector.
+    /// Compared with the simplest model: a vector.
     #[test]
     fn a_file_behaves_like_a_vector(steps in prop::collection::vec((any::<bool>(), 0_u16..20_000, 0_usize..9_000), 1..12)) {
         let (mut files, tmp) = files();

@@ -1,4 +1,4 @@
-//! What changes the tree: names come, go and move.
+//! Changes to the tree: names are added, removed and moved.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{FileError, Files, Kind, Node, NodeId, Sparse, folder, names};
 
 impl Files {
-    /// Makes an empty file.
+    /// Creates an empty file.
     ///
     /// # Errors
     /// When it exists, its folder is missing or read-only, or the quota is used up.
@@ -18,7 +18,7 @@ impl Files {
         self.create(at, name, Kind::Written(Sparse::default()))
     }
 
-    /// Makes an empty folder.
+    /// Creates an empty folder.
     ///
     /// # Errors
     /// As [`Files::create_file`].
@@ -27,7 +27,7 @@ impl Files {
         self.create(at, name, folder(at))
     }
 
-    /// Takes a file's name away; its bytes go when its last handle is closed.
+    /// Removes a file's name; its bytes are freed when its last handle is closed.
     ///
     /// # Errors
     /// When it is missing, a folder, or read-only.
@@ -43,7 +43,7 @@ impl Files {
         self.detach(at, name, id)
     }
 
-    /// Takes an empty folder away.
+    /// Removes an empty folder.
     ///
     /// # Errors
     /// When it is missing, not a folder, not empty, or read-only.
@@ -56,10 +56,10 @@ impl Files {
         self.detach(at, name, id)
     }
 
-    /// Moves a file or folder; a file or an empty folder in its new place is replaced (POSIX `rename`).
+    /// Moves a file or folder; an existing file or empty folder at the target is replaced (POSIX `rename`).
     ///
     /// # Errors
-    /// When either place is read-only, kinds differ, or a folder would come to stand inside itself.
+    /// When either place is read-only, the kinds differ, or a folder would be moved into itself.
     pub fn rename(&mut self, from: (NodeId, &str), to: (NodeId, &str)) -> Result<(), FileError> {
         let (old_folder, old_name) = self.place(from.0, from.1)?;
         let (new_folder, new_name) = self.place(to.0, to.1)?;
@@ -143,7 +143,7 @@ impl Files {
         }
     }
 
-    /// The folder that a path's last name stands in, and that name.
+    /// The parent folder of a path's last name, and that name.
     pub(super) fn place<'p>(&self, from: NodeId, path: &'p str) -> Result<(NodeId, &'p str), FileError> {
         let mut at = from;
         let mut names = names(path)?.peekable();
@@ -188,7 +188,7 @@ impl Files {
         }
     }
 
-    /// A folder without a name takes nothing in: it could never be reached again.
+    /// A removed folder accepts no entries: they could never be reached.
     pub(super) fn entries_mut(&mut self, id: NodeId) -> Result<&mut BTreeMap<Arc<str>, NodeId>, FileError> {
         match self.node_mut(id)? {
             Node { named: false, .. } => Err(FileError::Missing),

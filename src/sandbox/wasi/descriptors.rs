@@ -1,4 +1,4 @@
-//! The calls on a descriptor (`fd_*`), and those on sockets, of which there are none.
+//! The calls on a descriptor (`fd_*`), and those on sockets, which do not exist.
 
 use super::errno::Errno;
 use super::handles::Handle;
@@ -9,8 +9,8 @@ use crate::sandbox::files::{NodeId, Status};
 
 const FLAG_APPEND: u16 = 1;
 
-/// Cookies of a folder's own two entries; each other entry has its inode and one more, which only
-/// grows: a listing goes on where it stopped whatever came or went in between.
+/// Cookies of a folder's own two entries. Each other entry has its inode plus one, which only grows: a listing
+/// continues where it stopped, whatever entries were added or removed meanwhile.
 const COOKIE_SELF: u64 = 1;
 const COOKIE_PARENT: u64 = 2;
 
@@ -37,7 +37,7 @@ impl Wasi {
         Ok(())
     }
 
-    /// Files are in memory: there is nothing to bring to a disk.
+    /// Files are in memory: there is nothing to sync.
     pub(super) fn fd_sync(&mut self, _: &mut GuestMemory<'_>, fd: u32) -> Answer {
         self.handles.get(fd).map(drop)
     }
@@ -90,7 +90,7 @@ impl Wasi {
         Ok(self.files.resize(file.node, length)?)
     }
 
-    /// Taken and forgotten, so that a copy "with its times" works: files show when the run began.
+    /// Accepted and ignored, so that a copy "with its times" works: files show the start of the run.
     pub(super) fn fd_filestat_set_times(&mut self, _: &mut GuestMemory<'_>, fd: u32, _: u64, _: u64, _: u32) -> Answer {
         match self.handles.get(fd)?.node() {
             Some(node) if self.files.status(node)?.read_only => Err(Errno::ReadOnly),
@@ -242,8 +242,8 @@ impl Wasi {
         memory.store(out, &self.handles.file(fd)?.position.to_le_bytes())
     }
 
-    /// Fills the buffer with entries, the last one cut short where it ends; a buffer left with room says
-    /// that there are no more.
+    /// Fills the buffer with entries and truncates the last one at its end; a buffer that is not full means that
+    /// there are no more.
     pub(super) fn fd_readdir(
         &mut self,
         memory: &mut GuestMemory<'_>,

@@ -1,6 +1,6 @@
 use crate::sandbox::files::FileError;
 
-/// The error numbers of WASI preview 1 that are answered here.
+/// The error numbers of WASI preview 1 that are returned here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Errno {
@@ -45,7 +45,7 @@ impl From<FileError> for Errno {
     }
 }
 
-/// What the guest gets for a call: 0 when all is well.
+/// The result of a call for the guest: 0 for success.
 pub(super) fn code(answer: Result<(), Errno>) -> u32 {
     match answer {
         Ok(()) => 0,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::errno::Errno;
 use crate::sandbox::files::NodeId;
 
-/// What a descriptor of the guest stands for.
+/// What a descriptor of the guest refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Handle {
     Input,
@@ -11,7 +11,7 @@ pub(super) enum Handle {
     Error,
     Folder {
         node: NodeId,
-        /// The path that the guest is told it stands at, when it was there from the start.
+        /// The path that the guest sees, if it was open at the start.
         preopened: Option<Arc<str>>,
     },
     File(OpenFile),
@@ -36,7 +36,7 @@ impl Handle {
     }
 }
 
-/// The guest's descriptors: the lowest free number is given next, as POSIX has it.
+/// The guest's descriptors: the lowest free number is used next, as POSIX requires.
 #[derive(Debug)]
 pub(super) struct Handles {
     slots: Vec<Option<Handle>>,
@@ -44,7 +44,7 @@ pub(super) struct Handles {
 }
 
 impl Handles {
-    /// The three streams, then the folders, and room for `most` more.
+    /// The three streams, then the folders, and space for `most` more.
     pub(super) fn new(preopened: impl IntoIterator<Item = (Arc<str>, NodeId)>, most: u32) -> Self {
         let mut slots = vec![Some(Handle::Input), Some(Handle::Output), Some(Handle::Error)];
         let folders = preopened.into_iter().map(|(path, node)| Handle::Folder { node, preopened: Some(path) });
@@ -61,7 +61,7 @@ impl Handles {
         self.slots.get_mut(descriptor as usize).and_then(Option::as_mut).ok_or(Errno::BadDescriptor)
     }
 
-    /// An open file; another handle is no file.
+    /// An open file; fails for any other handle.
     pub(super) fn file(&mut self, descriptor: u32) -> Result<&mut OpenFile, Errno> {
         match self.get_mut(descriptor)? {
             Handle::File(file) => Ok(file),
@@ -97,7 +97,7 @@ impl Handles {
         self.slots.get_mut(descriptor as usize).and_then(Option::take).ok_or(Errno::BadDescriptor)
     }
 
-    /// Puts a handle in the place of another, which is given back. Both must be there.
+    /// Replaces a handle by another and returns the old one. Both must exist.
     pub(super) fn renumber(&mut self, from: u32, to: u32) -> Result<Option<Handle>, Errno> {
         self.get(from)?;
         self.get(to)?;

@@ -1,6 +1,6 @@
 use super::errno::Errno;
 
-/// Buffers of one vectored call, as Linux has it (`IOV_MAX`).
+/// Maximum buffers of one vectored call, as on Linux (`IOV_MAX`).
 const MAX_BUFFERS: u32 = 1024;
 /// An `iovec`: address and length.
 const BUFFER_RECORD_BYTES: u32 = 8;
@@ -11,7 +11,7 @@ pub struct GuestMemory<'m>(pub &'m mut [u8]);
 
 impl GuestMemory<'_> {
     /// # Errors
-    /// [`Errno::Fault`] when the range is not wholly inside the memory.
+    /// [`Errno::Fault`] when the range is not completely inside the memory.
     pub fn bytes(&self, at: u32, length: u32) -> Result<&[u8], Errno> {
         let start = at as usize;
         self.0.get(start..start.saturating_add(length as usize)).ok_or(Errno::Fault)
@@ -47,19 +47,17 @@ impl GuestMemory<'_> {
         Ok(u32::from_le_bytes(self.array(at)?))
     }
 
-    /// A path. The file system's names are UTF-8, so other bytes name nothing.
+    /// A path. The file system's names are UTF-8, so other bytes cannot name a file.
     ///
     /// # Errors
-    /// [`Errno::Fault`], or [`Errno::IllegalBytes`] for what is not UTF-8, or [`Errno::NotCapable`] for
-    /// a path that does not count from its folder.
+    /// [`Errno::Fault`], or [`Errno::IllegalBytes`] for invalid UTF-8, or [`Errno::NotCapable`] for an absolute path.
     pub(super) fn path(&self, at: u32, length: u32) -> Result<&str, Errno> {
         let path = std::str::from_utf8(self.bytes(at, length)?).map_err(|_| Errno::IllegalBytes)?;
         if path.starts_with('/') { Err(Errno::NotCapable) } else { Ok(path) }
     }
 
-    /// Does something with each buffer of a vectored call, until it takes or gives less than a buffer
-    /// or `limit` bytes are through, and says how many bytes that were. A fault after the first bytes
-    /// is left for the next call to meet, as POSIX has it.
+    /// Processes the buffers of a vectored call in order, until one is not used fully or `limit` bytes are done;
+    /// returns the number of bytes. An error after the first bytes is left for the next call to report, as in POSIX.
     pub(super) fn transfer(
         &mut self,
         (buffers, count): (u32, u32),

@@ -1,4 +1,4 @@
-//! The calls on a path (`path_*`), each counted from an open folder.
+//! The calls on a path (`path_*`), each relative to an open folder.
 
 use super::errno::Errno;
 use super::handles::{Handle, OpenFile};
@@ -145,7 +145,7 @@ impl Wasi {
         if self.files.status(node)?.read_only { Err(Errno::ReadOnly) } else { Ok(()) }
     }
 
-    /// There are no links, so nothing that exists is one.
+    /// There are no links, so no path is one.
     #[expect(clippy::too_many_arguments, reason = "the signature is preview 1's")]
     pub(super) fn path_readlink(
         &mut self,
@@ -161,7 +161,7 @@ impl Wasi {
         Err(Errno::Invalid)
     }
 
-    /// `EPERM`: what Linux answers on a file system without links.
+    /// `EPERM`: the error on Linux for a file system without links.
     #[expect(clippy::too_many_arguments, reason = "the signature is preview 1's")]
     pub(super) fn path_link(
         &mut self,

@@ -1,4 +1,4 @@
-//! `poll_oneoff`: the only call that waits. It waits on the fiber, so other calls run on meanwhile.
+//! `poll_oneoff`: the only call that waits. It suspends the fiber, so other calls continue meanwhile.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::errno::Errno;
 use super::memory::GuestMemory;
 use super::records;
 
-/// Subscriptions of one call.
+/// Maximum subscriptions of one call.
 const MAX_SUBSCRIPTIONS: u32 = 1024;
 const SUBSCRIPTION_BYTES: u32 = 48;
 const EVENT_BYTES: u32 = 32;
@@ -16,7 +16,7 @@ const KIND_READ: u8 = 1;
 const KIND_WRITE: u8 = 2;
 const FLAG_ABSOLUTE: u16 = 1;
 
-/// What a poll waits for, read before it waits: the guest's memory cannot be held meanwhile.
+/// The subscriptions, read before the wait: the guest's memory cannot be borrowed meanwhile.
 #[derive(Debug)]
 pub(super) struct Poll {
     /// Until the first event.
@@ -25,7 +25,7 @@ pub(super) struct Poll {
 }
 
 impl Poll {
-    /// Reads the subscriptions. Streams and files never make anyone wait.
+    /// Reads the subscriptions. Streams and files are always ready.
     pub(super) fn read(wasi: &Wasi, memory: &GuestMemory<'_>, at: u32, count: u32) -> Result<Self, Errno> {
         if count == 0 || count > MAX_SUBSCRIPTIONS {
             return Err(Errno::Invalid);
@@ -39,7 +39,7 @@ impl Poll {
         Ok(Self { wait, events })
     }
 
-    /// Writes the events that are due after the wait, and how many they are.
+    /// Writes the events that are due after the wait, and their number.
     pub(super) fn write(self, memory: &mut GuestMemory<'_>, at: u32, out: u32) -> Result<(), Errno> {
         let mut written: u32 = 0;
         for (_, event) in self.events.iter().filter(|(wait, _)| *wait <= self.wait) {

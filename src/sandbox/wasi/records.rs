@@ -1,4 +1,4 @@
-//! The records that calls write into the guest's memory, little-endian, laid out as preview 1 says.
+//! The records that calls write into the guest's memory, little-endian, laid out as in preview 1.
 
 use crate::sandbox::files::Status;
 
@@ -7,7 +7,7 @@ pub(super) const RIGHT_SEEK: u64 = 1 << 2;
 pub(super) const RIGHT_TELL: u64 = 1 << 5;
 pub(super) const RIGHT_WRITE: u64 = 1 << 6;
 pub(super) const RIGHT_READ_FOLDER: u64 = 1 << 14;
-/// All thirty rights of preview 1. What may be done is decided by the file system, not by rights.
+/// All thirty rights of preview 1. The file system decides what is permitted, not rights.
 pub(super) const RIGHTS_ALL: u64 = (1 << 30) - 1;
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +52,7 @@ pub(super) fn stream_status() -> [u8; 64] {
     [0; 64]
 }
 
-/// `dirent`, which the name follows.
+/// `dirent`, followed by the name.
 pub(super) fn entry(next: u64, status: &Status, name_bytes: usize) -> [u8; 24] {
     let mut record = [0; 24];
     put(&mut record, 0, &next.to_le_bytes());

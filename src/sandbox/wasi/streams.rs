@@ -3,7 +3,7 @@ use bytes::{Buf, Bytes};
 use crate::sandbox::files::copy;
 use crate::sandbox::protocol::Captured;
 
-/// Standard input: bytes that were there from the start.
+/// Standard input: bytes given at the start.
 #[derive(Debug, Default)]
 pub(super) struct Input(pub(super) Bytes);
 
@@ -15,8 +15,8 @@ impl Input {
     }
 }
 
-/// Standard output or error: keeps the beginning, and takes the rest as written, so that a program that
-/// prints too much runs on.
+/// Standard output or error: stores the start and accepts the rest as written, so that a program that prints too much
+/// continues.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) captured: Captured,

@@ -28,8 +28,8 @@ fn wasi() -> Wasi {
     Wasi::new(files, start, LIMITS).unwrap()
 }
 
-/// A guest's system and its memory, called without a guest. Paths are written at 0, a record of one
-/// buffer at 1024, data at 2048; answers are taken from 512.
+/// A guest's system and its memory, called without a guest. Paths are written at 0, the record of one buffer at 1024,
+/// data at 2048; results are read from 512.
 struct Called {
     wasi: Wasi,
     memory: Vec<u8>,
@@ -74,7 +74,7 @@ impl Called {
         Ok(GuestMemory(&mut self.memory).bytes(DATA, count).unwrap().to_vec())
     }
 
-    /// Names of a folder, read through a buffer of so many bytes as a C library does.
+    /// Names in a folder, read through a buffer of this many bytes as a C library does.
     fn names(&mut self, path: &[u8], room: u32, mut between: impl FnMut(&mut Wasi)) -> Vec<String> {
         let fd = self.open(path, 0, 0).unwrap();
         let (mut names, mut cookie) = (Vec::new(), 0);
@@ -115,7 +115,7 @@ fn a_file_is_written_and_read_again() {
 }
 
 #[test]
-fn every_refusal_has_the_number_that_a_c_library_expects() {
+fn every_error_has_the_number_that_a_c_library_expects() {
     let cases: [(&[u8], u32, u64, Errno); 12] = [
         (b"tmp/none", 0, 0, Errno::Missing),
         (b"input/a/b", 0, 0, Errno::NotFolder),
@@ -144,18 +144,18 @@ fn every_refusal_has_the_number_that_a_c_library_expects() {
 }
 
 #[test]
-fn descriptors_run_out_and_the_lowest_free_one_is_given_next() {
+fn descriptors_are_limited_and_the_lowest_free_one_is_used_next() {
     let mut guest = Called::new();
     let opened: Vec<_> = (0..LIMITS.max_open_files).map(|_| guest.open(b"input/a", 0, 0).unwrap()).collect();
     assert_eq!(opened, [4, 5, 6, 7]);
     assert_eq!(guest.open(b"tmp/new", CREATE, READ_AND_WRITE), Err(Errno::TooManyOpen));
-    assert!(guest.wasi.files().find(ROOT, "tmp/new").is_err(), "a refused open made a file");
+    assert!(guest.wasi.files().find(ROOT, "tmp/new").is_err(), "a refused open created a file");
     guest.wasi.fd_close(&mut GuestMemory(&mut guest.memory), 5).unwrap();
     assert_eq!(guest.open(b"input/a", 0, 0), Ok(5));
 }
 
 #[test]
-fn a_stream_keeps_its_beginning_and_reports_the_rest_as_written() {
+fn a_stream_stores_its_start_and_reports_the_rest_as_written() {
     let mut guest = Called::new();
     for _ in 0..3 {
         assert_eq!(guest.write(1, b"12345"), Ok(5));
@@ -169,7 +169,7 @@ fn a_stream_keeps_its_beginning_and_reports_the_rest_as_written() {
 }
 
 #[test]
-fn a_folder_is_listed_whole_through_any_buffer_and_while_it_changes() {
+fn a_folder_is_listed_completely_through_any_buffer_and_while_it_changes() {
     for room in [40, 64, 100, 4096] {
         let mut guest = Called::new();
         for name in ["b", "a", "c"] {
@@ -200,7 +200,7 @@ fn a_hole_read_into_many_buffers_ends_after_a_few_megabytes() {
 }
 
 #[test]
-fn arguments_and_environment_stand_one_after_the_other() {
+fn arguments_and_environment_are_adjacent() {
     let mut guest = Called::new();
     guest.wasi.args_sizes_get(&mut GuestMemory(&mut guest.memory), OUT, OUT + 4).unwrap();
     assert_eq!(GuestMemory(&mut guest.memory).array(OUT), Ok([2, 0, 0, 0, 10, 0, 0, 0]));
@@ -223,7 +223,7 @@ fn clocks_move_in_whole_ticks() {
     assert_eq!(unknown, Err(Errno::Invalid));
 }
 
-/// A module that passes each of its exports on to the call of that name.
+/// A module that forwards each of its exports to the call of that name.
 struct Guest {
     store: Store<Wasi>,
     instance: Instance,
@@ -272,7 +272,7 @@ fn small_engine() -> Engine {
 }
 
 #[tokio::test]
-async fn the_end_of_the_program_and_spent_randomness_stop_the_guest() {
+async fn the_exit_of_the_program_and_exhausted_randomness_stop_the_guest() {
     let mut guest = guest(&small_engine()).await;
     let exit = guest.call("proc_exit", &[Val::I32(7)]).await.unwrap_err();
     assert_eq!(exit.downcast_ref(), Some(&Stop::Exit(7)));
@@ -307,7 +307,7 @@ fn number() -> impl Strategy<Value = u64> {
 }
 
 #[test]
-fn no_arguments_whatever_bring_the_host_down() {
+fn no_arguments_crash_the_host() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let engine = small_engine();
     proptest!(ProptestConfig::with_cases(64), |(rounds in proptest::collection::vec((0..46_usize, proptest::array::uniform9(number())), 1..60))| {
@@ -329,7 +329,7 @@ fn no_arguments_whatever_bring_the_host_down() {
 }
 
 #[test]
-fn all_calls_of_preview_1_are_there() {
+fn all_calls_of_preview_1_are_defined() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let guest = runtime.block_on(guest(&small_engine()));
     assert_eq!(guest.calls.len(), 46);

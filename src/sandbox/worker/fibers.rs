@@ -13,21 +13,21 @@ use crate::sandbox::worker::guest::Ended;
 
 pub(super) type Run = Pin<Box<dyn Future<Output = Ended>>>;
 
-/// The programs under way. They take turns: whichever has waited longest runs for a slice.
+/// The programs under way. They take turns: the one that has waited longest runs for a slice.
 #[derive(Default)]
 pub(super) struct Fibers {
     waiting: FuturesUnordered<Fiber>,
     under_way: HashMap<JobId, Rc<RefCell<Slot>>>,
 }
 
-/// Shared by the queue and by whoever cancels.
+/// Shared by the queue and by the canceller.
 struct Slot {
-    /// Gone once it was cancelled.
+    /// `None` once it was cancelled.
     run: Option<Run>,
     waker: Option<Waker>,
 }
 
-/// Ends with the run's end, or with nothing when it was cancelled.
+/// Completes with the run's end, or with `None` when it was cancelled.
 struct Fiber {
     id: JobId,
     slot: Rc<RefCell<Slot>>,
@@ -40,7 +40,7 @@ impl Fibers {
         self.waiting.push(Fiber { id, slot });
     }
 
-    /// Ends a run at once: nothing of it is left when this returns. False when it is over already.
+    /// Ends a run at once: it is dropped when this returns. False when it has ended already.
     pub(super) fn cancel(&mut self, id: JobId) -> bool {
         let Some(slot) = self.under_way.remove(&id) else { return false };
         let (run, waker) = {
@@ -48,7 +48,7 @@ impl Fibers {
             (slot.run.take(), slot.waker.take())
         };
         drop(run);
-        // So that its place in the queue is given back.
+        // Frees its place in the queue.
         if let Some(waker) = waker {
             waker.wake();
         }

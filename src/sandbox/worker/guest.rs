@@ -1,8 +1,8 @@
-//! One instance of the interpreter: made ready ahead of its program, run once, and dropped.
+//! One instance of the interpreter: prepared before its program arrives, run once, and dropped.
 //!
-//! A ready instance has run up to the door and waits there for the program, so that a call pays for little
-//! but its own code. How a run ended is what the host saw: its own clock, its own limiter, the trap. What
-//! the guest says of itself counts only where the host saw nothing else.
+//! A ready instance has run up to its first `host.call` and waits there for the program, so that a call spends little
+//! time on anything but its own code. The host determines how a run ended: by its own clock, its own memory limiter,
+//! the trap. The guest's own report counts only where the host observed nothing else.
 
 mod end;
 mod memory;
@@ -33,25 +33,25 @@ use crate::sandbox::protocol::{End, Outcome, Usage};
 use crate::sandbox::wasi;
 use crate::sandbox::wasi::{GuestMemory, Wasi};
 
-/// Epochs until a running guest lets another have its turn.
+/// Epochs until a running guest yields to another.
 const SLICE_EPOCHS: u64 = 1;
-/// Bits of what `turn` returns that hold the status.
+/// The bits of `turn`'s result that contain the status.
 const STATUS_BITS: i32 = 0xff;
 
 /// How a module is entered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
-    /// A reactor: this source is given to its `turn`. Its first call through the door asks for the program.
+    /// A reactor: `turn` gets this source. Its first `host.call` requests the program.
     Turn(String),
-    /// A command: its `_start` is called, and the program stands in [files](host_call::file_channel).
+    /// A command: its `_start` is called, and the program is in [files](host_call::file_channel).
     Start,
 }
 
-/// A module linked with all it may import.
+/// A module linked with all its imports.
 pub struct Template {
     linked: InstancePre<State>,
     entry: Entry,
-    /// Where memories are kept from one instance to the next.
+    /// Where memories are kept between instances.
     pristine: Option<Arc<Pristine>>,
 }
 
@@ -64,20 +64,20 @@ impl fmt::Debug for Template {
 /// An instance that waits for its program.
 pub struct Guest {
     program: oneshot::Sender<Program>,
-    living: RunFuture,
+    run: RunFuture,
 }
 
 type RunFuture = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
-/// A run that is over.
+/// A finished run.
 pub struct Ended {
     pub outcome: Outcome,
-    /// What is left of the instance. Dropping it resets its memory, which takes as long as a short program: first
-    /// the outcome is told.
+    /// The used instance. Dropping it resets its memory, which takes as long as a short program: send the outcome
+    /// first.
     pub remains: Teardown,
 }
 
-/// An instance that nothing enters any more.
+/// A finished instance, which is never entered again.
 pub struct Teardown {
     _used: PooledMemory,
 }
@@ -100,27 +100,27 @@ impl fmt::Debug for Guest {
     }
 }
 
-/// What a program is run with.
+/// The inputs and limits of a program.
 #[derive(Debug)]
 pub struct Program {
     pub wasi: Wasi,
-    pub door: HostCall,
+    pub host_call: HostCall,
     pub wall_time: Duration,
     pub memory_bytes: u64,
-    /// All files that the program leaves, together.
+    /// All output files of the program, together.
     pub output_bytes: u64,
 }
 
 /// By default without a program, and without a limit on memory.
 struct State {
     wasi: Wasi,
-    door: HostCall,
+    host_call: HostCall,
     memory: MemoryLimit,
-    /// Until the program has come.
+    /// Until the program arrives.
     waiting: Option<AwaitingJob>,
 }
 
-/// Where a guest waits for its program.
+/// The future in which a guest waits for its program.
 struct AwaitingJob {
     reached: oneshot::Sender<()>,
     program: oneshot::Receiver<State>,
@@ -128,14 +128,14 @@ struct AwaitingJob {
 
 impl Template {
     /// # Errors
-    /// When the module imports what is not given here, or there is no room in the pool.
+    /// When the module has imports that are not provided here, or the pool has no space.
     pub async fn new(engine: &Engine, module: &Module, entry: Entry) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(engine);
         wasi::add_to_linker(&mut linker, |state: &mut State| &mut state.wasi)?;
         linker.func_wrap_async("host", "call", |mut caller: Caller<'_, State>, arguments: (u32, u32, u32, u32)| {
             Box::new(async move {
                 await_program(&mut caller).await?;
-                host_call::call(&mut caller, |state| &mut state.door, arguments).await
+                host_call::call(&mut caller, |state| &mut state.host_call, arguments).await
             })
         })?;
         let linked = linker.instantiate_pre(module)?;
@@ -143,12 +143,12 @@ impl Template {
         Ok(Self { linked, entry, pristine })
     }
 
-    /// An instance with nothing in it of any program, at the door.
+    /// A new instance that waits for its program.
     ///
     /// # Errors
-    /// When the pool is used up, the module lacks its memory, or it ends without asking for a program.
+    /// When the pool is used up, the module exports no memory, or it ends without requesting a program.
     pub async fn guest(&self) -> wasmtime::Result<Guest> {
-        let (reached, at_the_door) = oneshot::channel();
+        let (reached, ready) = oneshot::channel();
         let (hand_in, handed_in) = oneshot::channel();
         let state = State { waiting: Some(AwaitingJob { reached, program: handed_in }), ..State::default() };
         let mut store = Store::new(self.linked.module().engine(), state);
@@ -160,13 +160,13 @@ impl Template {
         let used = PooledMemory { store, memory, pristine: self.pristine.clone() };
         let entered = Entered { used, instance, entry: self.entry.clone() };
         let (program, coming) = oneshot::channel();
-        let mut living: RunFuture = Box::pin(entered.live(coming, hand_in));
+        let mut run: RunFuture = Box::pin(entered.live(coming, hand_in));
         tokio::select! {
             biased;
-            Ok(()) = at_the_door => Ok(Guest { program, living }),
-            Ended { outcome, .. } = &mut living => {
+            Ok(()) = ready => Ok(Guest { program, run }),
+            Ended { outcome, .. } = &mut run => {
                 let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
-                Err(wasmtime::Error::msg(format!("it did not ask for a program: {:?} {said}", outcome.end)))
+                Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {said}", outcome.end)))
             }
         }
     }
@@ -177,15 +177,15 @@ impl Guest {
     pub async fn run(self, program: Program) -> Ended {
         let begun = Instant::now();
         let mut cpu_time = Duration::ZERO;
-        // The other end is in `living`, which lives.
+        // The receiver is in `run`, which still exists.
         let _ = self.program.send(program);
-        let mut ended = measured(self.living, &mut cpu_time).await;
+        let mut ended = measured(self.run, &mut cpu_time).await;
         ended.outcome.usage = Usage { wall_time: begun.elapsed(), cpu_time, ..ended.outcome.usage };
         ended
     }
 }
 
-/// A memory that is as new once this is dropped.
+/// A memory that is reset to its initial state on drop.
 struct PooledMemory {
     store: Store<State>,
     memory: Memory,
@@ -207,13 +207,13 @@ struct Entered {
 }
 
 impl Entered {
-    /// From before its program came to after its end.
+    /// From before its program arrives to after its end.
     async fn live(mut self, coming: oneshot::Receiver<Program>, hand_in: oneshot::Sender<State>) -> Ended {
         let mut output_bytes = 0;
         let stopped = {
             let mut running = pin!(self.enter());
             let deadline = async {
-                // Without a program there is no end to waiting: whoever waits drops all of this.
+                // Without a program the wait has no end: the owner drops all of this.
                 let Ok(program) = coming.await else { return std::future::pending().await };
                 output_bytes = program.output_bytes;
                 let wall_time = program.wall_time;
@@ -221,19 +221,22 @@ impl Entered {
                 sleep(wall_time).await;
             };
             let mut deadline = pin!(deadline);
-            // The deadline first: it is what hands the program in.
+            // The deadline first: polling it delivers the program.
             tokio::select! {
                 biased;
                 () = &mut deadline => Stopped::Late,
                 returned = &mut running => Stopped::Returned(returned),
             }
         };
-        let State { mut wasi, mut door, memory, .. } = std::mem::take(self.used.store.data_mut());
-        let heard =
-            if self.entry == Entry::Start { host_call::file_channel::handle(wasi.files(), &mut door) } else { Ok(()) };
-        let mut end = end_of(stopped, door.left.end.take(), memory.refused);
+        let State { mut wasi, mut host_call, memory, .. } = std::mem::take(self.used.store.data_mut());
+        let heard = if self.entry == Entry::Start {
+            host_call::file_channel::handle(wasi.files(), &mut host_call)
+        } else {
+            Ok(())
+        };
+        let mut end = end_of(stopped, host_call.left.end.take(), memory.refused);
         let (stdout, stderr) = wasi.take_output();
-        // How a run was stopped says more than what it left.
+        // The reason for a stop takes precedence over the guest's report.
         let mut over = |limit: &str| {
             if matches!(end, End::Exited { .. } | End::Exception { .. }) {
                 end = End::Output(limit.to_owned());
@@ -247,11 +250,12 @@ impl Entered {
             Vec::new()
         });
         let usage = Usage { peak_memory_bytes: memory.peak, ..Usage::default() };
-        let outcome = Outcome { end, result: door.left.result, stdout, stderr, files, images: door.left.images, usage };
+        let outcome =
+            Outcome { end, result: host_call.left.result, stdout, stderr, files, images: host_call.left.images, usage };
         Ended { outcome, remains: Teardown { _used: self.used } }
     }
 
-    /// Calls the module, and gives its exit code.
+    /// Calls the module, and returns its exit code.
     async fn enter(&mut self) -> wasmtime::Result<i32> {
         let Entry::Turn(source) = &self.entry else {
             return self.start().await;
@@ -259,17 +263,17 @@ impl Entered {
         let allocate = self.instance.get_typed_func::<u32, u32>(&mut self.used.store, "host_alloc")?;
         let turn = self.instance.get_typed_func::<(u32, u32), i32>(&mut self.used.store, "turn")?;
         let length = u32::try_from(source.len())?;
-        // 0 says that there is no memory, and `turn` then says so in the guest's own way.
+        // 0 means out of memory; `turn` then raises the guest's own error.
         let at = allocate.call_async(&mut self.used.store, length).await?;
         if at != 0 {
             GuestMemory(self.used.memory.data_mut(&mut self.used.store))
                 .store(at, source.as_bytes())
-                .map_err(|_| wasmtime::Error::msg("host_alloc gave an address outside the memory"))?;
+                .map_err(|_| wasmtime::Error::msg("host_alloc returned an address outside the memory"))?;
         }
         Ok(turn.call_async(&mut self.used.store, (at, length)).await? & STATUS_BITS)
     }
 
-    /// A command finds its program when it starts, so it waits before.
+    /// A command reads its program at its start, so it waits before.
     async fn start(&mut self) -> wasmtime::Result<i32> {
         let start = self.instance.get_typed_func::<(), ()>(&mut self.used.store, "_start")?;
         let memory_bytes = self.used.memory.data_size(&self.used.store) as u64;
@@ -283,22 +287,27 @@ impl Entered {
 
 impl Default for State {
     fn default() -> Self {
-        Self { wasi: Wasi::default(), door: HostCall::default(), memory: MemoryLimit::new(u64::MAX, 0), waiting: None }
+        Self {
+            wasi: Wasi::default(),
+            host_call: HostCall::default(),
+            memory: MemoryLimit::new(u64::MAX, 0),
+            waiting: None,
+        }
     }
 }
 
 impl State {
     fn of(program: Program) -> Self {
-        let Program { wasi, door, memory_bytes, .. } = program;
-        Self { wasi, door, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }
+        let Program { wasi, host_call, memory_bytes, .. } = program;
+        Self { wasi, host_call, memory: MemoryLimit::new(memory_bytes, 0), waiting: None }
     }
 }
 
 impl AwaitingJob {
     /// # Errors
-    /// When nobody will bring a program, or its limit is less than the guest has already.
+    /// When no program will arrive, or its limit is less than the guest's current memory.
     async fn program(self, memory_bytes: u64) -> wasmtime::Result<State> {
-        // Whoever made the guest may have given it up meanwhile, and drops all of this.
+        // The owner may have dropped the guest meanwhile, and with it all of this.
         let _ = self.reached.send(());
         let mut state = self.program.await?;
         state.memory = state.memory.beginning_at(memory_bytes)?;
@@ -306,7 +315,7 @@ impl AwaitingJob {
     }
 }
 
-/// The first call through the door waits there until a program comes, and takes on its limits.
+/// The first `host.call` waits here until a program arrives, and applies its limits.
 async fn await_program(caller: &mut Caller<'_, State>) -> wasmtime::Result<()> {
     let Some(waiting) = caller.data_mut().waiting.take() else { return Ok(()) };
     let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(()) };
@@ -320,7 +329,7 @@ fn memory_of(instance: &Instance, store: &mut Store<State>) -> wasmtime::Result<
     memory.ok_or_else(|| wasmtime::Error::msg("the module does not export its memory"))
 }
 
-/// Adds up the processor's time that a future takes.
+/// Measures the processor time of a future.
 async fn measured<F: Future + ?Sized>(mut future: Pin<Box<F>>, cpu_time: &mut Duration) -> F::Output {
     poll_fn(|context| {
         let begun = thread_cpu_time();

@@ -1,8 +1,9 @@
-//! The second wall: a worker gives away whatever its work does not need, before it runs the first program.
+//! Hardening, the second layer of isolation: a worker gives up all rights that its work does not need, before it runs
+//! the first program.
 //!
-//! A program that broke out of WebAssembly would find a process that can open no file, make no socket, start
-//! no program, map no new code, and whose system calls are those of the list below. What this kernel cannot
-//! build is named and does without: the first wall stands by itself.
+//! A program that escaped WebAssembly would be in a process that cannot open files, create sockets, start programs or
+//! map new code, and whose system calls are limited to a list. Protections that this kernel does not support are
+//! reported and skipped; WebAssembly isolates on its own.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,31 +16,30 @@ use rustix::thread::{
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, SeccompRule, TargetArch};
 
-/// Address space that a worker may take beyond what it reserved for its instances: for files, output and
-/// frames of its runs.
+/// Address space that a worker may use beyond what it reserved for its instances: for files, output and frames of its
+/// runs.
 const ADDRESS_SPACE_LEFT: u64 = 8 << 30;
 
-/// Closes whatever was left open by whoever started this process, all but the three standard streams. To be
-/// called before anything is opened.
+/// Closes all inherited descriptors except the three standard streams. Call it before anything is opened.
 ///
 /// # Errors
-/// When the kernel cannot (before Linux 5.9).
+/// When the kernel does not support it (before Linux 5.9).
 pub(super) fn close_inherited() -> io::Result<()> {
-    #[expect(unsafe_code, reason = "there is no safe way to close what one did not open")]
-    // SAFETY: nothing in this process has opened a descriptor yet, so nobody owns one of these.
+    #[expect(unsafe_code, reason = "there is no safe way to close inherited descriptors")]
+    // SAFETY: this process has opened no descriptor yet, so nothing owns one of these.
     let answer = unsafe { libc::close_range(3, libc::c_uint::MAX, 0) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives up every capability, so that the worker of a gateway that runs as root is root in name only. They belong to a
-/// thread: to be called before there is a second.
+/// Drops every capability, so that the worker of a gateway that runs as root has none of root's rights. Capabilities
+/// belong to a thread: call it while there is only one.
 ///
 /// # Errors
-/// When the kernel says no.
+/// When the kernel refuses.
 pub(super) fn drop_capabilities() -> Result<(), String> {
     let held = capabilities(None).map_err(text)?;
     if held.effective.contains(CapabilitySet::SETPCAP) {
-        // Those that a program started later could get back; the kernel may not know all.
+        // A later exec could regain those in the bounding set; the kernel may not support all.
         let bound = CapabilitySet::all().iter().filter(|one| capability_is_in_bounding_set(*one).unwrap_or_default());
         for capability in bound {
             remove_capability_from_bounding_set(capability).map_err(text)?;
@@ -50,8 +50,8 @@ pub(super) fn drop_capabilities() -> Result<(), String> {
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(text)
 }
 
-/// Puts up all walls but [`close_inherited`] and [`drop_capabilities`], for every thread of the process. To be called once everything
-/// is loaded. Gives the names of those that are missing, with the reason.
+/// Applies all protections except [`close_inherited`] and [`drop_capabilities`], for every thread of the process.
+/// Call it once everything is loaded. Returns the names of the missing protections, with the reason.
 pub(super) fn apply() -> Vec<String> {
     type Hardening = fn() -> Result<(), String>;
     let protections: [(&str, Hardening); 5] = [
@@ -59,7 +59,7 @@ pub(super) fn apply() -> Vec<String> {
         ("parent_death_signal", || set_parent_process_death_signal(Some(Signal::KILL)).map_err(text)),
         ("empty_environment", empty_environment),
         ("resource_limits", limit_resources),
-        // The last, since it forbids what the others do.
+        // Last, since it forbids the system calls of the others.
         ("seccomp", filter_calls),
     ];
     let missing = protections.iter().filter_map(|(name, apply)| Some(format!("{name}: {}", apply().err()?)));
@@ -67,12 +67,16 @@ pub(super) fn apply() -> Vec<String> {
 }
 
 fn empty_environment() -> Result<(), String> {
-    if std::env::vars_os().next().is_none() { Ok(()) } else { Err("the worker was started with variables".to_owned()) }
+    if std::env::vars_os().next().is_none() {
+        Ok(())
+    } else {
+        Err("the worker was started with environment variables".to_owned())
+    }
 }
 
 fn limit_resources() -> Result<(), String> {
     let limits = [
-        // No descriptor can be had; those that are open stay.
+        // No new descriptors; the open ones stay.
         (Resource::Nofile, 0),
         (Resource::Fsize, 0),
         (Resource::Core, 0),
@@ -87,15 +91,15 @@ fn limit_resources() -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of address space taken now.
+/// Bytes of address space in use now.
 fn address_space() -> Result<u64, String> {
     let sizes = std::fs::read_to_string("/proc/self/statm").map_err(text)?;
     let pages: u64 = sizes.split(' ').next().and_then(|pages| pages.parse().ok()).ok_or("statm has no size")?;
     Ok(pages.saturating_mul(page_size() as u64))
 }
 
-/// Two filters, of whose verdicts the kernel takes the harder one: an unknown call ends the process, one
-/// that a library may try in good faith is refused.
+/// Two filters, of which the kernel applies the stricter result: an unknown call ends the process; a call that
+/// libraries may try legitimately is refused.
 fn filter_calls() -> Result<(), String> {
     let target: TargetArch = std::env::consts::ARCH.try_into().map_err(text)?;
     let rules = system_calls::rules().map_err(text)?;

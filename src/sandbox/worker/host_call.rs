@@ -1,9 +1,9 @@
-//! `host.call`: the one way out of a guest beside WASI. Frames are JSON objects, one each way; through it
-//! the program comes in, and its result and pictures go out, so that nothing printed can pass for them.
+//! `host.call`: the guest's only interface beside WASI. Frames are JSON objects, one in each direction. They deliver
+//! the program, and return its result and pictures, so that printed text cannot be mistaken for them.
 //!
-//! A command, which cannot import it, has the same door [in files](in_files).
+//! A command, which cannot import it, exchanges the same frames [in files](file_channel).
 //!
-//! The program can send frames of its own: what it then forges is its own answer and nobody else's.
+//! The program can send frames of its own: this only forges its own result.
 
 pub(super) mod file_channel;
 
@@ -16,28 +16,28 @@ use wasmtime::{AsContextMut, Caller, Extern};
 use crate::sandbox::protocol::End;
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
-/// A frame's bytes beside a result or pictures in it.
+/// The size of a frame without the result or pictures in it.
 const FRAME_BYTES: u64 = 1 << 20;
-/// `host.call`'s answer when the frame or the addresses are no good.
+/// `host.call`'s result for an invalid frame or invalid addresses.
 const FAULT: i32 = -2;
 
-/// What a spent limit of the door ends the guest with.
+/// Ends the guest when a limit of `host.call` is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the program used up its limit {0}")]
+#[error("the program exceeded its limit {0}")]
 pub struct Spent(pub &'static str);
 
-/// What one run may send, and what it is given.
+/// The limits of one run, and its input.
 #[derive(Debug, Default)]
 pub struct HostCall {
     code: String,
     result_bytes: u64,
     result_left: u64,
     calls_left: u32,
-    /// What the run said of itself.
+    /// What the run reported.
     pub left: Left,
 }
 
-/// What came out of a guest.
+/// The output of a guest.
 #[derive(Debug, Default, PartialEq)]
 pub struct Left {
     pub end: Option<End>,
@@ -59,15 +59,15 @@ struct Frame {
 enum Operation {
     Job,
     Image { png: String },
-    Done { end: ToldEnd, result: Option<String> },
+    Done { end: ReportedEnd, result: Option<String> },
     List,
     Call,
 }
 
-/// How a run says that it ended.
+/// How a run reports its end.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-enum ToldEnd {
+enum ReportedEnd {
     Exited {
         code: i32,
     },
@@ -82,26 +82,26 @@ enum ToldEnd {
 }
 
 impl HostCall {
-    /// A door through which one program comes in; `result_bytes` counts its result and pictures together.
+    /// The state for one program; `result_bytes` counts its result and pictures together.
     pub fn new(code: String, result_bytes: u64, calls: u32) -> Self {
         Self { code, result_bytes, result_left: result_bytes, calls_left: calls, left: Left::default() }
     }
 
-    /// The longest frame that is looked at: quoting a result at most doubles it.
+    /// The longest frame that is parsed: quoting a result at most doubles it.
     fn frame_bytes(&self) -> u64 {
         FRAME_BYTES.saturating_add(self.result_bytes.saturating_mul(2))
     }
 
-    /// Answers a frame.
+    /// Handles a frame and returns the reply.
     ///
     /// # Errors
-    /// When a limit is spent, which ends the run.
+    /// When a limit is exceeded, which ends the run.
     pub fn answer(&mut self, frame: &[u8]) -> Result<Vec<u8>, Spent> {
         let Ok(frame) = serde_json::from_slice::<Frame>(frame) else {
-            return Ok(refusal(&serde_json::Value::Null, "protocol", "the frame is not one of the door's"));
+            return Ok(refusal(&serde_json::Value::Null, "protocol", "the frame is not a valid `host.call` request"));
         };
         if frame.v != 1 {
-            return Ok(refusal(&frame.id, "protocol", "only version 1 is spoken here"));
+            return Ok(refusal(&frame.id, "protocol", "only version 1 is supported"));
         }
         match frame.operation {
             Operation::Job => return Ok(self.job(&frame.id)),
@@ -124,7 +124,7 @@ impl HostCall {
         Ok(answer(&frame.id, &serde_json::Value::Null))
     }
 
-    /// The answer to who asks for the program.
+    /// The reply to a request for the program.
     fn job(&self, id: &serde_json::Value) -> Vec<u8> {
         answer(id, &json!({"code": self.code, "result_bytes": self.result_bytes}))
     }
@@ -140,11 +140,11 @@ impl HostCall {
     }
 }
 
-impl From<ToldEnd> for End {
-    fn from(told: ToldEnd) -> Self {
-        match told {
-            ToldEnd::Exited { code } => Self::Exited { code },
-            ToldEnd::Exception { kind, message, traceback, line, column } => {
+impl From<ReportedEnd> for End {
+    fn from(end: ReportedEnd) -> Self {
+        match end {
+            ReportedEnd::Exited { code } => Self::Exited { code },
+            ReportedEnd::Exception { kind, message, traceback, line, column } => {
                 Self::Exception { kind, message, traceback, line, column }
             }
         }
@@ -159,11 +159,11 @@ fn refusal(id: &serde_json::Value, kind: &str, message: &str) -> Vec<u8> {
     json!({"v": 1, "id": id, "ok": false, "error": {"kind": kind, "message": message}}).to_string().into_bytes()
 }
 
-/// What `host.call` does: reads the frame at an address, and writes where the guest's own `host_alloc` says
-/// that the answer may stand. `view` finds the guest's door in what its store holds.
+/// Implements `host.call`: reads the frame at an address, and writes the reply to the address that the guest's
+/// `host_alloc` returns. `view` gets the guest's [`HostCall`] out of the store's data.
 ///
 /// # Errors
-/// When a limit is spent, or the guest ends while it makes room.
+/// When a limit is exceeded, or the guest ends while it allocates.
 pub async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
     view: fn(&mut T) -> &mut HostCall,
@@ -173,11 +173,11 @@ pub async fn call<T: Send + 'static>(
     let answer = with_memory(caller, |memory, data| {
         memory.bytes(out, 4)?;
         memory.bytes(length_out, 4)?;
-        let door = view(data);
-        if u64::from(length) > door.frame_bytes() {
+        let host_call = view(data);
+        if u64::from(length) > host_call.frame_bytes() {
             return Ok(Ok(refusal(&serde_json::Value::Null, "too_large", "the frame is too long")));
         }
-        Ok(door.answer(memory.bytes(at, length)?))
+        Ok(host_call.answer(memory.bytes(at, length)?))
     });
     let Ok(answer) = answer else { return Ok(FAULT) };
     give(caller, &answer?, out, length_out).await
@@ -222,28 +222,28 @@ mod tests {
     }
 
     #[test]
-    fn the_program_comes_in_and_its_result_and_pictures_go_out() {
-        let mut door = HostCall::new("1+1".to_owned(), 8, 9);
-        let job = text(door.answer(br#"{"v":1,"id":7,"op":"job"}"#));
+    fn the_program_is_delivered_and_its_result_and_pictures_are_received() {
+        let mut host_call = HostCall::new("1+1".to_owned(), 8, 9);
+        let job = text(host_call.answer(br#"{"v":1,"id":7,"op":"job"}"#));
         let job: serde_json::Value = serde_json::from_str(&job).unwrap();
         assert_eq!(job, json!({"v": 1, "id": 7, "ok": true, "value": {"code": "1+1", "result_bytes": 8}}));
-        door.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
-        door.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":3},"result":"2"}"#).unwrap();
+        host_call.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
+        host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":3},"result":"2"}"#).unwrap();
         let left =
             Left { end: Some(End::Exited { code: 3 }), result: Some("2".to_owned()), images: vec![b"PNG".to_vec()] };
-        assert_eq!(door.left, left);
+        assert_eq!(host_call.left, left);
     }
 
     #[test]
     fn a_result_and_pictures_over_the_limit_end_the_run() {
-        let mut door = HostCall::new(String::new(), 4, 9);
-        door.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
-        let done = door.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22"}"#);
+        let mut host_call = HostCall::new(String::new(), 4, 9);
+        host_call.answer(br#"{"v":1,"op":"image","png":"UE5H"}"#).unwrap();
+        let done = host_call.answer(br#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"22"}"#);
         assert_eq!(done, Err(Spent("result_bytes")));
     }
 
     #[test]
-    fn what_is_no_frame_is_answered_with_its_kind_of_fault() {
+    fn an_invalid_frame_is_answered_with_its_kind_of_error() {
         let cases: [(&[u8], &str); 7] = [
             (b"", "protocol"),
             (b"\xff\x00", "protocol"),

@@ -20,10 +20,10 @@ use crate::sandbox::{owner_only_files, python};
 pub(super) struct Profile {
     template: Template,
     ready: Option<Guest>,
-    house: Arc<GuestEnvironment>,
+    environment: Arc<GuestEnvironment>,
 }
 
-/// What every program finds, whatever its profile.
+/// The environment of every program, in all profiles.
 struct GuestEnvironment {
     kind: Kind,
     arguments: Vec<String>,
@@ -35,7 +35,7 @@ struct GuestEnvironment {
 /// Loads every profile of an interpreter, by name.
 ///
 /// # Errors
-/// Says which file cannot be used, and why.
+/// The file that cannot be used, and the reason.
 pub(super) async fn load_all(
     engine: &Engine,
     interpreter: &Prepared,
@@ -48,27 +48,31 @@ pub(super) async fn load_all(
     if kind == Kind::Command {
         arguments.extend(["-c".to_owned(), python::command()]);
     }
-    let house = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, data_files });
+    let environment = Arc::new(GuestEnvironment { kind, arguments, environment, mounts, data_files });
     let mut profiles = HashMap::new();
     for profile in &interpreter.profiles {
         let template = match load(engine, &profile.compiled) {
-            Ok(module) => Template::new(engine, &module, house.entry()).await.map_err(|fault| format!("{fault:#}")),
+            Ok(module) => {
+                Template::new(engine, &module, environment.entry()).await.map_err(|fault| format!("{fault:#}"))
+            }
             Err(reason) => Err(reason),
         };
         let template = template.map_err(|reason| format!("{}: {reason}", profile.compiled.display()))?;
-        profiles.insert(profile.name.clone(), Profile { template, ready: None, house: Arc::clone(&house) });
+        profiles.insert(profile.name.clone(), Profile { template, ready: None, environment: Arc::clone(&environment) });
     }
     Ok(profiles)
 }
 
-/// Machine code is run as it stands in the file: it must be ours alone, and is loaded from what was looked at.
+/// Machine code runs as it is in the file: only our user may write it, and the opened file is the one that was
+/// checked.
 fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
     let file = owner_only_files::open(path).map_err(|fault| fault.to_string())?;
-    // Held as long as the module: who removes unused files leaves this one. Without it, it is only found again.
+    // Held as long as the module: the removal of unused files skips a locked one. Without the lock, the file could be
+    // removed and compiled again.
     let _ = file.try_lock_shared();
-    #[expect(unsafe_code, reason = "the only way to load what was compiled before")]
-    // SAFETY: only we can write the file and its folder, and we write nothing there but what an engine
-    // compiled; one with other settings, or of another version, is refused.
+    #[expect(unsafe_code, reason = "the only way to load compiled code")]
+    // SAFETY: only our user can write the file and its folder, and we write nothing there but the output of an
+    // engine; code of other settings, or of another version, is refused.
     unsafe { Module::deserialize_open_file(engine, file) }.map_err(|fault| format!("{fault:#}"))
 }
 
@@ -85,9 +89,10 @@ impl Profile {
     /// An instance that runs the job as soon as it is polled.
     ///
     /// # Errors
-    /// Says what the job asks for that cannot be had.
+    /// What the job requests that is not available.
     pub(super) async fn begin(&mut self, job: Job) -> Result<Run, String> {
-        let program = self.house.program(job).map_err(|fault| format!("the call's files cannot be placed: {fault}"))?;
+        let program =
+            self.environment.program(job).map_err(|fault| format!("the call's files cannot be placed: {fault}"))?;
         let guest = match self.ready.take() {
             Some(guest) => guest,
             None => self.template.guest().await.map_err(|fault| format!("{fault:#}"))?,
@@ -113,9 +118,9 @@ impl GuestEnvironment {
         for file in job.files {
             files.place_file(&input_path(&file.path), file.content.into())?;
         }
-        let door = HostCall::new(job.code, limits.result_bytes, limits.host_calls);
+        let host_call = HostCall::new(job.code, limits.result_bytes, limits.host_calls);
         if self.kind == Kind::Command {
-            file_channel::place(&mut files, &door)?;
+            file_channel::place(&mut files, &host_call)?;
         }
         let arguments = self.arguments.clone();
         let start = Start { arguments, environment: self.environment.clone(), stdin: job.stdin.into(), folders };
@@ -126,7 +131,7 @@ impl GuestEnvironment {
         };
         Ok(Program {
             wasi: Wasi::new(files, start, system)?,
-            door,
+            host_call,
             wall_time: limits.wall_time,
             memory_bytes: limits.memory_bytes,
             output_bytes: limits.file_bytes,

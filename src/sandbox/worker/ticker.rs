@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
-/// How long a program runs before it lets another have its turn.
+/// Time slice of a program before another has its turn.
 const SLICE: Duration = Duration::from_millis(1);
-/// Slices that pass without a program until the thread sleeps: waking it costs more than some of them.
+/// Slices without a program after which the thread sleeps: waking it costs more than some of them.
 const IDLE_SLICES: u32 = 100;
 
-/// The thread that ends time slices: it moves the engine's epoch on while programs run.
+/// The thread that ends time slices: it advances the engine's epoch while programs run.
 pub(super) struct Ticker {
     running: Arc<AtomicBool>,
     asleep: Arc<AtomicBool>,
@@ -19,8 +19,8 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
-    /// Lives as long as the process. Comes back once the thread runs: what a thread asks of the system when it begins
-    /// is forbidden when the walls are up.
+    /// Runs as long as the process. Returns once the thread runs: the system calls of a starting thread are forbidden
+    /// after hardening.
     pub(super) fn start(engine: Engine) -> io::Result<Self> {
         let (begun, has_begun) = mpsc::channel();
         let (running, asleep) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -36,19 +36,19 @@ impl Ticker {
                     continue;
                 }
                 is_asleep.store(true, Ordering::SeqCst);
-                // Looked at again: it may have been set after the look above and before the line above.
+                // Checked again: it may have been set between the check above and the line above.
                 while !is_running.load(Ordering::SeqCst) {
                     thread::park();
                 }
                 is_asleep.store(false, Ordering::SeqCst);
             }
         })?;
-        // Nothing is sent: the end of the channel is the news.
+        // No value is ever sent: the closed channel is the event.
         let _: Result<(), _> = has_begun.recv();
         Ok(Self { running, asleep, thread: thread.thread().clone() })
     }
 
-    /// Says whether programs run.
+    /// Sets whether programs run.
     pub(super) fn run(&self, running: bool) {
         self.running.store(running, Ordering::SeqCst);
         if running && self.asleep.load(Ordering::SeqCst) {

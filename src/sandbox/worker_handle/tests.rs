@@ -1,4 +1,4 @@
-//! The worker of these tests is the test binary itself, in the part of [`as_a_worker`].
+//! The worker of these tests is the test binary itself, running [`as_a_worker`].
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
 
-/// Not a test: what `Worker::start` starts below. Run by itself, its standard input is no socket, and it
-/// ends at once. What it does with a job stands in the job's code.
+/// Not a test: the process that `Worker::start` starts below. Run directly, its standard input is not a socket, and
+/// it exits at once. The code of a job names what it does.
 #[test]
 #[ignore = "the worker process of the tests beside it"]
 fn as_a_worker() {
@@ -95,7 +95,7 @@ pub(in crate::sandbox) fn job(code: &str) -> Job {
     }
 }
 
-/// What the worker above is told; it says the arguments back as its missing walls.
+/// The load message for the worker above; it returns the arguments as its missing protections.
 pub(in crate::sandbox) fn load() -> Vec<u8> {
     let interpreter = Prepared {
         kind: Kind::Command,
@@ -111,7 +111,7 @@ fn program(file: &str) -> Program {
     Program { file: file.into(), arguments: Vec::new() }
 }
 
-/// This test binary in the part of [`as_a_worker`].
+/// This test binary, running [`as_a_worker`].
 pub(in crate::sandbox) fn stand_in() -> Program {
     let name = concat!(module_path!(), "::as_a_worker").split_once("::").unwrap().1;
     let arguments = ["--exact", name, "--ignored", "--nocapture"].map(OsString::from).to_vec();
@@ -130,17 +130,17 @@ async fn room(admission: &Admission) -> Ticket {
     admission.enter(&"caller".into(), 1, Deadline::after(Duration::from_secs(1))).await.unwrap()
 }
 
-/// Waits for what happens in another process; fails when it does not.
+/// Waits for a condition in another process; fails when it does not occur.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     while !holds() {
-        assert!(Instant::now() < patience, "{what}");
+        assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
 #[tokio::test]
-async fn jobs_are_answered_each_with_its_own() {
+async fn each_job_gets_its_own_answer() {
     let (worker, admission) = (worker().await, admission());
     assert_eq!(worker.missing_protections, ["seccomp"]);
     let (left, right) = tokio::join!(
@@ -161,7 +161,7 @@ async fn a_job_too_long_for_a_frame_fails_alone() {
     assert_eq!(long.end, End::Output("frame_bytes".to_owned()));
     assert_eq!(short.result.unwrap(), "SHORT");
     let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
-    assert_eq!(next.result.unwrap(), "NEXT", "the worker goes on");
+    assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
     assert_eq!((worker.in_flight(), admission.in_use()), (Some(0), (0, 0)));
 }
 
@@ -173,7 +173,7 @@ async fn a_worker_has_no_environment() {
 }
 
 #[tokio::test]
-async fn a_worker_that_dies_fails_its_jobs_and_frees_their_room() {
+async fn a_worker_that_exits_fails_its_jobs_and_frees_their_capacity() {
     let (worker, admission) = (worker().await, admission());
     let (hanging, dying) =
         tokio::join!(async { worker.run(job("hang"), room(&admission).await, &SentFlag::default()).await }, async {
@@ -189,15 +189,15 @@ async fn a_worker_that_dies_fails_its_jobs_and_frees_their_room() {
 }
 
 #[tokio::test]
-async fn a_job_that_nobody_waits_for_keeps_its_room_until_it_has_stopped() {
+async fn a_cancelled_job_keeps_its_capacity_until_it_has_stopped() {
     let (worker, admission) = (worker().await, admission());
     let ticket = room(&admission).await;
     let waited = timeout(Duration::from_millis(50), worker.run(job("hang"), ticket, &SentFlag::default())).await;
     assert!(waited.is_err());
-    assert_eq!(admission.in_use(), (1, 0), "the worker has not said yet that it stopped");
-    eventually("the room of a cancelled job is free", || admission.in_use() == (0, 0)).await;
+    assert_eq!(admission.in_use(), (1, 0), "the worker has not confirmed yet that it stopped");
+    eventually("the capacity of a cancelled job is free", || admission.in_use() == (0, 0)).await;
     let next = worker.run(job("next"), room(&admission).await, &SentFlag::default()).await.unwrap();
-    assert_eq!(next.result.unwrap(), "NEXT", "the worker goes on");
+    assert_eq!(next.result.unwrap(), "NEXT", "the worker continues");
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn a_stopped_worker_is_gone_with_its_jobs() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_exist_or_ends_at_once_is_named() {
+async fn a_program_that_does_not_exist_or_exits_at_once_is_named() {
     let arguments = ["-c", "kill -9 $$"].map(OsString::from).to_vec();
     let killed = Program { file: "/bin/sh".into(), arguments };
     let cases = [

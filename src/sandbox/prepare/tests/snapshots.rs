@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A reactor that adds up how many bytes of source it was given. Source that begins with `!` fails.
+/// A reactor that counts the bytes of source it was given. Source that begins with `!` fails.
 const REACTOR: &str = r#"(module
     (import "host" "call" (func (param i32 i32 i32 i32) (result i32)))
     (memory (export "memory") 1)
@@ -54,7 +54,7 @@ fn seen_by(made: &Made, profile: &PreparedProfile) -> i32 {
 }
 
 #[test]
-fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
+fn a_profile_starts_after_its_preludes_and_those_of_lighter_ones() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
@@ -69,10 +69,10 @@ fn a_profile_begins_where_its_preludes_and_those_of_lighter_ones_ended() {
 }
 
 #[test]
-fn snapshots_that_were_taken_before_an_interruption_are_only_compiled() {
+fn snapshots_taken_before_an_interruption_are_only_compiled() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let interpreters = made.interpreters();
-    // A folder in the way of a compiled file interrupts it there.
+    // A folder at the path of a compiled file interrupts it there.
     let in_the_way = interpreters.compiled.path_of(&made.manifest.sum_of_profile(&made.manifest.profiles[1]));
     fs::create_dir_all(in_the_way.join("full")).unwrap();
     made.prepare().unwrap_err();
@@ -84,7 +84,7 @@ fn snapshots_that_were_taken_before_an_interruption_are_only_compiled() {
 }
 
 #[test]
-fn a_failing_prelude_is_named_and_what_was_done_before_it_stays() {
+fn a_failing_prelude_is_named_and_earlier_results_are_kept() {
     let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
     let fault = made.prepare().unwrap_err().to_string();
     assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");

@@ -5,29 +5,29 @@ use crate::sandbox::protocol::End;
 use crate::sandbox::wasi::Stop;
 use crate::sandbox::worker::host_call::Spent;
 
-/// Exit codes that there are.
+/// The valid exit codes.
 const EXIT_CODES: std::ops::RangeInclusive<i32> = 0..=255;
 
-/// How the host came to stop running a guest.
+/// Why the host stopped running a guest.
 pub(super) enum Stopped {
     Late,
-    /// The module came back, with an exit code.
+    /// The module returned, with an exit code.
     Returned(wasmtime::Result<i32>),
 }
 
-/// How a run ended. `told` is what the guest's harness said of it; `refused` whether the host kept the
-/// memory from growing.
-pub(super) fn end_of(stopped: Stopped, told: Option<End>, refused: bool) -> End {
+/// How a run ended. `reported` is the report of the guest's harness; `refused` whether the host refused to grow the
+/// memory.
+pub(super) fn end_of(stopped: Stopped, reported: Option<End>, refused: bool) -> End {
     let returned = match stopped {
         Stopped::Late => return End::Timeout,
         Stopped::Returned(returned) => returned,
     };
-    // A program that was refused memory may well have gone on without: it failed by that only when it says
-    // so, cannot say anything any more, or gave itself up.
+    // A program that was refused memory may have continued without it. It failed for lack of memory only if it
+    // reports so, cannot report, or gave up.
     match returned {
-        Ok(code) => match told {
+        Ok(code) => match reported {
             Some(End::Exception { kind, .. }) if refused && kind.ends_with("MemoryError") => End::Memory,
-            Some(told) => told,
+            Some(reported) => reported,
             None if refused && code != 0 => End::Memory,
             None => End::Exited { code },
         },
@@ -39,7 +39,7 @@ pub(super) fn end_of(stopped: Stopped, told: Option<End>, refused: bool) -> End 
             }
             match (error.downcast_ref(), error.downcast_ref()) {
                 (Some(Stop::Exit(code)), _) if EXIT_CODES.contains(code) => End::Exited { code: *code },
-                (Some(Stop::Exit(code)), _) => End::Trap(format!("{code} is no exit code")),
+                (Some(Stop::Exit(code)), _) => End::Trap(format!("{code} is not a valid exit code")),
                 (Some(Stop::RandomBytes), _) => End::Output("random_bytes".to_owned()),
                 (None, Some(Spent(limit))) => End::Output((*limit).to_owned()),
                 (None, None) => End::Trap(error.root_cause().to_string()),

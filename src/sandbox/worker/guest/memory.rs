@@ -1,6 +1,6 @@
 use wasmtime::ResourceLimiter;
 
-/// What the host lets a guest's memory grow to, and what it saw of it.
+/// The limit to which a guest's memory may grow, and what the host observed.
 #[derive(Debug)]
 pub(super) struct MemoryLimit {
     most: u64,
@@ -8,7 +8,7 @@ pub(super) struct MemoryLimit {
     pub(super) refused: bool,
 }
 
-/// The interpreter is larger than a run's memory may be before its program has begun.
+/// The interpreter needs more than a run's memory limit before its program has started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the interpreter alone needs {0} bytes of memory")]
 pub(super) struct TooSmall(u64);
@@ -21,7 +21,7 @@ impl MemoryLimit {
     /// The same limit, for a memory that has a size already.
     ///
     /// # Errors
-    /// When that is more than the limit.
+    /// When the size is more than the limit.
     pub(super) fn beginning_at(self, size: u64) -> Result<Self, TooSmall> {
         if size > self.most { Err(TooSmall(size)) } else { Ok(Self { peak: size, ..self }) }
     }
@@ -42,7 +42,7 @@ impl ResourceLimiter for MemoryLimit {
         Ok(())
     }
 
-    /// Tables are of fixed size in the module, and the pool bounds them.
+    /// Tables have a fixed size in the module, and the pool limits them.
     fn table_growing(&mut self, _now: usize, _wanted: usize, _most: Option<usize>) -> wasmtime::Result<bool> {
         Ok(true)
     }

@@ -1,12 +1,12 @@
 use crate::sandbox::files::{FileError, Files, NodeId, ROOT};
 use crate::sandbox::protocol::GuestFile;
 
-/// Where the guest leaves files for the caller.
+/// Folder in which the guest writes files for the caller.
 const OUTPUT_FOLDER: &str = "output";
 
-/// The files under [`OUTPUT_FOLDER`], holes and all, so that their sizes are checked before they are copied. Paths of
-/// files and folders are counted apart from contents: a program that has filled the folder with contents has heard of it
-/// by then, and what it says is not lost for the names.
+/// The files under [`OUTPUT_FOLDER`], including holes, so that their sizes are checked before they are copied. Paths
+/// of files and folders have a limit of their own, separate from contents: a program that fills the folder with
+/// contents gets an error while it runs, and its report is not lost because of names.
 ///
 /// # Errors
 /// When the contents, or the paths, are more than `most` bytes.
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
     use crate::sandbox::files::Quota;
 
-    /// As a program can make it: a deep folder built from its end, since no single path may be that long.
+    /// As a program can create it: a deep folder built from its end, since a single path cannot be that long.
     fn deep(files: &mut Files, depth: usize, names: usize) {
         let (name, output) = ("d".repeat(250), files.find(ROOT, OUTPUT_FOLDER).unwrap());
         let top = files.create_folder(output, "top").unwrap();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_as_much_room_as_contents() {
+    fn paths_have_the_same_limit_as_contents() {
         let tree = |depth, names| {
             let mut files = Files::new(Quota { bytes: 1 << 20, nodes: 8_192 });
             files.place_folder(OUTPUT_FOLDER, false).unwrap();
@@ -67,7 +67,7 @@ mod tests {
         for most in [0, 2_000] {
             assert_eq!(output_files(&tree(2, 3), most).unwrap_err(), FileError::NoSpace, "{most}");
         }
-        // Folders without a file cost paths too, and 281 MB of paths are not built to be refused.
+        // Folders without files count too. The test counts paths without building 281 MB of them.
         assert_eq!(output_files(&tree(300, 0), 1 << 20).unwrap_err(), FileError::NoSpace);
         assert_eq!(output_files(&tree(800, 1_400), 16 << 20).unwrap_err(), FileError::NoSpace);
     }

@@ -7,19 +7,19 @@ use wasmtime::{InstancePre, Memory, Store};
 use super::written_pages::WrittenPages;
 use super::{State, memory_of};
 
-/// Runs of pages that the pool tells apart; what lies behind the last of them it gives back to the kernel
+/// Maximum runs of pages that the pool handles; it returns everything behind the last one to the kernel
 /// (`MAX_REGIONS` of wasmtime 48).
 const POOL_RUNS: usize = 32;
-/// What may lie between two runs that are made one: 64 KiB cost as much to copy as four pages to fault in.
+/// Maximum gap between two runs that are merged: 64 KiB cost as much to copy as four pages to fault in.
 const MAX_BETWEEN: usize = 64 << 10;
 
-/// A memory as it is in a new instance, to make used ones so again.
+/// The initial state of a memory, to reset used ones to.
 ///
-/// The pool resets the memory of a store that is dropped, page by page where it may keep them, which saves the next
-/// instance their page faults. But it looks for written pages among those that are present: one that is swapped out
-/// or moved by the kernel at that moment is overlooked, and the next call would find what this one left in it
-/// (bytecodealliance/wasmtime#14357). So every page is reset here before. What is left to the pool is the heap of
-/// exceptions, of which a guest reads nothing that it has not written.
+/// The pool resets the memory of a dropped store, page by page where it may keep pages, which saves the next instance
+/// their page faults. But it searches for written pages only among those present: a page that the kernel is swapping
+/// out or moving at that moment is missed, and the next call would find this call's data in it
+/// (bytecodealliance/wasmtime#14357). So every page is reset here first. Only the heap of exceptions is left to the
+/// pool; a guest can read nothing of it that it has not written itself.
 pub(super) struct Pristine {
     store: Store<State>,
     memory: Memory,
@@ -28,7 +28,7 @@ pub(super) struct Pristine {
 
 impl Pristine {
     /// # Errors
-    /// When the pool is used up, or the module lacks its memory.
+    /// When the pool is used up, or the module exports no memory.
     pub(super) async fn of(linked: &InstancePre<State>) -> wasmtime::Result<Self> {
         let mut store = Store::new(linked.module().engine(), State::default());
         let instance = linked.instantiate_async(&mut store).await?;
@@ -42,7 +42,7 @@ impl Pristine {
         let new = self.memory.data(&self.store);
         for run in joined(written.iter().collect()) {
             let Some(written) = used.get_mut(run.clone()) else { return give_back(used) };
-            // Beyond its first size a memory is zeros.
+            // Beyond its initial size a memory is zeros.
             let given = new.len().clamp(run.start, run.end) - run.start;
             let (known, grown) = written.split_at_mut(given);
             known.copy_from_slice(new.get(run.start..run.start + given).unwrap_or_default());
@@ -51,11 +51,11 @@ impl Pristine {
     }
 }
 
-/// The same runs, and as few pages between them as it takes for the pool to tell them all apart.
+/// The same runs, merged across the smallest gaps until the pool can handle their number.
 fn joined(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     let between = |(left, right): (&Range<usize>, &Range<usize>)| right.start - left.end;
     let mut gaps: Vec<usize> = runs.iter().zip(runs.iter().skip(1)).map(between).collect();
-    // One less: the pool stops at the last, and gives back what lies behind it.
+    // One less: the pool stops at the last run, and returns what is behind it.
     let Some(too_many) = runs.len().checked_sub(POOL_RUNS) else { return runs };
     let (_, largest, _) = gaps.select_nth_unstable(too_many);
     let largest = MAX_BETWEEN.min(*largest);
@@ -69,13 +69,13 @@ fn joined(mut runs: Vec<Range<usize>>) -> Vec<Range<usize>> {
     runs
 }
 
-/// Lets the kernel forget all that was written.
+/// Makes the kernel discard all writes.
 fn give_back(used: &mut [u8]) {
-    #[expect(unsafe_code, reason = "there is no safe way to have a mapping back as it was")]
-    // SAFETY: whatever stands there then are bytes too, and nobody else looks at them meanwhile.
+    #[expect(unsafe_code, reason = "there is no safe way to discard the writes to a mapping")]
+    // SAFETY: the pages then contain the original bytes, and nothing else reads them meanwhile.
     let given = unsafe { madvise(used.as_mut_ptr().cast(), used.len(), Advice::LinuxDontNeed) };
     if given.is_err() {
-        // What is left would be the next caller's.
+        // Any remaining data would leak to the next caller.
         abort();
     }
 }
@@ -91,15 +91,15 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_the_pool_can_tell_apart_stay_as_they_are() {
+    fn runs_that_the_pool_can_handle_are_unchanged() {
         let few = runs((0..POOL_RUNS - 1).map(|run| run * 2));
         assert_eq!(joined(few.clone()), few);
         assert!(joined(Vec::new()).is_empty());
     }
 
     #[test]
-    fn the_nearest_are_joined_and_no_more_of_them_than_needed() {
-        // Gaps of 1, 2, 3, … pages: the first three go.
+    fn the_nearest_are_merged_and_no_more_of_them_than_needed() {
+        // Gaps of 1, 2, 3, … pages: the first three are closed.
         let many = runs((0..POOL_RUNS + 2).map(|run| run * (run + 3) / 2));
         let joined = joined(many.clone());
         assert_eq!(joined.len(), POOL_RUNS - 1);
@@ -108,14 +108,14 @@ mod tests {
     }
 
     #[test]
-    fn runs_far_apart_are_never_joined() {
+    fn runs_far_apart_are_never_merged() {
         let far = runs((0..100).map(|run| run * 100));
         assert_eq!(joined(far.clone()), far);
     }
 
     proptest! {
         #[test]
-        fn every_run_is_in_one_of_the_joined(gaps in proptest::collection::vec(1_usize..40, 0..200)) {
+        fn every_run_is_in_one_of_the_merged(gaps in proptest::collection::vec(1_usize..40, 0..200)) {
             let starts = gaps.iter().scan(0, |at, gap| { *at += gap + 1; Some(*at) });
             let given = runs(starts);
             let joined = joined(given.clone());

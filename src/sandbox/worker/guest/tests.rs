@@ -12,7 +12,7 @@ use crate::sandbox::wasi::{Limits, Start};
 
 const MEMORY_BYTES: u64 = 2 << 20;
 
-/// Frames that a guest sends, and where they stand in its memory.
+/// Frames that a guest sends, and their addresses in its memory.
 const JOB: (u32, &str) = (1024, r#"{"v":1,"op":"job"}"#);
 const DONE: (u32, &str) = (1280, r#"{"v":1,"op":"done","end":{"kind":"exited","code":0},"result":"2"}"#);
 const OUT_OF_MEMORY: (u32, &str) =
@@ -20,7 +20,7 @@ const OUT_OF_MEMORY: (u32, &str) =
 const WRONG_VALUE: (u32, &str) =
     (1792, r#"{"v":1,"op":"done","end":{"kind":"exception","type":"ValueError","message":"","traceback":""}}"#);
 
-/// Moves the engine's epoch on, as the worker's ticker does, until it is dropped.
+/// Advances the engine's epoch, like the worker's ticker, until it is dropped.
 struct Ticker(Arc<AtomicBool>);
 
 impl Ticker {
@@ -50,7 +50,7 @@ fn program() -> Program {
     let start = Start { folders: vec![("/".into(), ROOT)], ..Start::default() };
     Program {
         wasi: Wasi::new(files, start, Limits { stream_bytes: 64, max_open_files: 4, random_bytes: 64 }).unwrap(),
-        door: HostCall::new("1+1".to_owned(), 64, 3),
+        host_call: HostCall::new("1+1".to_owned(), 64, 3),
         wall_time: Duration::from_millis(200),
         memory_bytes: MEMORY_BYTES,
         output_bytes: 4096,
@@ -61,12 +61,12 @@ fn data((at, text): (u32, &str)) -> String {
     format!("(data (i32.const {at}) {text:?})")
 }
 
-/// Sends a frame through the door.
+/// Sends a frame through `host.call`.
 fn send((at, text): (u32, &str)) -> String {
     format!("(drop (call $call (i32.const {at}) (i32.const {}) (i32.const 512) (i32.const 516)))", text.len())
 }
 
-/// A reactor with this `turn`; addresses up to 512 are free, a door's answer goes to 4096.
+/// A reactor with this `turn`; addresses up to 512 are free, a reply is written to 4096.
 async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
     let engine = engine(Pool { instances: 2, memory_bytes: 8 << 20 }).unwrap();
     let ticker = Ticker::new(&engine);
@@ -88,14 +88,14 @@ async fn guest(turn: &str) -> (wasmtime::Result<Guest>, Ticker) {
     (Template::new(&engine, &module, Entry::Turn("pass".to_owned())).await.unwrap().guest().await, ticker)
 }
 
-/// Runs a reactor that does this once it has its program.
+/// Runs a reactor that does this after it received its program.
 async fn run(turn: &str, program: Program) -> Outcome {
     let (guest, _ticker) = guest(&format!("{} {turn}", send(JOB))).await;
     guest.unwrap().run(program).await.outcome
 }
 
 #[tokio::test]
-async fn a_run_ends_as_the_host_saw_it() {
+async fn a_run_ends_as_the_host_observed_it() {
     let (done, wrong, no_memory) = (send(DONE), send(WRONG_VALUE), send(OUT_OF_MEMORY));
     let grow = "(drop (memory.grow (i32.const 64)))";
     let exited = |code| End::Exited { code };
@@ -104,12 +104,12 @@ async fn a_run_ends_as_the_host_saw_it() {
         ("(i32.const 0)".to_owned(), exited(0)),
         ("(i32.const 0x103)".to_owned(), exited(3)),
         ("(call $exit (i32.const 126)) (i32.const 0)".to_owned(), exited(126)),
-        ("(call $exit (i32.const 300)) (i32.const 0)".to_owned(), End::Trap("300 is no exit code".to_owned())),
+        ("(call $exit (i32.const 300)) (i32.const 0)".to_owned(), End::Trap("300 is not a valid exit code".to_owned())),
         (format!("{done} (i32.const 1)"), exited(0)),
         ("(loop (br 0)) (i32.const 0)".to_owned(), End::Timeout),
         ("(call $random (i32.const 0) (i32.const 65))".to_owned(), output("random_bytes")),
         (format!("(loop {done} (br 0)) (i32.const 0)"), output("host_calls")),
-        // Refused memory is the end of a run only where the run failed by it.
+        // Refused memory ends a run only if the run failed because of it.
         (format!("{grow} (i32.const 1)"), End::Memory),
         (format!("{grow} {no_memory} (i32.const 1)"), End::Memory),
         (format!("{grow} unreachable"), End::Memory),
@@ -139,21 +139,21 @@ async fn a_program_has_all_its_time_however_long_the_instance_waited() {
 }
 
 #[tokio::test]
-async fn an_interpreter_that_asks_for_no_program_is_not_used() {
+async fn an_interpreter_that_requests_no_program_is_not_used() {
     for turn in ["(i32.const 0)", "unreachable", "(call $exit (i32.const 0)) (i32.const 0)"] {
         let fault = guest(turn).await.0.unwrap_err().to_string();
-        assert!(fault.contains("did not ask"), "{fault}");
+        assert!(fault.contains("did not request"), "{fault}");
     }
 }
 
 #[tokio::test]
-async fn a_limit_below_what_the_interpreter_has_already_is_reported_as_such() {
+async fn a_limit_below_the_interpreters_own_memory_is_reported_as_such() {
     let program = Program { memory_bytes: 1 << 10, ..program() };
     assert_eq!(run("(i32.const 0)", program).await.end, End::Memory);
 }
 
 #[tokio::test]
-async fn an_endless_loop_is_stopped_in_time_and_lets_others_run() {
+async fn an_endless_loop_is_stopped_in_time_and_yields_to_others() {
     let begun = Instant::now();
     let other = tokio::spawn(async move {
         for _ in 0..10 {
@@ -170,7 +170,7 @@ async fn an_endless_loop_is_stopped_in_time_and_lets_others_run() {
 }
 
 #[tokio::test]
-async fn addresses_outside_the_memory_are_a_fault_of_the_call() {
+async fn addresses_outside_the_memory_fail_the_call() {
     for call in [
         "(call $call (i32.const -1) (i32.const 65) (i32.const 512) (i32.const 516))",
         "(call $call (i32.const 1024) (i32.const 65) (i32.const -2) (i32.const 516))",
@@ -182,7 +182,7 @@ async fn addresses_outside_the_memory_are_a_fault_of_the_call() {
 }
 
 #[tokio::test]
-async fn what_a_run_leaves_is_handed_back() {
+async fn the_output_of_a_run_is_returned() {
     let mut program = program();
     let file = program.wasi.files_mut().create_file(ROOT, "output/b").unwrap();
     program.wasi.files_mut().write(file, 0, b"left").unwrap();
@@ -198,16 +198,16 @@ async fn what_a_run_leaves_is_handed_back() {
 }
 
 #[tokio::test]
-async fn a_hole_that_is_left_behind_is_not_filled() {
+async fn a_hole_in_an_output_file_is_not_filled() {
     let mut program = program();
     let file = program.wasi.files_mut().create_file(ROOT, "output/x").unwrap();
     program.wasi.files_mut().resize(file, 1 << 40).unwrap();
     assert_eq!(run("(i32.const 0)", program).await.end, End::Output("file_bytes".to_owned()));
 }
 
-/// Not left to the pool, which overlooks pages that are not in memory at that moment.
+/// Not left to the pool, which misses pages that are not in memory at that moment.
 #[tokio::test]
-async fn all_that_was_written_is_reset_before_the_pool_has_the_memory_back() {
+async fn all_writes_are_reset_before_the_pool_gets_the_memory_back() {
     if !can_scan_pages() {
         return;
     }
@@ -222,7 +222,7 @@ async fn all_that_was_written_is_reset_before_the_pool_has_the_memory_back() {
     let new = memory.data(&store).to_vec();
     assert_eq!(&new[70_000..70_009], b"as it was");
     memory.grow(&mut store, 64).unwrap();
-    // A few pages, many, and more than are kept: in the data, beside it, and in what was grown.
+    // A few pages, many, and more than are kept: in the data, beside it, and in grown memory.
     for step in [1 << 20, 40 << 10, 4 << 10] {
         for at in (0..8 << 20).step_by(step) {
             memory.data_mut(&mut store)[at + 368..][..9].copy_from_slice(b"a secret!");

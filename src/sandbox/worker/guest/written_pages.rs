@@ -1,4 +1,4 @@
-//! Which pages of memory were written to, as the kernel knows it: its own `PAGEMAP_SCAN` (Linux 6.7,
+//! Finds the written pages of a memory with the kernel's `PAGEMAP_SCAN` (Linux 6.7,
 //! Documentation/admin-guide/mm/pagemap.rst).
 
 use std::fs::File;
@@ -13,24 +13,24 @@ use crate::sandbox::engine::MEMORY_KEPT_BYTES;
 /// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
 pub(in crate::sandbox) const PAGEMAP_SCAN: u64 = 0xc060_6610;
 
-/// Categories of a page: it is a file's own; it is in memory; it is not, having been swapped out or being moved; it is
-/// the one page of zeros. A page that nobody has touched is in none of them.
+/// Categories of a page: backed by a file; present in memory; swapped out or being moved; the shared page of zeros.
+/// An untouched page is in none of them.
 const FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO: u64 = 1 << 5;
 
-/// Runs of neighbouring pages that one scan tells apart. A small program of CPython writes to some fifty.
+/// Maximum runs of adjacent pages that one scan reports. A small program of CPython writes to some fifty.
 const MAX_RUNS: usize = 256;
 
-/// Looks through this process's memory.
+/// Scans this process's memory.
 #[derive(Debug)]
 pub(super) struct WrittenPages {
     pagemap: File,
     most_pages: u64,
 }
 
-/// What was found, as places in the memory that was asked about.
+/// The written pages, as offsets in the scanned memory.
 #[derive(Debug)]
 pub(super) struct Runs {
     found: [Run; MAX_RUNS],
@@ -67,13 +67,13 @@ struct Scan {
 
 impl WrittenPages {
     /// # Errors
-    /// When `/proc` is not there.
+    /// When `/proc` is not available.
     pub(super) fn open() -> io::Result<Self> {
         Ok(Self { pagemap: File::open("/proc/self/pagemap")?, most_pages: (MEMORY_KEPT_BYTES / page_size()) as u64 })
     }
 
-    /// Every page of `memory`, a private mapping, that holds something else than when it was mapped; whether it is
-    /// present, swapped out or being moved. `None` when they are too many, or the kernel cannot tell.
+    /// Every page of `memory`, a private mapping, whose content may differ from the mapped one; whether it is
+    /// present, swapped out or being moved. `None` when there are too many, or the kernel cannot scan.
     pub(super) fn of(&self, memory: &[u8]) -> Option<Runs> {
         let base = memory.as_ptr().addr() as u64;
         let mut runs = Runs { found: [Run::default(); MAX_RUNS], length: 0, base };
@@ -90,9 +90,9 @@ impl WrittenPages {
             category_anyof_mask: PRESENT | SWAPPED,
             ..Scan::default()
         };
-        #[expect(unsafe_code, reason = "there is no safe way to ask for this")]
-        // SAFETY: the kernel writes to `scan`, which is as it expects it, and no more than `vec_len` runs to `found`;
-        // both live until it answers.
+        #[expect(unsafe_code, reason = "there is no safe wrapper for this call")]
+        // SAFETY: `scan` has the layout that the kernel expects, and the kernel writes no more than `vec_len` runs to
+        // `found`; both are valid until the call returns.
         let answer = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
         runs.length = usize::try_from(answer).ok()?;
         (scan.walk_end == end).then_some(runs)
@@ -115,12 +115,12 @@ mod tests {
 
     use super::*;
 
-    /// As a guest's memory is: a file's pages, and zeros.
+    /// Like a guest's memory: a file's pages, and zeros.
     fn mappings(pages: usize) -> [MmapMut; 2] {
         let file = tempfile().unwrap();
         file.set_len((pages * page_size()) as u64).unwrap();
-        #[expect(unsafe_code, reason = "a private mapping of a file is what is looked at")]
-        // SAFETY: nobody else has the file.
+        #[expect(unsafe_code, reason = "the scan is of a private mapping of a file")]
+        // SAFETY: nothing else uses the file.
         let private = unsafe { MmapOptions::new().map_copy(&file) }.unwrap();
         [private, MmapMut::map_anon(pages * page_size()).unwrap()]
     }
@@ -137,13 +137,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_found_and_what_was_read_is_not() {
+    fn written_pages_are_found_and_read_pages_are_not() {
         for mut memory in mappings(64) {
             assert_eq!(found(&memory), Some(vec![]));
             black_box(memory[9 * page_size()]);
             write(&mut memory, 0..1);
             write(&mut memory, 5..8);
-            // A page that is written to after it was read is one of them; as is one that holds zeros again.
+            // A page that is written after it was read is included; so is one that contains zeros again.
             black_box(memory[20 * page_size()]);
             write(&mut memory, 20..21);
             memory[20 * page_size() + 7] = 0;
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_not_told_in_part() {
+    fn too_many_pages_are_not_reported_in_part() {
         let most_pages = MEMORY_KEPT_BYTES / page_size();
         for mut memory in mappings(MAX_RUNS * 3 + 1) {
             for run in 0..MAX_RUNS {

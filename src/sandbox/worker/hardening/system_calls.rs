@@ -1,20 +1,20 @@
-//! System calls of a worker that runs programs, and those that are refused instead of ending it.
+//! System calls that a worker may make, and those that are refused without ending it.
 
 use libc::{c_long, c_ulong};
 use seccompiler::{SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompRule};
 
 use crate::sandbox::worker::guest::PAGEMAP_SCAN;
 
-/// Each call with the arguments that it may have; no rule is any arguments.
+/// Each call with its permitted arguments; no rule means any arguments.
 pub(super) struct Rules {
     pub(super) allowed: Vec<(i64, Vec<SeccompRule>)>,
-    /// Tried in good faith by libraries, which go on without: answered with `EPERM`.
+    /// Tried by libraries, which continue without: refused with `EPERM`.
     pub(super) refused: Vec<(i64, Vec<SeccompRule>)>,
 }
 
-/// Whatever their arguments.
+/// Permitted with any arguments.
 const ALLOWED: &[c_long] = &[
-    // The socket to the gateway, and what a panic says.
+    // The socket to the gateway, and the message of a panic.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -37,7 +37,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_mremap,
     libc::SYS_brk,
     libc::SYS_membarrier,
-    // Traps come as signals.
+    // Traps arrive as signals.
     libc::SYS_rt_sigreturn,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
@@ -47,14 +47,14 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_clock_getres,
     libc::SYS_gettimeofday,
     libc::SYS_getrandom,
-    // Its own end.
+    // Exit of the process.
     libc::SYS_exit,
     libc::SYS_exit_group,
     libc::SYS_getpid,
     libc::SYS_gettid,
 ];
 
-/// Calls that newer processors have replaced.
+/// Calls that newer architectures have replaced.
 #[cfg(target_arch = "x86_64")]
 const ALLOWED_HERE: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
@@ -83,22 +83,22 @@ const REFUSED_HERE: &[c_long] = &[];
 pub(super) fn rules() -> Result<Rules, seccompiler::BackendError> {
     let bare = |calls: &[&[c_long]]| calls.iter().copied().flatten().map(|call| (*call, Vec::new())).collect();
     let mut allowed: Vec<_> = bare(&[ALLOWED, ALLOWED_HERE]);
-    // Nothing may become code that was not code before.
+    // No memory may become executable.
     let not_executable = SeccompCmpOp::MaskedEq(libc::PROT_EXEC.unsigned_abs().into());
     for call in [libc::SYS_mmap, libc::SYS_mprotect] {
         allowed.push((call, vec![argument(2, not_executable.clone(), 0)?]));
     }
-    // A panic ends the process by a signal to itself; nobody else may be sent one.
+    // A panic ends the process with a signal to itself; signals to other processes are refused.
     let own = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, std::process::id().into())?;
     allowed.push((libc::SYS_tgkill, vec![SeccompRule::new(vec![own])?]));
-    // To whom the socket leads already: no address.
+    // Only to the connected peer: no address.
     allowed.push((libc::SYS_sendto, vec![argument(4, SeccompCmpOp::Eq, 0)?]));
-    // Which of the guests' pages were written.
+    // The scan for a guest's written pages.
     allowed.push((libc::SYS_ioctl, vec![argument(1, SeccompCmpOp::Eq, PAGEMAP_SCAN)?]));
-    // Rust asks of a descriptor that it closes whether it is one, in debug builds.
+    // In debug builds, Rust checks that a descriptor it closes is open.
     allowed.push((libc::SYS_fcntl, vec![argument(1, SeccompCmpOp::Eq, F_GETFD)?]));
     let mut refused: Vec<_> = bare(&[REFUSED, REFUSED_HERE]);
-    // The allocator names its memory.
+    // The allocator names its mappings.
     refused.push((libc::SYS_prctl, vec![argument(0, SeccompCmpOp::Eq, c_ulong::from(PR_SET_VMA))?]));
     Ok(Rules { allowed, refused })
 }

@@ -1,4 +1,4 @@
-//! Behind walls is the test binary itself, in the part of [`behind_walls`]: they cannot be taken down again.
+//! The hardened process is the test binary itself, running [`hardened_process`]: hardening cannot be undone.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,22 +8,22 @@ use std::process::{Command, ExitStatus, Stdio, exit};
 
 use super::*;
 
-/// What was tried went on, was refused, or the walls were not all there.
+/// The attempt succeeded, was refused, or a protection was missing.
 const WENT_ON: i32 = 10;
 const REFUSED: i32 = 11;
 const MISSING: i32 = 12;
 
-/// Not a test: what the tests below start. Its standard input says what to try.
+/// Not a test: the process that the tests below start. Its standard input names the attempt.
 #[test]
 #[ignore = "the process of the tests beside it"]
-fn behind_walls() {
+fn hardened_process() {
     let attempt = io::read_to_string(io::stdin()).unwrap();
     close_inherited().unwrap();
     drop_capabilities().unwrap();
     if attempt == "capabilities" {
         exit(if kept_capabilities().is_empty() { REFUSED } else { WENT_ON });
     }
-    // Who that is cannot be asked once the process is hardened.
+    // Read now: the call is refused once the process is hardened.
     let parent = rustix::process::getppid().unwrap();
     let missing = apply();
     if !missing.is_empty() {
@@ -48,8 +48,8 @@ fn behind_walls() {
     exit(if went_on { WENT_ON } else { REFUSED });
 }
 
-/// Lines of this thread's status that name a capability which it has or may get. Who did not begin as root could not
-/// take any from the bounding set, and needs not: nothing is started that could have them.
+/// Lines of this thread's status with a capability that it has or may get. A process not started as root cannot
+/// change the bounding set, and need not: it starts no process that could use it.
 fn kept_capabilities() -> Vec<String> {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let is_root = rustix::process::getuid().is_root();
@@ -62,21 +62,21 @@ fn kept_capabilities() -> Vec<String> {
 #[expect(unsafe_code, reason = "there is no safe way to send a signal to a thread of another process")]
 fn signal_thread(process: rustix::process::Pid) -> bool {
     let process = process.as_raw_nonzero().get();
-    // SAFETY: the signal 0 only asks whether there is such a thread.
+    // SAFETY: signal 0 only checks whether the thread exists.
     unsafe { libc::syscall(libc::SYS_tgkill, process, process, 0) == 0 }
 }
 
-#[expect(unsafe_code, reason = "there is no safe way to ask for memory that can be run")]
+#[expect(unsafe_code, reason = "there is no safe way to map executable memory")]
 fn new_code() -> bool {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    // SAFETY: a fresh mapping that nothing refers to.
+    // SAFETY: a fresh mapping without references to it.
     let mapped =
         unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE) };
     mapped.is_ok()
 }
 
 fn attempt(what: &str) -> ExitStatus {
-    let name = concat!(module_path!(), "::behind_walls").split_once("::").unwrap().1;
+    let name = concat!(module_path!(), "::hardened_process").split_once("::").unwrap().1;
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", name, "--ignored", "--nocapture"])
         .env_clear()
@@ -89,30 +89,30 @@ fn attempt(what: &str) -> ExitStatus {
 }
 
 #[test]
-fn a_process_behind_walls_goes_on_with_its_work() {
+fn a_hardened_process_continues_its_work() {
     assert_eq!(attempt("nothing").code(), Some(0));
 }
 
 #[test]
-fn a_process_behind_walls_has_no_capability_left() {
+fn a_hardened_process_has_no_capabilities() {
     assert_eq!(attempt("capabilities").code(), Some(REFUSED));
 }
 
 #[test]
-fn a_process_behind_walls_may_signal_itself_alone() {
+fn a_hardened_process_may_signal_only_itself() {
     assert_eq!(attempt("signal itself by thread").code(), Some(WENT_ON));
     assert_eq!(attempt("signal the parent by thread").signal(), Some(libc::SIGSYS));
 }
 
 #[test]
-fn a_process_behind_walls_can_open_nothing() {
+fn a_hardened_process_can_open_nothing() {
     for what in ["open", "create"] {
         assert_eq!(attempt(what).code(), Some(REFUSED), "{what}");
     }
 }
 
 #[test]
-fn a_process_behind_walls_that_reaches_out_is_ended() {
+fn a_hardened_process_that_makes_a_forbidden_call_is_ended() {
     for what in ["listen", "datagram", "run", "thread", "signal the parent", "new code", "other ioctl"] {
         assert_eq!(attempt(what).signal(), Some(libc::SIGSYS), "{what}");
     }

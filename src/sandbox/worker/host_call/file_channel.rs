@@ -1,42 +1,42 @@
-//! The door of a command, which has no `host.call` to import: its program stands in a file, and the frames
-//! that it leaves in another are read when it is over. They are the same frames, with the same limits.
+//! `host.call` for a command, which cannot import it: its program is in one file, and its frames are read from
+//! another when it has ended. They are the same frames, with the same limits.
 
 use super::{HostCall, Spent};
 use crate::sandbox::files::{FileError, Files, ROOT};
 
-/// `python/file_door.py` knows these names.
-const FOLDER: &str = "/.door";
-const JOB: &str = "/.door/job";
-const FRAMES: &str = ".door/frames";
+/// Also in `python/file_channel.py`.
+const FOLDER: &str = "/.host_call";
+const JOB: &str = "/.host_call/job";
+const FRAMES: &str = ".host_call/frames";
 
-/// Puts the program where the command will look for it.
+/// Writes the program to the file that the command reads.
 ///
 /// # Errors
-/// When something stands there already.
-pub(in crate::sandbox) fn place(files: &mut Files, door: &HostCall) -> Result<(), FileError> {
+/// When the file exists already.
+pub(in crate::sandbox) fn place(files: &mut Files, host_call: &HostCall) -> Result<(), FileError> {
     files.place_folder(FOLDER, false)?;
-    files.place_file(JOB, door.job(&serde_json::Value::Null).into()).map(drop)
+    files.place_file(JOB, host_call.job(&serde_json::Value::Null).into()).map(drop)
 }
 
-/// Hears what the command left, one frame a line; nothing, where it left nothing.
+/// Handles the command's frames, one per line; nothing if it wrote none.
 ///
 /// # Errors
-/// When a limit is spent.
-pub(in crate::sandbox) fn handle(files: &Files, door: &mut HostCall) -> Result<(), Spent> {
+/// When a limit is exceeded.
+pub(in crate::sandbox) fn handle(files: &Files, host_call: &mut HostCall) -> Result<(), Spent> {
     let Ok(status) = files.find(ROOT, FRAMES).and_then(|id| files.status(id)) else { return Ok(()) };
     // Longer than frames within the limits can be; a hole makes a file of any length.
-    let most = door.frame_bytes();
+    let most = host_call.frame_bytes();
     if status.length > most {
         return Err(Spent("result_bytes"));
     }
     let mut left = vec![0; usize::try_from(status.length).unwrap_or_default()];
-    // A folder of that name holds no frames.
+    // A folder of that name contains no frames.
     let Ok(length) = files.read(status.id, 0, &mut left) else { return Ok(()) };
     left.truncate(length);
     for frame in left.split(|byte| *byte == b'\n').filter(|frame| !frame.is_empty()) {
-        door.count_call()?;
-        // Nobody is left to hear what is answered.
-        door.answer(frame)?;
+        host_call.count_call()?;
+        // The command has ended: the reply is dropped.
+        host_call.answer(frame)?;
     }
     Ok(())
 }
@@ -51,15 +51,15 @@ mod tests {
 
     fn heard(frames: &[u8]) -> (Result<(), Spent>, HostCall) {
         let mut files = Files::new(Quota { bytes: 64 << 20, nodes: 4 });
-        let mut door = HostCall::new("1 + 1".to_owned(), 64, 3);
-        place(&mut files, &door).unwrap();
+        let mut host_call = HostCall::new("1 + 1".to_owned(), 64, 3);
+        place(&mut files, &host_call).unwrap();
         let id = files.create_file(ROOT, FRAMES).unwrap();
         files.write(id, 0, frames).unwrap();
-        (handle(&files, &mut door), door)
+        (handle(&files, &mut host_call), host_call)
     }
 
     #[test]
-    fn the_program_stands_in_a_file_and_what_is_left_in_another_is_heard() {
+    fn the_program_is_in_one_file_and_frames_in_another_are_handled() {
         let mut files = Files::new(Quota { bytes: 0, nodes: 0 });
         place(&mut files, &HostCall::new("1 + 1".to_owned(), 64, 3)).unwrap();
         let mut content = vec![0; 1024];
@@ -70,14 +70,14 @@ mod tests {
         handle(&files, &mut silent).unwrap();
         assert_eq!(silent.left.end, None);
 
-        let (heard, door) =
+        let (handled, host_call) =
             heard(b"{\"v\":1,\"op\":\"done\",\"end\":{\"kind\":\"exited\",\"code\":3},\"result\":\"2\"}\n");
-        assert_eq!((heard, door.left.end), (Ok(()), Some(End::Exited { code: 3 })));
-        assert_eq!(door.left.result.as_deref(), Some("2"));
+        assert_eq!((handled, host_call.left.end), (Ok(()), Some(End::Exited { code: 3 })));
+        assert_eq!(host_call.left.result.as_deref(), Some("2"));
     }
 
     #[test]
-    fn limits_hold_for_what_is_left_in_files_too() {
+    fn limits_apply_to_frames_in_files_too() {
         let long = format!(
             "{{\"v\":1,\"op\":\"done\",\"end\":{{\"kind\":\"exited\",\"code\":0}},\"result\":\"{}\"}}\n",
             "2".repeat(65)
