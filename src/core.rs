@@ -1,5 +1,5 @@
-//! What everything else is written in: who calls, what is asked, until when, what comes back, and what can go wrong.
-//! State and types only: no configuration, no input or output.
+//! The shared types: the caller, the call, its deadline, its result, and its errors. State and types only: no
+//! configuration, no input or output.
 
 pub mod breaker_state;
 pub mod call;

@@ -1,12 +1,12 @@
 //! The state of a circuit breaker, as metrics and receipts report it.
 
-/// Which calls a circuit breaker lets through. The numbers are those of the metric (E83).
+/// Which calls a circuit breaker passes. The numbers are those of the metric (E83).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BreakerState {
     /// Every call.
     Closed,
-    /// One call at a time, which tries whether the upstream is back.
+    /// One call at a time, which probes whether the upstream works again.
     HalfOpen,
     /// None.
     Open,

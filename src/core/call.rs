@@ -1,4 +1,4 @@
-//! The words everybody uses: who calls, what is asked, until when, and what a tool gives back.
+//! The types of a call: who calls, what is requested, the deadline, and the result of a tool.
 
 mod open_time;
 mod sending;
@@ -21,17 +21,17 @@ pub use self::target::{CallKind, Target};
 use crate::core::peer::{ClientPeer, ClientSession};
 use crate::core::session::Session;
 
-/// The named arguments of a tool call, as the caller sent them: nothing about them is checked yet.
+/// The named arguments of a tool call, as the caller sent them: not validated yet.
 pub type Arguments = Map<String, Value>;
 
-/// One call of one tool, on its way through the checkpoint. Everything but the arguments,
-/// which change hands (and types) from stage to stage.
+/// One call of one tool on its way through the pipeline, except for its arguments, whose owner and type change from
+/// stage to stage.
 #[derive(Debug)]
 pub struct CallContext {
     pub id: CallId,
-    /// The name as the caller wrote it; it may name no tool at all. With a `target` the method that was asked for.
+    /// The name as the caller wrote it; there may be no such tool. With a `target` the requested method.
     pub tool: String,
-    /// What is asked for, where that is no tool.
+    /// What is requested, if it is not a tool.
     pub target: Option<Box<Target>>,
     pub caller: Arc<Caller>,
     pub via: Via,
@@ -39,13 +39,13 @@ pub struct CallContext {
     pub depth: u32,
     /// Run every stage but execution.
     pub dry_run: bool,
-    /// When the call came in: queueing and every later wait counts from here.
+    /// The arrival of the call: queueing and every later wait count from here.
     pub received: Instant,
-    /// An end set from outside (a parent call, a client), on top of the tool's own timeout.
+    /// A deadline set from outside (a parent call, a client), in addition to the tool's own timeout.
     pub must_end_by: Option<Instant>,
     pub scopes: BudgetScopes,
     pub session: Option<Arc<Session>>,
-    /// `session_context.user_id`: never an identity, only passed on and written down.
+    /// `session_context.user_id`: never an identity, only passed on and recorded.
     pub claimed_user: Option<String>,
     /// `session_context.prompt_params`, for adapters (E43).
     pub prompt_params: Map<String, Value>,
@@ -53,18 +53,18 @@ pub struct CallContext {
     pub tool_parameters: Map<String, Value>,
     pub trace: Option<TraceParent>,
     pub idempotency_key: Option<String>,
-    /// The client itself, where it can be spoken to while the call runs.
+    /// The client, if it can be contacted while the call runs.
     pub peer: Option<Arc<dyn ClientPeer>>,
-    /// Whether its price is still to be given back when it ends.
+    /// Whether its price is refunded when it ends.
     pub sending: Sending,
-    /// The MCP session it came in by, where the client's revision has sessions.
+    /// The MCP session of the call, where the client's revision has sessions.
     pub client_session: Option<Arc<dyn ClientSession>>,
-    /// How long it has waited for a session of an MCP server to begin: not counted as the tool's own time.
+    /// How long it has waited for sessions of MCP servers to start: not counted as the tool's time.
     pub starting: OpenTime,
 }
 
 impl CallContext {
-    /// A call from outside with nothing but the essentials; the faces fill in the rest.
+    /// A call from outside with only the essential fields; the transports add the rest.
     pub fn new(tool: impl Into<String>, caller: Arc<Caller>, via: Via) -> Self {
         Self {
             id: CallId::new(),
@@ -90,7 +90,7 @@ impl CallContext {
         }
     }
 
-    /// A further call of the same caller for the same thing, which arrives now.
+    /// A further call of the same caller for the same target, which arrives now.
     #[must_use]
     pub fn repeated(&self) -> Self {
         Self {
@@ -111,20 +111,20 @@ impl CallContext {
         }
     }
 
-    /// When the call must have ended, given how long its tool may take, counted from its arrival.
+    /// The deadline of the call, given the timeout of its tool, which counts from its arrival.
     pub fn deadline(&self, tool_timeout: Duration) -> Deadline {
         let own = self.received + tool_timeout;
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
     }
 
-    /// Whether the MCP session that it came in by has ended.
+    /// Whether the MCP session of the call has ended.
     pub fn client_has_gone(&self) -> bool {
         self.client_session.as_ref().is_some_and(|session| session.ended().is_cancelled())
     }
 
-    /// Waits for `work` until the deadline; `None` when it is not done by then. While the client is thinking about a
-    /// question, or a session of the tool's server begins, the tool's time stands still: both have bounds of their own,
-    /// and may take longer than the tool may.
+    /// Waits for `work` until the deadline; `None` when it is not done by then. The tool's time is paused while the
+    /// client considers a question, or a session of the tool's server starts: both have limits of their own, which
+    /// may be longer than the tool's.
     pub async fn within<T>(&self, deadline: Deadline, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let mut end = deadline.0;
@@ -137,7 +137,7 @@ impl CallContext {
     }
 
     fn later_end(&self, deadline: Deadline, end: Instant) -> Option<Instant> {
-        /// What is still open is looked at again after this long at least.
+        /// Maximum interval between checks of what is still open.
         const LOOK_AGAIN: Duration = Duration::from_millis(100);
         let asking = self.peer.as_ref().map_or(Duration::ZERO, |peer| peer.time_asking());
         let later = deadline.0 + asking + self.starting.total();
@@ -176,7 +176,7 @@ impl<'de> Deserialize<'de> for CallId {
     }
 }
 
-/// Who is calling. Made by `auth` alone (and by tests).
+/// The caller. Created by `auth` alone (and by tests).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
     pub id: Arc<str>,
@@ -187,8 +187,8 @@ pub struct Caller {
     pub key: Arc<str>,
 }
 
-/// Stands between the parts of [`Caller::key`]. It is a control character (unit separator), which no id, tenant or
-/// issuer that `auth` lets through has in it, so that two callers never share a key.
+/// Separates the parts of [`Caller::key`]. It is a control character (unit separator), which `auth` refuses in ids,
+/// tenants and issuers, so two callers never share a key.
 const KEY_SEPARATOR: char = '\u{1f}';
 
 impl Caller {
@@ -198,8 +198,8 @@ impl Caller {
         Self { id: id.into(), tenant: tenant.into(), roles, anonymous: false, key }
     }
 
-    /// A caller whom an issuer vouches for: another one than whoever has an id of ours that reads the same. The
-    /// issuer's length says where it ends, whatever characters it has in it.
+    /// A caller identified by an issuer: different from a caller with the same id of ours. The issuer's length marks
+    /// its end, whatever characters it contains.
     pub fn of_issuer(issuer: &str, subject: &str, tenant: &str, roles: Vec<String>) -> Self {
         let length = issuer.len();
         let key = format!("{tenant}{KEY_SEPARATOR}{length}{KEY_SEPARATOR}{issuer}#{subject}").into();
@@ -211,7 +211,7 @@ impl Caller {
         Self { anonymous: true, ..Self::new("anonymous", "public", Vec::new()) }
     }
 
-    /// Who it is within the tenant: the id, and for a token its issuer too.
+    /// The identity within the tenant: the id, and for a token its issuer too.
     pub fn identity(&self) -> &str {
         self.key.get(self.tenant.len() + KEY_SEPARATOR.len_utf8()..).unwrap_or(&self.key)
     }
@@ -225,7 +225,7 @@ impl Caller {
     }
 }
 
-/// The face a call came in by. Part of the policy input contract.
+/// The transport of a call. Part of the policy input contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
@@ -246,7 +246,7 @@ impl Via {
     }
 }
 
-/// The budget scopes a caller names. Without an id a scope is this call alone.
+/// The budget scopes that a caller names. Without an id a scope is this call alone.
 #[derive(Debug, Clone, Default)]
 pub struct BudgetScopes {
     /// `X-Request-Id` as sent by the caller, or `session_context.request_id`.
@@ -257,7 +257,7 @@ pub struct BudgetScopes {
     pub task: Option<String>,
 }
 
-/// The moment a call must have ended. Every wait on the way, down to the socket, ends here.
+/// The time at which a call must have ended. Every wait, down to the socket, ends here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(pub Instant);
 
@@ -290,7 +290,7 @@ pub struct TraceParent {
     pub state: Option<String>,
 }
 
-/// The stages of the one path, in order. The names stand in receipts, errors and metrics.
+/// The pipeline's stages in order. The names appear in receipts, errors and metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
@@ -334,10 +334,10 @@ impl Stage {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Upstream(pub Arc<str>);
 
-/// What stands in a rate limit's bucket, as `X-RateLimit-*` headers and receipts tell it.
+/// The state of a rate limit's bucket, for `X-RateLimit-*` headers and receipts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RateState {
-    /// Calls a minute.
+    /// Calls per minute.
     pub limit: u32,
     /// Calls left right now.
     pub remaining: u32,
@@ -345,24 +345,24 @@ pub struct RateState {
     pub reset_seconds: u64,
 }
 
-/// What a tool gives back when it ran and succeeded.
+/// The result of a tool that ran successfully.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
     pub value: Value,
-    /// The form meant for a model. Without one it is rendered from `value`.
+    /// The form for a model. Without one it is rendered from `value`.
     pub text: Option<String>,
-    /// Tokens the tool says its text has; counted as bytes / 4 otherwise.
+    /// Tokens of the text, as reported by the tool; otherwise estimated as bytes / 4.
     pub tokens: Option<u64>,
-    /// Facts about the run beside the result (a final URL, a provider), the reply's `metadata`.
+    /// Facts about the run beside the result (the final URL, the provider), the reply's `metadata`.
     pub metadata: Map<String, Value>,
-    /// How an MCP server said it, or what MCP clients are to see otherwise than as text; mostly `None`.
+    /// The form of an MCP server's result, or what MCP clients get instead of text; mostly `None`.
     pub mcp: Option<Box<McpResult>>,
 }
 
-/// What of a `CallToolResult` has no other place, to be passed on to MCP clients as it is.
+/// The parts of a `CallToolResult` without another place, passed on to MCP clients unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct McpResult {
-    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol writes them.
+    /// The content blocks (text, image, audio, resource, `resource_link`), as the protocol defines them.
     pub content: Vec<Value>,
     /// The value (of [`ToolOutput`], or that of the error) is the result's `structuredContent`.
     pub structured: bool,
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
     use crate::core::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
-    /// A client that began to think when the call came in, and thinks for so long.
+    /// A client that starts to consider a question when the call arrives, and takes this long.
     #[derive(Debug)]
     struct Thinking {
         began: Instant,
@@ -412,10 +412,10 @@ mod tests {
     }
 
     #[test]
-    fn no_two_callers_share_a_key_and_stored_keys_stay() {
+    fn no_two_callers_share_a_key_and_stored_keys_are_unchanged() {
         let key = |id: &str, tenant: &str| Caller::new(id, tenant, Vec::new());
         let token = |issuer: &str, id: &str, tenant: &str| Caller::of_issuer(issuer, id, tenant, Vec::new());
-        // As they stand in state directories.
+        // The keys in existing state directories.
         assert_eq!(&*key("ann", "acme").key, "acme\u{1f}ann");
         assert_eq!(&*Caller::anonymous().key, "public\u{1f}anonymous");
         assert!(token("https://i.example", "ann", "acme").key.ends_with("https://i.example#ann"));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_tools_time_stands_still_while_its_client_thinks() {
+    async fn the_tools_time_is_paused_while_its_client_considers_a_question() {
         let seconds = Duration::from_secs;
         let mut call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Mcp);
         let began = call.received;
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_tools_time_stands_still_while_a_session_begins() {
+    async fn the_tools_time_is_paused_while_a_session_starts() {
         let seconds = Duration::from_secs;
         let call = CallContext::new("t", Arc::new(Caller::anonymous()), Via::Rest);
         let work = async {

@@ -1,9 +1,8 @@
-//! What can go wrong with a call, for the caller to read and act on.
+//! Errors of a call, for the caller to read and act on.
 //!
-//! Every refusal and failure of a tool call, at whatever stage and by whatever face, is one
-//! [`CallError`] with a code from the closed list of the specification. What the caller sees
-//! (`message`, `details`) is kept apart from what only the log sees (`cause`).
-//! Status codes are the HTTP face's business: `server/reply.rs`.
+//! Every refusal and failure of a tool call, at any stage and over any transport, is one [`CallError`] with a code
+//! from the closed list of the specification. What the caller sees (`message`, `details`) is separate from what only
+//! the log contains (`cause`). HTTP status codes are assigned by the server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +49,7 @@ pub enum ErrorCode {
     SandboxMemory,
     SandboxOutput,
     SandboxTrap,
-    /// The caller hung up. Only in logs, metrics and the audit trail: nobody is left to be told.
+    /// The client disconnected. Only in logs, metrics and the audit trail: no reply can be sent.
     Cancelled,
 }
 
@@ -90,7 +89,7 @@ impl ErrorCode {
         }
     }
 
-    /// May the same call succeed later, without anybody changing it?
+    /// Whether the same call may succeed later without a change by anyone.
     pub fn retryable(self) -> bool {
         matches!(
             self,
@@ -104,7 +103,7 @@ impl ErrorCode {
         )
     }
 
-    /// The tool ran and reported failure: an answer, not a fault of the checkpoint.
+    /// The tool ran and reported failure: a result, not an error of the pipeline.
     pub fn is_reported_by_tool(self) -> bool {
         matches!(
             self,
@@ -119,30 +118,30 @@ impl fmt::Display for ErrorCode {
     }
 }
 
-/// One thing that is wrong, and where.
+/// One violation, and its place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Detail {
-    /// JSON Pointer (RFC 6901) into the arguments, or a name of the place meant.
+    /// JSON Pointer (RFC 6901) into the arguments, or the name of the place.
     pub path: String,
-    /// The rule that was broken: a JSON Schema keyword, a limit, a policy package.
+    /// The violated rule: a JSON Schema keyword, a limit, a policy package.
     pub rule: String,
     /// A sentence a model can act on.
     pub message: String,
 }
 
-/// Whose fault a failed execution is: decides whether it counts for the circuit breaker
-/// and whether an idempotent call is tried again.
+/// The cause of a failed execution: decides whether it counts for the circuit breaker and whether an idempotent call
+/// is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The call itself, or nobody: never counted, never retried.
+    /// The call itself, or none: never counted, never retried.
     Call,
-    /// The upstream answered, and the answer is a failure of its own (5xx): counted, not retried.
+    /// The upstream answered with a failure of its own (5xx): counted, not retried.
     Upstream,
-    /// The network, or no answer in time: counted, and retried where the tool is idempotent.
+    /// The network, or a timeout: counted, and retried where the tool is idempotent.
     Network,
 }
 
-/// A refused or failed call. Boxed: the happy path should not carry its size.
+/// A refused or failed call. Boxed, to keep `Result`s of successful calls small.
 #[derive(Debug)]
 pub struct CallError(Box<Inner>);
 
@@ -184,14 +183,14 @@ impl CallError {
         }))
     }
 
-    /// The tool ran and says no: `message` is its own explanation, for the model to read.
+    /// The tool ran and failed: `message` is its own explanation, for the model to read.
     pub fn tool(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::ToolError, message)
     }
 
-    /// A fault of ours. The caller learns that it happened, the log learns why.
+    /// An internal error. The caller gets a generic message, the log the cause.
     pub fn internal(cause: impl fmt::Display) -> Self {
-        Self::new(ErrorCode::Internal, "an internal error; the operators' log has the cause").caused_by(cause)
+        Self::new(ErrorCode::Internal, "internal error; the server's log has the cause").caused_by(cause)
     }
 
     #[must_use]
@@ -218,7 +217,7 @@ impl CallError {
         self
     }
 
-    /// What the caller could use instead: names of tools, mostly.
+    /// What the caller could use instead: mostly names of tools.
     #[must_use]
     pub fn with_alternatives(mut self, alternatives: Vec<String>) -> Self {
         self.0.alternatives = alternatives;
@@ -237,35 +236,35 @@ impl CallError {
         self
     }
 
-    /// What a tool had produced when it failed; stands in the reply's `output`.
+    /// The output of the tool before it failed, for the reply's `output`.
     #[must_use]
     pub fn with_output(mut self, output: Value) -> Self {
         self.0.output = Some(output);
         self
     }
 
-    /// How an MCP server said that its tool failed (`isError`), to be passed on to MCP clients as it came.
+    /// The result of an MCP tool that failed (`isError`), passed on to MCP clients unchanged.
     #[must_use]
     pub fn as_told_by_mcp(mut self, result: McpResult) -> Self {
         self.0.mcp = Some(Box::new(result));
         self
     }
 
-    /// How often the tool was tried before this became the answer.
+    /// The number of attempts before this error.
     #[must_use]
     pub fn after_attempts(mut self, attempts: u32) -> Self {
         self.0.attempts = attempts;
         self
     }
 
-    /// What the failed call is charged all the same.
+    /// What the failed call is still charged.
     #[must_use]
     pub fn costing(mut self, cost_usd: Decimal) -> Self {
         self.0.cost_usd = cost_usd;
         self
     }
 
-    /// The policy set that said no.
+    /// The policy set that denied the call.
     #[must_use]
     pub fn decided_by(mut self, policy_version: Arc<str>) -> Self {
         self.0.policy_version = Some(policy_version);
@@ -279,7 +278,7 @@ impl CallError {
         self
     }
 
-    /// Without what the upstream repeated of the credentials it was sent.
+    /// Removes credentials that the upstream repeated.
     #[must_use]
     pub fn redacted(mut self, secrets: &SentSecrets) -> Self {
         if secrets.is_empty() {

@@ -1,9 +1,9 @@
-//! Hostile bytes for whatever reads what others wrote: each reader's own tests call [`feed`] with examples of what
-//! it reads, and every input that is made of them must be read or refused, soon.
+//! Hostile bytes for parsers of external input: the tests of each parser call [`feed`] with examples, and every input
+//! derived from them must be accepted or refused quickly.
 //!
-//! No instrumented fuzzer: those need a nightly compiler. What is fed stems from real examples, so that it comes
-//! deep into the readers all the same. `SEKISHO_FUZZ_SECONDS=600 cargo test --lib hostile_bytes` goes on for so
-//! long in each of them, from another place each time.
+//! This is not an instrumented fuzzer, which would need a nightly compiler. The inputs derive from real examples, so
+//! that they get deep into the parsers. `SEKISHO_FUZZ_SECONDS=600 cargo test --lib hostile_bytes` continues for that
+//! time in each, with another seed each time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Inputs of one reader, and the time they may take together.
+/// Inputs of one parser, and their total time.
 const INPUTS: usize = 1_500;
 const WITHIN: Duration = Duration::from_secs(2);
 
-/// One input that takes longer hangs.
+/// An input that takes longer counts as a hang.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Most bytes of an input.
+/// Maximum bytes of an input.
 const LARGEST: usize = 64 << 10;
 
-/// Pieces that readers have stumbled over.
+/// Fragments that have caused errors in parsers.
 const PIECES: &[&[u8]] = &[
     b"{",
     b"}",
@@ -80,7 +80,7 @@ const PIECES: &[&[u8]] = &[
     b"(((((((((((((((((",
 ];
 
-/// Feeds the seeds as they are, then what is made of them.
+/// Feeds the seeds unchanged, then inputs derived from them.
 pub(crate) fn feed(seeds: &[&[u8]], mut read: impl FnMut(&[u8])) {
     let longer = std::env::var("SEKISHO_FUZZ_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
     let (start, most, within) = match longer {
@@ -103,7 +103,7 @@ pub(crate) fn feed(seeds: &[&[u8]], mut read: impl FnMut(&[u8])) {
 fn read_one(input: &[u8], read: &mut impl FnMut(&[u8])) {
     let began = Instant::now();
     let survived = catch_unwind(AssertUnwindSafe(|| read(input))).is_ok();
-    assert!(survived, "this input breaks its reader: b\"{}\"", input.escape_ascii());
+    assert!(survived, "this input makes the parser panic: b\"{}\"", input.escape_ascii());
     assert!(began.elapsed() < SOON, "this input took {:?}: b\"{}\"", began.elapsed(), input.escape_ascii());
 }
 
@@ -141,7 +141,7 @@ fn made_of(seeds: &[&[u8]], random: &mut StdRng) -> Vec<u8> {
     input
 }
 
-/// A piece of the input, mostly a short one.
+/// A part of the input, mostly a short one.
 fn range(input: &[u8], random: &mut StdRng) -> (usize, usize) {
     let from = random.random_range(0..=input.len());
     let most = if random.random_ratio(1, 4) { input.len() } else { 16 };

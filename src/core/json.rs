@@ -1,9 +1,9 @@
-//! JSON from outside, read strictly: what two parsers could read differently is refused.
+//! Strict parsing of external JSON: input that two parsers could read differently is refused.
 //!
-//! An object that names a key twice is refused, so that a policy never sees one value and the tool
-//! another. So are bytes after the value, invalid UTF-8, lone surrogates, numbers no `f64` holds, and
-//! nesting beyond [`MAX_DEPTH`]. Integers that 64 bits do not hold are never rounded: refused in what is asked, and
-//! strings of their digits in what others answer.
+//! An object with a duplicate key is refused, so that a policy never sees one value and the tool another. So are
+//! bytes after the value, invalid UTF-8, lone surrogates, numbers outside the range of `f64`, and nesting beyond
+//! [`MAX_DEPTH`]. Integers beyond 64 bits are never rounded: they are refused in requests, and become strings of
+//! their digits in responses of upstreams.
 
 mod canonical;
 mod large;
@@ -24,26 +24,26 @@ pub use self::canonical::digest;
 pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
 pub(crate) use self::size::approximate_size;
 
-/// Deepest nesting of arrays and objects that is read (the bound of `serde_json`).
+/// Maximum nesting of arrays and objects (the limit of `serde_json`).
 pub const MAX_DEPTH: usize = 127;
 
-/// Where and why a text is not acceptable JSON.
+/// Where and why a text is not accepted as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} (line {line}, column {column})")]
 pub struct InvalidJson {
     pub message: String,
     /// Counted from 1.
     pub line: usize,
-    /// In bytes, counted from 1; 0 when the fault is the line break before.
+    /// In bytes, counted from 1; 0 when the error is at the preceding line break.
     pub column: usize,
-    /// JSON Pointer to an integer that 64 bits do not hold, where that is what is wrong.
+    /// JSON Pointer to an integer beyond 64 bits, if that is the error.
     pub large_integer: Option<String>,
 }
 
-/// Parses one JSON value that somebody sends us.
+/// Parses one JSON value of a request.
 ///
 /// # Errors
-/// [`InvalidJson`] with the place, for everything this module refuses.
+/// [`InvalidJson`] with the position, for everything this module refuses.
 pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
     let Strict(value) = parse_as(bytes)?;
     match large::find(bytes).into_iter().next() {
@@ -52,8 +52,8 @@ pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
     }
 }
 
-/// Parses one JSON value that an upstream answers: integers that 64 bits do not hold become strings of their digits.
-/// Gives their places too.
+/// Parses one JSON value of an upstream's response: integers beyond 64 bits become strings of their digits. Returns
+/// their paths too.
 ///
 /// # Errors
 /// As [`parse`].
@@ -66,16 +66,16 @@ pub fn parse_answer(bytes: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
     parse_as(&text).map(|Strict(value)| (value, paths))
 }
 
-/// Parses a body of a known form in one pass. Its free-form fields should be [`Strict`]; `serde`'s
-/// derive refuses duplicate fields of structs by itself.
+/// Parses a body of a known type in one pass. Its free-form fields should be [`Strict`]; `serde`'s derive refuses
+/// duplicate fields of structs itself.
 ///
 /// # Errors
-/// As [`parse`], and where the text does not have the form of `T`.
+/// As [`parse`], and where the text does not match `T`.
 pub fn parse_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidJson> {
     serde_json::from_slice(bytes).map_err(InvalidJson::from)
 }
 
-/// About how many bytes of memory a value takes: a list of small numbers takes many times its text.
+/// Approximate memory of a value in bytes: a list of small numbers takes many times its text.
 pub fn footprint(value: &Value) -> usize {
     let beyond = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -90,7 +90,7 @@ fn footprint_of_members(members: &Map<String, Value>) -> usize {
     members.iter().map(|(key, member)| size_of::<String>() + key.len() + footprint(member)).sum()
 }
 
-/// Any JSON value, no object in it naming a key twice: for fields of structs that are deserialized.
+/// Any JSON value without duplicate keys: for fields of structs that are deserialized.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Strict(pub Value);
 
@@ -125,7 +125,7 @@ impl From<serde_json::Error> for InvalidJson {
     }
 }
 
-/// Where the reader stands: a list on the stack that costs nothing until a fault has to be told.
+/// The current position: a list on the stack that costs nothing unless an error is reported.
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Root,
@@ -133,7 +133,7 @@ enum Place<'a> {
     Index(&'a Place<'a>, usize),
 }
 
-/// The place as a JSON Pointer (RFC 6901).
+/// The position as a JSON Pointer (RFC 6901).
 impl fmt::Display for Place<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -215,6 +215,6 @@ fn repeated(key: &str, object: Place<'_>) -> String {
     let key: String = key.chars().take(100).collect();
     let object: String = object.to_string().chars().take(300).collect();
     let object = if object.is_empty() { String::new() } else { format!(" in {object:?}") };
-    // Ends in words of ours: `serde_json` takes an "at line N column N" at the end for its own.
-    format!("the key {key:?} stands there twice{object}; give each key once")
+    // Ends in our own words: `serde_json` takes an "at line N column N" at the end for its own.
+    format!("duplicate key {key:?}{object}; use each key once")
 }

@@ -1,7 +1,7 @@
-//! The client behind a call, where it can be spoken to while the call runs.
+//! The client of a call, if it can be contacted while the call runs.
 //!
-//! Only the MCP face has such clients. What is said passes through in the words of the protocol
-//! (<https://modelcontextprotocol.io/specification>): JSON that neither side of this seam interprets.
+//! Only MCP has such clients. Messages are passed on as the protocol defines them
+//! (<https://modelcontextprotocol.io/specification>): JSON that neither side of this interface interprets.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,51 +16,51 @@ use tokio_util::sync::CancellationToken;
 /// How long a client may take to answer a question; a person may have to read it.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What a running call may tell and ask the client it came from.
+/// What a running call may send to its client and ask it.
 pub trait ClientPeer: fmt::Debug + Send + Sync {
-    /// The protocol's `ClientCapabilities`: which questions [`ClientPeer::ask`] may hold.
+    /// The protocol's `ClientCapabilities`: the kinds of questions that [`ClientPeer::ask`] may send.
     fn capabilities(&self) -> &Value;
 
-    /// Whether the client asked to hear of progress. Without that, [`ClientPeer::progress`] does nothing.
+    /// Whether the client requested progress. Otherwise [`ClientPeer::progress`] does nothing.
     fn wants_progress(&self) -> bool;
 
-    /// The least severe log messages the client asked for; `None` when it wants none.
+    /// The minimum severity of log messages that the client requested; `None` for no messages.
     fn log_level(&self) -> Option<LogLevel>;
 
-    /// How long questions have been open so far: this is not counted as the tool's own time.
+    /// How long questions have been open so far: this is not counted as the tool's time.
     fn time_asking(&self) -> Duration;
 
-    /// Tells how far the work is. Never waits; what comes too fast is left out.
+    /// Reports progress. Never waits; messages that arrive too fast are dropped.
     fn progress(&self, progress: Progress);
 
-    /// Passes on what the tool logs, if the client asked for such messages. Never waits.
+    /// Passes on a log message of the tool, if the client requested such messages. Never waits.
     fn log(&self, message: LogMessage);
 
-    /// Asks the client everything in `questions` at once and waits for all the answers, at most [`ANSWER_TIMEOUT`].
-    /// The answers stand under the keys of their questions. Dropping the future withdraws the questions.
+    /// Sends the client all `questions` at once and waits for all answers, at most [`ANSWER_TIMEOUT`]. Answers have
+    /// the keys of their questions. Dropping the future withdraws the questions.
     fn ask(&self, questions: Questions) -> BoxFuture<'_, Result<Answers, Unanswered>>;
 }
 
-/// A session of a client, which the sessions behind it belong to: they begin with its first call, and end with it.
-/// As a [`ClientPeer`] it takes what belongs to none of its calls.
+/// A session of a client. Sessions with upstream servers that belong to it start with its first call and end with it.
+/// As a [`ClientPeer`] it receives messages that belong to none of its calls.
 pub trait ClientSession: ClientPeer {
-    /// Differs for every session of this process.
+    /// Unique for every session of this process.
     fn id(&self) -> u64;
 
-    /// Whether the client speaks a revision that begins with a handshake. Only then it takes requests.
+    /// Whether the client's revision starts with a handshake. Only such a client accepts requests.
     fn is_initialized(&self) -> bool;
 
     /// Cancelled when the session ends.
     fn ended(&self) -> &CancellationToken;
 }
 
-/// Questions under keys that whoever asks has chosen.
+/// Questions under keys chosen by the asking side.
 pub type Questions = BTreeMap<String, Question>;
 
 /// The protocol's results (`ElicitResult`, `CreateMessageResult`, `ListRootsResult`), as the client sent them.
 pub type Answers = BTreeMap<String, Value>;
 
-/// One request of a server to a client, as the protocol writes it.
+/// One request of a server to a client, as the protocol defines it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     pub method: QuestionMethod,
@@ -82,7 +82,7 @@ pub enum QuestionMethod {
 /// `notifications/progress`, without its token.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Grows with every message.
+    /// Increases with every message.
     pub progress: f64,
     pub total: Option<f64>,
     pub message: Option<String>,
@@ -96,7 +96,7 @@ pub struct LogMessage {
     pub data: Value,
 }
 
-/// Severities of RFC 5424 §6.2.1, the least severe first.
+/// Severities of RFC 5424 §6.2.1, from the lowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
@@ -121,7 +121,7 @@ pub enum Unanswered {
     TooMany,
     #[error("the client is gone")]
     Gone,
-    /// What the client answered instead: a JSON-RPC error.
+    /// The client's JSON-RPC error.
     #[error("the client refused: {message}")]
     Refused { code: i32, message: String },
 }

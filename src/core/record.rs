@@ -1,5 +1,5 @@
-//! What is known of a call, or of an agent's run, once it has ended. Metrics, log, trace, audit and store each
-//! write it down.
+//! The record of a call, or of an agent's run, after it has ended. Metrics, log, trace, audit and store each write
+//! it.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::core::error::CallError;
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     Success,
-    /// The tool was run and it, its upstream or its output failed.
+    /// The tool ran, and it, its upstream or its output failed.
     Error,
-    /// A stage before execution said no.
+    /// A stage before execution refused the call.
     Refused,
-    /// The caller hung up.
+    /// The client disconnected.
     Cancelled,
 }
 
@@ -39,7 +39,7 @@ impl Status {
 #[derive(Debug)]
 pub struct CallRecord<'a> {
     pub call: &'a CallContext,
-    /// The registered name; `None` when the call named no tool there is.
+    /// The registered name; `None` when there is no such tool.
     pub tool: Option<&'a str>,
     pub category: Option<&'a str>,
     pub status: Status,
@@ -47,7 +47,7 @@ pub struct CallRecord<'a> {
     pub error: Option<&'a CallError>,
     /// From arrival to settlement.
     pub duration: Duration,
-    /// The stages passed, the last one possibly failed, and the time each took.
+    /// The stages passed, the last one possibly failed, and the duration of each.
     pub stages: &'a [(Stage, Duration)],
     pub cost_usd: Decimal,
     pub tokens: u64,
@@ -55,13 +55,13 @@ pub struct CallRecord<'a> {
     pub rate: Option<RateState>,
     /// SHA-256 of the arguments' canonical JSON, in the audit trail instead of the arguments.
     pub arguments_digest: [u8; 32],
-    /// Hash of the policy set that decided, once one did.
+    /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<&'a str>,
-    /// The output did not fit its schema, which is only reported for this tool.
+    /// The output did not match its schema, and this tool only reports that.
     pub output_schema_violation: bool,
 }
 
-/// Why a run is over.
+/// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
@@ -69,14 +69,14 @@ pub enum FinishReason {
     Stop,
     /// The model's `max_tokens` cut the answer.
     Length,
-    /// The provider held back the answer.
+    /// The provider withheld the answer.
     Refusal,
-    /// The client runs its own tools now.
+    /// The client continues by running its own tools.
     ToolCalls,
-    /// A bound of the profile, told in a `status` before.
+    /// A limit of the profile, reported in an earlier `status`.
     Limit,
     Aborted,
-    /// Told in an `error` before.
+    /// Reported in an earlier `error`.
     Error,
 }
 
@@ -94,14 +94,14 @@ impl FinishReason {
     }
 }
 
-/// What a run used, over all its turns.
+/// The usage of a run, over all its turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct RunUsage {
     pub turns: u32,
     pub tool_calls: u32,
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// The model's price by the profile; tools are charged on their own.
+    /// The model's price by the profile; tools are charged separately.
     #[serde(with = "rust_decimal::serde::float")]
     pub cost_usd: rust_decimal::Decimal,
     pub duration_ms: u64,

@@ -1,5 +1,5 @@
-//! Credentials that an upstream repeats are struck out of what is passed on of its words: errors, `/readyz` and logs.
-//! Which ones it was sent is known exactly; nothing is guessed from how a text looks.
+//! Removes credentials that an upstream repeats from the texts that are passed on: errors, `/readyz` and logs. The
+//! exact credentials sent are available; nothing is guessed from the form of a text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,23 +11,23 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use url::form_urlencoded::byte_serialize;
 
-/// What stands in a text where a secret was.
+/// The replacement of a secret in a text.
 const REDACTED: &str = "[redacted]";
 
-/// A shorter secret is struck out only where it is a word of its own: it may be part of many.
+/// A shorter secret is removed only where it is a separate word: it may be part of many.
 const MIN_BYTES_ANYWHERE: usize = 6;
 
-/// A still shorter one is none: a text would be full of holes, and each guess finds it.
+/// An even shorter one is ignored: it would match everywhere, and could be guessed anyway.
 const MIN_BYTES: usize = 4;
 
-/// Headers that are configured like credentials and are none.
+/// Headers that look like credentials and are not.
 const NOT_SECRET: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// The secrets that somebody was sent, in the forms in which they may come back. Made where something has failed, not
+/// The secrets sent to an upstream, in the forms in which they may be repeated. Built when a request has failed, not
 /// for each call.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct SentSecrets {
-    /// Longest first, so that no part of one is struck out before the whole.
+    /// Longest first, so that no part of a secret is removed before the whole.
     forms: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Debug for SentSecrets {
 }
 
 impl SentSecrets {
-    /// As it is, and encoded for a URL, for Base64 and for JSON.
+    /// Unchanged, and encoded for a URL, for Base64 and for JSON.
     pub fn add(&mut self, secret: &str) {
         let secret = secret.trim();
         if secret.len() < MIN_BYTES {
@@ -70,7 +70,7 @@ impl SentSecrets {
         }
     }
 
-    /// A header's value, and what of it is the credential: behind its scheme, and inside of `Basic`.
+    /// A header's value, and its credential part: after the scheme, and inside of `Basic`.
     pub fn add_header(&mut self, value: &HeaderValue) {
         let text = String::from_utf8_lossy(value.as_bytes());
         self.add(&text);
@@ -84,7 +84,7 @@ impl SentSecrets {
         self.add(&decoded);
         if let Some((_, password)) = decoded.split_once(':') {
             self.add(password);
-            // RFC 6749 has clients encode theirs.
+            // RFC 6749 requires clients to encode theirs.
             self.add(&percent_decode_str(&password.replace('+', " ")).decode_utf8_lossy());
         }
     }
@@ -100,7 +100,7 @@ impl SentSecrets {
         self.forms.is_empty()
     }
 
-    /// The text without the secrets, in whatever case they are written.
+    /// The text without the secrets, in upper or lower case.
     pub fn strike<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut kept = String::new();
         let mut done = 0;
@@ -123,7 +123,7 @@ impl SentSecrets {
         Cow::Owned(kept)
     }
 
-    /// As [`strike`](Self::strike), in each text of a value, the names of its members too.
+    /// As [`strike`](Self::strike), for each string of a value, including the names of its members.
     pub fn strike_value(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
@@ -137,7 +137,7 @@ impl SentSecrets {
         }
     }
 
-    /// As [`strike_value`](Self::strike_value), of an object's members.
+    /// As [`strike_value`](Self::strike_value), for an object's members.
     pub fn strike_members(&self, members: &mut Map<String, Value>) {
         members.values_mut().for_each(|member| self.strike_value(member));
         if members.keys().any(|name| matches!(self.strike(name), Cow::Owned(_))) {
@@ -146,13 +146,13 @@ impl SentSecrets {
         }
     }
 
-    /// The length of the secret that begins there.
+    /// The length of the secret that starts there.
     fn at(&self, text: &str, at: usize) -> Option<usize> {
         let rest = text.as_bytes().get(at..)?;
         let first = rest.first()?;
         let begins_here = |form: &&String| {
             let bytes = form.as_bytes();
-            // Of a text that was cut, the end may be the beginning of one.
+            // The end of a truncated text may be the start of a secret.
             let length = bytes.len().min(rest.len());
             bytes.first().is_some_and(|byte| byte.eq_ignore_ascii_case(first))
                 && rest[..length].eq_ignore_ascii_case(&bytes[..length])
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_struck_out_in_each_form_it_may_come_back_in() {
+    fn a_secret_is_removed_in_each_form_it_may_be_repeated_in() {
         let known = secrets(&["S3CRET/k\"ey+"]);
         for repeated in [
             "S3CRET/k\"ey+",
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_header_the_credential_is_known_by_itself() {
+    fn the_credential_of_a_header_is_found_without_its_scheme() {
         for (name, value, repeated) in [
             (header::AUTHORIZATION, "Bearer t0ken-123", "t0ken-123"),
             (header::AUTHORIZATION, "Bearer t0ken-123", "Bearer t0ken-123"),
@@ -238,15 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn a_short_secret_is_struck_out_as_a_word_and_a_tiny_one_not_at_all() {
+    fn a_short_secret_is_removed_as_a_word_and_a_tiny_one_not_at_all() {
         let short = secrets(&["abcd", "xyz"]);
         assert_eq!(short.strike("abcd (abcd) abcde 1abcd xyz"), "[redacted] ([redacted]) abcde 1abcd xyz");
-        // The longer of two goes first.
+        // The longer of two is removed first.
         assert_eq!(secrets(&["secret", "secret-long"]).strike("secret-long"), "[redacted]");
     }
 
     #[test]
-    fn no_text_of_a_value_keeps_one() {
+    fn no_string_of_a_value_keeps_a_secret() {
         let mut value = json!({"a": ["t0ken-123"], "t0ken-123": {"b": "x t0ken-123"}, "n": 1});
         secrets(&["t0ken-123"]).strike_value(&mut value);
         assert_eq!(value, json!({"a": ["[redacted]"], "[redacted]": {"b": "x [redacted]"}, "n": 1}));

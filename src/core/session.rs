@@ -1,7 +1,7 @@
-//! One session: what is kept for a caller between calls, owned by tenant and caller.
+//! One session: the state of a caller between calls, owned by tenant and caller.
 //!
-//! It lives in memory. A workspace outlives a restart all the same: its name follows from tenant, caller and id
-//! alone, so that the same session finds its files again.
+//! It is in memory. A workspace still outlives a restart: its name derives from tenant, caller and id alone, so that
+//! the same session finds its files again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::core::call::Caller;
 
-/// One session of one caller. Whoever holds the `Arc` keeps it from being evicted.
+/// One session of one caller. Holding the `Arc` prevents its eviction.
 #[derive(Debug)]
 pub struct Session {
     pub id: Arc<str>,
@@ -43,12 +43,12 @@ impl Session {
         Self { id: id.into(), workspace_name: workspace_name(caller, id), state: Mutex::new(state) }
     }
 
-    /// What policies may know of the session's past.
+    /// The part of the session's past that policies may read.
     pub fn labels(&self) -> Vec<String> {
         self.lock().labels.clone()
     }
 
-    /// Adds a label; one that it carries already is not added again.
+    /// Adds a label; an existing one is not added again.
     pub fn add_label(&self, label: &str) {
         let mut state = self.lock();
         if !state.labels.iter().any(|carried| carried == label) {
@@ -71,7 +71,7 @@ impl Session {
         self.lock().tools_off.clone()
     }
 
-    /// Switches tools on or off; gives all that are off then.
+    /// Switches tools on or off; returns all that are off then.
     pub fn switch_tools(&self, tools: &BTreeMap<String, bool>) -> BTreeSet<String> {
         let off = &mut self.lock().tools_off;
         for (tool, on) in tools {
@@ -92,18 +92,18 @@ impl Session {
         state.last_used = Instant::now();
     }
 
-    /// SHA-256 (hex) over tenant, caller and id: names the workspace folder. Nothing of what a
-    /// caller wrote reaches the file system.
+    /// SHA-256 (hex) over tenant, caller and id: the name of the workspace folder. No text of a caller becomes part
+    /// of a path.
     pub fn workspace_name(&self) -> &str {
         &self.workspace_name
     }
 
-    /// Moves the start of its idle time to now.
+    /// Resets its idle time.
     pub(crate) fn touch(&self) {
         self.lock().last_used = Instant::now();
     }
 
-    /// When it was last opened, or a call of it ended.
+    /// The time when it was last opened, or a call of it ended.
     pub(crate) fn last_used(&self) -> Instant {
         self.lock().last_used
     }
@@ -113,7 +113,7 @@ impl Session {
     }
 }
 
-/// Each part goes in behind its length, so that no two triples give the same bytes.
+/// Each part is preceded by its length, so that no two triples have the same bytes.
 fn workspace_name(caller: &Caller, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [&caller.tenant, caller.identity(), id] {
@@ -136,9 +136,9 @@ mod tests {
         Caller::new(id, tenant, Vec::new())
     }
 
-    /// Workspaces on disk are found by these names: they must not change for those who have one.
+    /// Workspaces on disk are found by these names: they must not change for existing ones.
     #[test]
-    fn the_workspaces_of_api_keys_stay_where_they_are_and_are_no_tokens() {
+    fn the_workspaces_of_api_keys_keep_their_names_and_differ_from_those_of_tokens() {
         let ann = workspace_name(&caller("acme", "ann"), "s1");
         assert_eq!(ann, "2f0a122c9163f1c5e72909e0c591b0e6616c563b0e8b9d7d657bf7423814d00b");
         let anonymous = workspace_name(&Caller::anonymous(), "s1");

@@ -1,11 +1,11 @@
-//! For how long something was open.
+//! Measures how long something was open.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// For how long one or several things of a kind were open. Several at once count once.
+/// The total time in which one or more things of a kind were open. Overlaps count once.
 #[derive(Debug, Default)]
 pub struct OpenTime(Mutex<State>);
 
@@ -16,7 +16,7 @@ struct State {
     before: Duration,
 }
 
-/// Something that is open until this is dropped.
+/// Open until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct OpenGuard<'a>(&'a OpenTime);
@@ -29,7 +29,7 @@ impl OpenTime {
         OpenGuard(self)
     }
 
-    /// Up to now.
+    /// Until now.
     pub fn total(&self) -> Duration {
         let state = self.state();
         state.before + state.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_open_at_the_same_time_counts_once() {
+    async fn overlapping_times_count_once() {
         let (second, time) = (Duration::from_secs(1), OpenTime::default());
         let first = time.open();
         tokio::time::advance(second).await;

@@ -1,28 +1,28 @@
-//! How far a call has come towards whoever does its work: its price depends on it.
+//! How far a call has been sent towards the executor of its work: its price depends on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Part of each [`CallContext`](super::CallContext). It only ever goes forward: a further attempt takes nothing back.
+/// Part of each [`CallContext`](super::CallContext). It only moves forward: a further attempt does not reset it.
 #[derive(Debug, Default)]
 pub struct Sending {
     begun: AtomicBool,
-    /// Made when somebody needs it, so that a call of a local tool allocates nothing.
+    /// Created when it is needed, so that a call of a local tool allocates nothing.
     sent: OnceLock<SentFlag>,
 }
 
 /// How far that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SendingState {
-    /// Nobody outside has heard of the call, and no work of our own was done.
+    /// Nothing was sent, and no work of our own was done.
     Pending,
-    /// A tool of our own runs, or a request is queued and cannot be withdrawn.
+    /// A local tool runs, or a request is queued and cannot be withdrawn.
     Begun,
     /// The first byte was handed to the upstream, the MCP server or the sandbox worker.
     Sent,
 }
 
-/// Set by whoever hands over the first byte of a request. Clones are of one call.
+/// Set by the transport that sends the first byte of a request. Clones belong to one call.
 #[derive(Debug, Clone, Default)]
 pub struct SentFlag(Arc<AtomicBool>);
 
@@ -31,7 +31,7 @@ impl Sending {
         self.begun.store(true, Ordering::Relaxed);
     }
 
-    /// For the transport that carries the request.
+    /// For the transport of the request.
     pub fn flag(&self) -> SentFlag {
         self.sent.get_or_init(SentFlag::default).clone()
     }
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_forward_only_and_clones_of_the_flag_are_one() {
+    fn it_only_moves_forward_and_clones_of_the_flag_are_one() {
         let sending = Sending::default();
         assert_eq!(sending.state(), SendingState::Pending);
         let flag = sending.flag();
-        assert_eq!(sending.state(), SendingState::Pending, "a flag alone says nothing");
+        assert_eq!(sending.state(), SendingState::Pending, "an unset flag changes nothing");
         sending.begin();
         assert_eq!(sending.state(), SendingState::Begun);
         flag.set();

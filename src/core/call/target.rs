@@ -1,10 +1,10 @@
-//! What a call asks for, where that is no tool.
+//! The target of a call that is not for a tool.
 
-/// What kind of thing a call asks for. Part of the policy input contract.
+/// The kind of target. Part of the policy input contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
     Tool,
-    /// The contents of a resource, or to be notified of its changes.
+    /// The contents of a resource, or notifications of its changes.
     Resource,
     Prompt,
     /// Completions for an argument of a prompt or of a resource template.
@@ -22,12 +22,12 @@ impl CallKind {
     }
 }
 
-/// A resource, a prompt, or what is completed, as a call asks for it.
+/// A resource, a prompt, or the subject of a completion, as requested by a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     pub kind: CallKind,
-    /// The source of tools that has it (`mcp:SERVER`); `None` where no source that the caller may use has it.
+    /// The source that has it (`mcp:SERVER`); `None` where no source that the caller may use has it.
     pub source: Option<String>,
-    /// The URI by which the gateway knows the resource, or the name of the prompt. Part of the policy input contract.
+    /// The resource's URI in the gateway, or the name of the prompt. Part of the policy input contract.
     pub name: String,
 }

@@ -1,5 +1,5 @@
-//! The canonical form of JSON (RFC 8785), for hashing: the same value has the same digest whatever
-//! the order of its keys and the spelling of its numbers and strings.
+//! The canonical form of JSON (RFC 8785), for hashing: the same value has the same digest, regardless of the order of
+//! its keys and the notation of its numbers and strings.
 
 use std::io::{self, Write};
 
@@ -10,11 +10,11 @@ use crate::core::call::Arguments;
 
 /// SHA-256 of the canonical form.
 ///
-/// One deviation from RFC 8785: an integer that no `f64` holds keeps all its digits. The RFC would
-/// round it, and two calls with different ids would pass for the same one.
+/// One deviation from RFC 8785: an integer that `f64` cannot represent keeps all its digits. The RFC would round it,
+/// and two calls with different ids would have the same digest.
 pub fn digest(arguments: &Arguments) -> [u8; 32] {
     let mut text = Vec::with_capacity(256);
-    // Writing to memory cannot fail, and no JSON value is without a canonical form.
+    // Writing to memory cannot fail, and every JSON value has a canonical form.
     let written = write_object(&mut text, arguments);
     debug_assert!(written.is_ok());
     Sha256::digest(&text).into()
@@ -26,7 +26,7 @@ fn write_value(out: &mut Vec<u8>, value: &Value) -> io::Result<()> {
         Value::Bool(true) => out.write_all(b"true"),
         Value::Bool(false) => out.write_all(b"false"),
         Value::Number(number) => write_number(out, number),
-        // serde_json escapes exactly as RFC 8785 §3.2.2.2 asks.
+        // serde_json escapes exactly as RFC 8785 §3.2.2.2 requires.
         Value::String(text) => Ok(serde_json::to_writer(out, text)?),
         Value::Array(items) => write_list(out, b"[]", items, write_value),
         Value::Object(members) => write_object(out, members),

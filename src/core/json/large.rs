@@ -1,5 +1,5 @@
-//! Integers that 64 bits do not hold. A parsed value has them rounded, so they are found by their digits in the text:
-//! a text without [`FEWEST_DIGITS`] digits in a row, which is nearly every one, is only glanced over.
+//! Integers beyond 64 bits. A parsed value has them rounded, so they are found by their digits in the text: a text
+//! without [`FEWEST_DIGITS`] digits in a row, which is nearly every one, is only scanned.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,10 +9,10 @@ use serde_json::Value;
 /// `i64::MIN` has nineteen digits.
 const FEWEST_DIGITS: usize = 19;
 
-/// Paths that are told of one text: a list of identifiers may have any number.
+/// Maximum paths reported for one text: a list of identifiers may have any number.
 const MAX_PATHS: usize = 1_000;
 
-/// Where the paths of numbers that became texts stand in a tool's metadata.
+/// Key of a tool's metadata for the paths of numbers that became strings.
 pub const LARGE_NUMBERS: &str = "large_numbers";
 
 /// One such integer in a text.
@@ -31,7 +31,7 @@ pub struct Exact<'t> {
     pub paths: Vec<String>,
 }
 
-/// Puts those integers in quotes that stand where `wanted` says. The text is JSON.
+/// Puts quotes around those integers at the positions where `wanted` is true. The text is JSON.
 pub fn exact(text: &[u8], wanted: impl Fn(&str) -> bool) -> Exact<'_> {
     let mut found = find(text);
     found.retain(|large| wanted(&large.path));
@@ -52,8 +52,8 @@ pub fn exact(text: &[u8], wanted: impl Fn(&str) -> bool) -> Exact<'_> {
     Exact { text: Cow::Owned(quoted), paths: found.into_iter().map(|large| large.path).collect() }
 }
 
-/// The value with numbers, as near as they can be, where the paths name strings of such digits: what a schema that
-/// speaks of numbers is to look at.
+/// The value with approximate numbers where the paths name such strings of digits: for validation against a schema
+/// that expects numbers.
 pub fn with_numbers(mut value: Value, paths: &[Value]) -> Value {
     for path in paths.iter().filter_map(Value::as_str) {
         if let Some(text @ Value::String(_)) = value.pointer_mut(path)
@@ -71,7 +71,7 @@ pub(super) fn find(text: &[u8]) -> Vec<LargeInteger> {
     if may_hold(text) { Scan { text, at: 0, open: Vec::new() }.run() } else { Vec::new() }
 }
 
-/// Looks at every nineteenth byte: so many digits in a row cannot stand between two of them.
+/// Checks every nineteenth byte: so many digits in a row cannot fit between two of them.
 fn may_hold(text: &[u8]) -> bool {
     let is_digit = |at: usize| text.get(at).is_some_and(u8::is_ascii_digit);
     let mut at = FEWEST_DIGITS - 1;
@@ -94,7 +94,7 @@ fn may_hold(text: &[u8]) -> bool {
     false
 }
 
-/// Whether a number's text is an integer beyond 64 bits. One with a fraction or an exponent is no integer.
+/// Whether a number's text is an integer beyond 64 bits. One with a fraction or an exponent is not an integer.
 fn is_large(number: &[u8]) -> bool {
     let digits = number.strip_prefix(b"-").unwrap_or(number);
     let text = std::str::from_utf8(number).unwrap_or_default();
@@ -104,19 +104,19 @@ fn is_large(number: &[u8]) -> bool {
         && text.parse::<u64>().is_err()
 }
 
-/// A walk over a text that is JSON.
+/// A scan over valid JSON text.
 struct Scan<'t> {
     text: &'t [u8],
     at: usize,
     open: Vec<Open>,
 }
 
-/// A list or object that has begun and not ended.
+/// An open list or object.
 enum Open {
     List {
         index: usize,
     },
-    /// `key` is where the member's name stands; `None` before it.
+    /// `key` is the position of the member's name; `None` before it.
     Object {
         key: Option<Range<usize>>,
     },
@@ -155,7 +155,7 @@ impl Scan<'_> {
         found
     }
 
-    /// To behind the quote that ends it.
+    /// To the position after the closing quote.
     fn pass_string(&mut self) {
         while let Some(&byte) = self.text.get(self.at) {
             self.at += if byte == b'\\' { 2 } else { 1 };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_integers_beyond_64_bits_are_found_and_by_their_place() {
+    fn only_integers_beyond_64_bits_are_found_with_their_path() {
         for (text, expected) in [
             ("99999999999999999999", &[""][..]),
             (r#"{"n": 18446744073709551616}"#, &["/n"]),
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_row_of_digits_is_seen_wherever_it_stands(before in 0_usize..60, digits in 0_usize..40, after in 0_usize..60) {
+        fn a_row_of_digits_is_found_at_any_position(before in 0_usize..60, digits in 0_usize..40, after in 0_usize..60) {
             let text = format!("{}{}{}", "x".repeat(before), "7".repeat(digits), "1x".repeat(after));
             let row = digits + usize::from(after > 0);
             prop_assert_eq!(may_hold(text.as_bytes()), row >= FEWEST_DIGITS);

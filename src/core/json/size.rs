@@ -1,4 +1,4 @@
-//! How large a value is as text, without writing it.
+//! The approximate length of a value's JSON text, without writing it.
 
 use serde_json::Value;
 

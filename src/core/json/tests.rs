@@ -47,14 +47,14 @@ fn what_may_be_read_is_read_alike_or_refused() {
 }
 
 #[test]
-fn refusals_say_what_and_where() {
+fn refusals_report_the_error_and_its_position() {
     let cases: [(&[u8], &str); 10] = [
-        (b"{\"a\":1,\n\"a\":2}", r#"the key "a" stands there twice; give each key once (line 2, column 3)"#),
+        (b"{\"a\":1,\n\"a\":2}", r#"duplicate key "a"; use each key once (line 2, column 3)"#),
         (
             br#"{"b":[0,{"x/y":{"k":1,"k":1}}]}"#,
-            r#"the key "k" stands there twice in "/b/1/x~1y"; give each key once (line 1, column 25)"#,
+            r#"duplicate key "k" in "/b/1/x~1y"; use each key once (line 1, column 25)"#,
         ),
-        (br#"{"\u0061":1,"a":2}"#, r#"the key "a" stands there twice; give each key once (line 1, column 15)"#),
+        (br#"{"\u0061":1,"a":2}"#, r#"duplicate key "a"; use each key once (line 1, column 15)"#),
         (b"[1] 2", "trailing characters (line 1, column 5)"),
         (b"", "EOF while parsing a value (line 1, column 0)"),
         (b"[1e400]", "number out of range (line 1, column 6)"),
@@ -63,7 +63,7 @@ fn refusals_say_what_and_where() {
         (b"[NaN]", "expected value (line 1, column 2)"),
         (
             br#"{" at line 9 column 9":1," at line 9 column 9":1}"#,
-            r#"the key " at line 9 column 9" stands there twice; give each key once (line 1, column 46)"#,
+            r#"duplicate key " at line 9 column 9"; use each key once (line 1, column 46)"#,
         ),
     ];
     for (text, expected) in cases {
@@ -126,7 +126,7 @@ fn the_digest_is_that_of_the_rfc_8785_form() {
 
 /// The order of UTF-16 code units (RFC 8785 §3.2.3): in UTF-8 the last two would change places.
 #[test]
-fn keys_stand_in_the_order_of_utf_16() {
+fn keys_are_in_the_order_of_utf_16() {
     use sha2::{Digest, Sha256};
     let canonical = "{\"\\r\":1,\"1\":2,\"é\":3,\"€\":4,\"😀\":5,\"\u{fb33}\":6}";
     let keys = json!({"\u{fb33}": 6, "😀": 5, "€": 4, "é": 3, "1": 2, "\r": 1});

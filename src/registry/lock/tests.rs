@@ -74,7 +74,7 @@ fn a_damaged_file_is_refused_with_the_position() {
         (whole.replace("\"b\":", "\"no name\":"), "no name"),
         (whole.replace("\"b\":", "\"c\":"), "c: its hash"),
         (whole.replacen("\"hash\": \"", "\"hash\": 5, \"_\": \"", 1), "a: its block"),
-        (twice, "stands there twice"),
+        (twice, "duplicate key"),
         ("{\"version\": 1, \"tools\": {\"a\": []}}".to_owned(), "a: its block"),
         ("[]".to_owned(), "`tools`"),
     ] {
