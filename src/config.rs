@@ -1,8 +1,8 @@
-//! What an operator may decide: one YAML file, one struct a topic. Each topic's file has its defaults, the
-//! environment variables that override it, and what makes no sense in it, side by side.
+//! The configuration of the service: one YAML file, one struct per topic. Each topic's file contains its defaults,
+//! the environment variables that override it, and its checks.
 //!
-//! [`Config::load`] is the way in: file → tree (`document`) → variables filled in (`interpolate`) → typed
-//! (`reader`) → overrides → check. Nothing of a configuration with a fault is used.
+//! [`Config::load`] is the entry point: file → tree (`document`) → variables filled in (`interpolate`) → typed
+//! (`reader`) → overrides → check. A configuration with an error is rejected as a whole.
 
 mod agent;
 mod audit;
@@ -65,12 +65,12 @@ pub use self::tools::{
 pub use self::watch::Watcher;
 pub use self::yaml::error::{ConfigError, ConfigLocation};
 
-/// The whole configuration. `Config::default()` is what runs with no file at all.
+/// The whole configuration. `Config::default()` applies when there is no file.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where the audit trail, the store and the workspaces stand, unless they say otherwise.
-    /// Default: `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
+    /// Folder of the audit trail, the store and the workspaces, unless they set paths of their own. Default:
+    /// `$XDG_STATE_HOME/sekisho`, or `~/.local/state/sekisho` (`SEKISHO_STATE_DIRECTORY`).
     pub state_directory: Option<PathBuf>,
     pub server: ServerConfig,
     pub auth: AuthConfig,
@@ -91,17 +91,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// The file, if one is named, with the environment's overrides on top, checked.
-    /// Relative paths in it count from the working directory.
+    /// Loads the file, if one is given, applies the environment's overrides, and checks the result. Relative paths
+    /// are relative to the working directory.
     ///
     /// # Errors
-    /// Everything found wrong: what does not fit its type first; what makes no sense only once all fits.
+    /// All errors found: first those of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
         let document = file.map(Document::open).transpose().map_err(|fault| vec![fault])?;
         Self::from_document(document, environment)
     }
 
-    /// What makes no sense although every type is right, as it stands: for a configuration put together by hand.
+    /// Invalid values, although every type is right: for a configuration built in code.
     pub fn check(&self) -> Vec<ConfigError> {
         let place = |finding: Finding| {
             let setting = finding.setting.clone();
@@ -110,7 +110,7 @@ impl Config {
         self.findings().into_iter().map(place).collect()
     }
 
-    /// Where everything that outlives the process stands.
+    /// The folder for all data that outlives the process.
     pub fn state_directory(&self) -> PathBuf {
         self.state_directory.clone().unwrap_or_else(|| "sekisho-state".into())
     }
@@ -127,7 +127,7 @@ impl Config {
         self.tools.workspace.directory.clone().unwrap_or_else(|| self.state_directory().join("workspaces"))
     }
 
-    /// The file of `sekisho lock`, whether it is there or not.
+    /// The path of the `sekisho lock` file, whether it exists or not.
     pub fn lock_file(&self) -> PathBuf {
         self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
     }
@@ -196,37 +196,39 @@ impl Config {
         findings.found
     }
 
-    /// Secure by default: what others can reach asks who they are, unless told in so many words not to.
+    /// Secure by default: a server that other machines can reach requires authentication, unless configured
+    /// otherwise.
     fn check_exposure(&self, findings: &mut Findings) {
         let open_on_purpose = self.auth.anonymous == AnonymousAccess::Always;
         if !self.server.is_loopback() && !self.auth.has_credentials() && !open_on_purpose {
             findings.add(
                 "server.listen",
-                format!("{} can be reached from other machines, and nobody has to say who they are", self.server.listen),
-                "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or let everybody in with `auth.anonymous: always`",
+                format!("{} can be reached from other machines without authentication", self.server.listen),
+                "add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or accept all callers with `auth.anonymous: always`",
             );
         }
     }
 }
 
 impl Config {
-    /// Settings that are in order, and that somebody should know of: what each of them means, by its name.
+    /// Valid settings that deserve a warning: the effect of each, by its name.
     pub fn notes(&self) -> BTreeMap<String, String> {
         let OutboundConfig { mcp_allowed_domains, openapi_allowed_domains, .. } = &self.outbound;
         let lists = [
-            ("outbound.mcp_allowed_domains", mcp_allowed_domains, "MCP servers may be on every host"),
+            ("outbound.mcp_allowed_domains", mcp_allowed_domains, "MCP servers are allowed on every host"),
             (
                 "outbound.openapi_allowed_domains",
                 openapi_allowed_domains,
-                "documents and their servers may be on every host",
+                "documents and their servers are allowed on every host",
             ),
         ];
         let open = lists.into_iter().filter(|(_, hosts, _)| hosts.iter().any(|host| host.trim() == "*"));
-        open.map(|(setting, _, means)| (setting.to_owned(), format!("`*` is in it: {means}; name the hosts"))).collect()
+        open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")))
+            .collect()
     }
 }
 
-/// The variable that decided the setting, else its place in the file, else its name.
+/// The variable that set the setting, otherwise its place in the file, otherwise its name.
 fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigError {
     if let Some(variable) = overrides.origins.get(&finding.setting) {
         return finding.into_fault(ConfigLocation::Variable((*variable).to_owned()));

@@ -12,13 +12,13 @@ use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
 
-/// The agents: their models, and how far a run may go.
+/// The agents: their models, and the limits of a run.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentConfig {
-    /// The profile of a request that names none.
+    /// The profile for requests that name none.
     pub default_profile: String,
-    /// By the name that `GET /v1/models` lists. `anthropic` and `openai` are always there, with what is said here.
+    /// By the name that `GET /v1/models` lists. `anthropic` and `openai` always exist; settings here change them.
     #[serde(deserialize_with = "beside_the_built_in")]
     pub profiles: BTreeMap<String, AgentProfile>,
     /// A folder with prompts that replace the built-in ones: `with_tools.md`, `without_tools.md`,
@@ -27,78 +27,78 @@ pub struct AgentConfig {
     pub memory: MemoryConfig,
 }
 
-/// What is remembered of a thread (the header `X-OpenWebUI-Chat-Id`): a short summary, made after each reply.
+/// Memory of a thread (the header `X-OpenWebUI-Chat-Id`): a short summary, written after each reply.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemoryConfig {
-    /// Whether threads are summed up (A43).
+    /// Whether threads are summarized (A43).
     pub summaries: bool,
-    /// Summaries kept; beyond them those not used for longest go (A44).
+    /// Maximum number of summaries; beyond it the least recently used are deleted (A44).
     pub max_summaries: u32,
-    /// The provider's model that sums up; without it the profile's own (A45). Its price is the list's, or that of a
+    /// The provider's model for summaries; by default the profile's own (A45). Its price is the list's, or that of a
     /// profile with this model.
     pub summary_model: Option<String>,
 }
 
-/// One agent: which model, and its bounds. What differs by provider is `None` here where it was not said;
-/// the methods of the same names know what applies.
+/// One agent: its model, and its limits. Defaults that depend on the provider are `None` here until set; the methods
+/// of the same names return the effective value.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AgentProfile {
-    /// The profiles `anthropic` and `openai` need not say it.
+    /// Optional for the profiles `anthropic` and `openai`.
     pub provider: Option<Provider>,
     /// The provider's name of the model; for `replay` the script's file.
     pub model: Option<String>,
-    /// Where the provider's API stands, when it is not the provider's own.
+    /// Base URL of the API, if it is not the provider's default.
     pub base_url: Option<Url>,
     pub api_key: Option<Secret>,
-    /// `null` leaves it to the provider (A10, D21).
+    /// `null` uses the provider's default (A10, D21).
     #[serde(deserialize_with = "said")]
     #[schemars(with = "Option<f64>")]
     pub temperature: Option<Option<f64>>,
-    /// Tokens of one answer (A11, D22).
+    /// Maximum tokens of one answer (A11, D22).
     pub max_tokens: Option<u32>,
-    /// The longest wait for the first piece of an answer, and between two pieces (A12); a server's mere signs of life
-    /// are none.
+    /// Maximum wait for the first content of an answer, and between two content chunks (A12); keep-alives do not
+    /// reset it.
     pub timeout_seconds: f64,
     /// Further attempts after a failure of the provider (A13); overload and timeouts have three (A65, A66).
     pub retries: u32,
-    /// USD for a million tokens sent to the model, 0 where it is free. Without it: the vendor's price in
-    /// `src/budget/model_prices.yaml`. A model that is not there has no price, and is not asked where
-    /// `budget.max_cost_per_caller_per_day` or `max_cost_per_tenant_per_day` is set.
+    /// USD per million tokens sent to the model, 0 for a free one. Default: the vendor's price in the shipped list
+    /// (`src/budget/model_prices.yaml`). A model without a price is refused where `budget.max_cost_per_caller_per_day` or
+    /// `max_cost_per_tenant_per_day` is set.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_prompt_tokens: Option<Decimal>,
-    /// USD for a million tokens of its answers, likewise.
+    /// USD per million tokens of its answers, with the same default.
     #[schemars(with = "Option<Money>")]
     pub price_per_million_completion_tokens: Option<Decimal>,
-    /// Tools that the model is offered at most: those it has called and those that fit best what the user said.
-    /// OpenAI takes no more than 128.
+    /// Maximum number of tools offered to the model: those it has called and the best matches for the user's
+    /// messages. OpenAI accepts at most 128.
     pub max_tools: usize,
-    /// Turns of one run (A15).
+    /// Maximum turns of one run (A15).
     pub max_turns: u32,
-    /// Tool calls of one run.
+    /// Maximum tool calls of one run.
     pub max_tool_calls: u32,
-    /// A run's wall time.
+    /// Maximum duration of a run, in seconds.
     pub max_run_seconds: f64,
-    /// Tokens of all turns of a run, sent and received.
+    /// Maximum tokens of all turns of a run, sent and received.
     pub run_tokens: u64,
-    /// Tool calls of one turn at the same time.
+    /// Tool calls of one turn that run at the same time.
     pub parallel_tool_calls: usize,
-    /// A longer tool result is cut before the model sees it.
+    /// A longer tool result is truncated before the model sees it.
     pub max_result_bytes: usize,
-    /// A turn whose text holds one of these ends the run, whatever else it asks for (D19). Empty: none.
+    /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,
 }
 
-/// Whose API a model speaks.
+/// The API of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Provider {
     /// Anthropic Messages.
     Anthropic,
-    /// OpenAI Chat Completions, and whatever speaks it.
+    /// OpenAI Chat Completions, and compatible APIs.
     Openai,
-    /// Amazon Bedrock's Converse, with an API key; `base_url` names the region.
+    /// Amazon Bedrock's Converse, with an API key; `base_url` contains the region.
     Bedrock,
     /// A scripted conversation from a file.
     Replay,
@@ -156,7 +156,7 @@ impl Provider {
         }
     }
 
-    /// Empty where there is none that everybody has.
+    /// Empty for a provider without a default model.
     fn default_model(self) -> &'static str {
         match self {
             Self::Anthropic => "claude-sonnet-4-5",
@@ -180,7 +180,7 @@ impl AgentProfile {
         self.model.as_deref().unwrap_or(self.provider().default_model())
     }
 
-    /// `None` leaves it to the provider.
+    /// `None` uses the provider's default.
     pub fn temperature(&self) -> Option<f64> {
         self.temperature.unwrap_or(Some(match self.provider() {
             Provider::Openai => 0.7,
@@ -205,10 +205,10 @@ impl AgentProfile {
 
     fn check(&self, at: &str, findings: &mut Findings) {
         if self.provider.is_none() {
-            findings.add(format!("{at}.provider"), "is missing", "name anthropic, openai, bedrock or replay");
+            findings.add(format!("{at}.provider"), "is missing", "set anthropic, openai, bedrock or replay");
         }
         if self.model().trim().is_empty() {
-            findings.add(format!("{at}.model"), "is empty", "name the provider's model, or a script's file");
+            findings.add(format!("{at}.model"), "is empty", "set the provider's model, or the path of a script");
         }
         if let Some(temperature) = self.temperature()
             && !(0.0..=2.0).contains(&temperature)
@@ -220,7 +220,7 @@ impl AgentProfile {
             ("price_per_million_completion_tokens", self.price_per_million_completion_tokens),
         ] {
             if price.is_some_and(|price| price.is_sign_negative()) {
-                findings.add(format!("{at}.{setting}"), "is negative", "give the price in USD, 0 for none");
+                findings.add(format!("{at}.{setting}"), "is negative", "set the price in USD, 0 if it is free");
             }
         }
         findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
@@ -232,14 +232,14 @@ impl AgentProfile {
         findings.duration(&format!("{at}.timeout_seconds"), self.timeout_seconds);
         findings.duration(&format!("{at}.max_run_seconds"), self.max_run_seconds);
         if self.end_words.iter().any(|word| word.trim().is_empty()) {
-            findings.add(format!("{at}.end_words"), "has an empty word, which ends every run", "remove it");
+            findings.add(format!("{at}.end_words"), "contains an empty word, which would end every run", "remove it");
         }
     }
 }
 
 impl AgentConfig {
-    /// What sums up the threads of a profile: the same with `memory.summary_model`. The prices that a profile writes
-    /// are its own model's; another model has those of a profile that names it.
+    /// The profile that summarizes threads: the same with `memory.summary_model`. The prices in a profile are those
+    /// of its own model; another model has those of a profile with that model.
     pub fn summary_profile(&self, profile: &AgentProfile) -> AgentProfile {
         let Some(model) = self.memory.summary_model.as_deref().filter(|model| *model != profile.model()) else {
             return profile.clone();
@@ -277,7 +277,7 @@ impl AgentConfig {
 
     pub(super) fn check(&self, findings: &mut Findings) {
         if !self.profiles.contains_key(&self.default_profile) {
-            findings.add("agent.default_profile", "names no profile", "name one of `agent.profiles`");
+            findings.add("agent.default_profile", "is not the name of a profile", "set one of `agent.profiles`");
         }
         findings.above_zero("agent.memory.max_summaries", self.memory.max_summaries);
         for (name, profile) in &self.profiles {
@@ -293,7 +293,7 @@ fn built_in() -> BTreeMap<String, AgentProfile> {
     [Provider::Anthropic, Provider::Openai].map(|provider| (provider.as_str().to_owned(), profile(provider))).into()
 }
 
-/// A file that adds a profile, or sets the key of one, leaves the others as they are.
+/// A file that adds a profile, or sets a key of one, leaves the others unchanged.
 fn beside_the_built_in<'de, D>(deserializer: D) -> Result<BTreeMap<String, AgentProfile>, D::Error>
 where
     D: Deserializer<'de>,
@@ -306,12 +306,12 @@ where
     Ok(profiles)
 }
 
-/// Tells `null` from what is not there.
+/// Distinguishes `null` from a missing key.
 fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
-/// Checked settings fit; whatever else is as good as no bound.
+/// Checked settings always fit; larger values mean no effective limit.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -12,7 +12,7 @@ pub struct AuditConfig {
     /// Default: `audit.jsonl` in the state directory.
     pub file: Option<PathBuf>,
     pub durability: Durability,
-    /// Lines that may wait to be written; when they do, calls are refused and no line is dropped.
+    /// Lines that may wait to be written; when the queue is full, calls are refused and no line is dropped.
     pub max_queued: usize,
 }
 
@@ -33,6 +33,6 @@ impl AuditConfig {
 pub enum Durability {
     /// Lines reach the disk within 50 ms, and at shutdown.
     Relaxed,
-    /// A reply waits until its line is on the disk (one fsync for all that wait).
+    /// A reply waits until its line is on the disk (one fsync for all waiting lines).
     Strict,
 }

@@ -9,25 +9,25 @@ use url::{Host, Url};
 use super::Secret;
 use super::check::Findings;
 
-/// Who may call: API keys, JSON Web Tokens, or nobody in particular.
+/// Authentication: API keys, JSON Web Tokens, or anonymous access.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthConfig {
-    /// When a request without credentials is let in, as a caller without roles.
+    /// When a request without credentials is accepted, as a caller without roles.
     pub anonymous: AnonymousAccess,
     pub api_keys: Vec<ApiKeyConfig>,
     pub jwt: Option<JwtConfig>,
 }
 
 impl AuthConfig {
-    /// Is there anything a caller could prove who they are with?
+    /// Whether any credentials are configured.
     pub fn has_credentials(&self) -> bool {
         !self.api_keys.is_empty() || self.jwt.is_some()
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
         if self.anonymous == AnonymousAccess::Never && !self.has_credentials() {
-            findings.add("auth.anonymous", "nobody could call", "add `auth.api_keys` or `auth.jwt`");
+            findings.add("auth.anonymous", "no caller could be accepted", "add `auth.api_keys` or `auth.jwt`");
         }
         for (index, key) in self.api_keys.iter().enumerate() {
             key.check(&format!("auth.api_keys[{index}]"), findings);
@@ -38,13 +38,13 @@ impl AuthConfig {
         }
     }
 
-    /// Two entries for one caller would disagree about roles, and one key must not stand for two callers.
+    /// Two entries for one caller could have different roles, and one key must not identify two callers.
     fn check_unique(&self, findings: &mut Findings) {
         let (mut callers, mut hashes) = (BTreeSet::new(), BTreeSet::new());
         for (index, key) in self.api_keys.iter().enumerate() {
             let setting = format!("auth.api_keys[{index}]");
             if !callers.insert((&key.tenant, &key.id)) {
-                findings.add(format!("{setting}.id"), "stands twice in this tenant", "give each key an id of its own");
+                findings.add(format!("{setting}.id"), "is a duplicate in this tenant", "give each key its own id");
             }
             if key.hash().is_some_and(|hash| !hashes.insert(hash)) {
                 findings.add_secret(setting, "has the same key as an earlier one", "give each caller its own key");
@@ -69,7 +69,7 @@ pub enum AnonymousAccess {
 pub struct ApiKeyConfig {
     /// The caller's id, in budgets, logs and policies.
     pub id: String,
-    /// The key itself; kept only as its SHA-256 once loaded.
+    /// The key itself; only its SHA-256 is stored after loading.
     #[serde(default)]
     pub key: Option<Secret>,
     /// Lower-case hex SHA-256 of the key: `printf %s "$KEY" | sha256sum`.
@@ -95,21 +95,21 @@ impl ApiKeyConfig {
             findings.add(format!("{setting}.id"), "is that of the caller without credentials", "choose another id");
         }
         match (&self.key, &self.key_sha256) {
-            (Some(_), Some(_)) => findings.add_secret(setting, "has both `key` and `key_sha256`", "keep one of them"),
+            (Some(_), Some(_)) => findings.add_secret(setting, "has both `key` and `key_sha256`", "remove one of them"),
             (None, None) => findings.add_secret(
                 setting,
                 "has neither `key` nor `key_sha256`, or the variable it names is empty",
-                "add one, such as `key: ${ALICE_KEY}`",
+                "set one, such as `key: ${ALICE_KEY}`",
             ),
             (Some(key), None) if !is_header_text(key.expose()) => findings.add_secret(
                 format!("{setting}.key"),
-                "cannot travel in a header",
-                "use letters, digits and punctuation, and no spaces",
+                "cannot be sent in a header",
+                "use letters, digits and punctuation, without spaces",
             ),
             (None, Some(hash)) if !is_sha256(hash) => findings.add_secret(
                 format!("{setting}.key_sha256"),
                 "is not a SHA-256 in 64 lower-case hexadecimal digits",
-                "make it with: printf %s \"$KEY\" | sha256sum",
+                "compute it with: printf %s \"$KEY\" | sha256sum",
             ),
             _ => {}
         }
@@ -134,25 +134,25 @@ fn is_sha256(hash: &str) -> bool {
 pub struct JwtConfig {
     pub issuer: String,
     pub audience: String,
-    /// Where the issuer publishes its keys; asked again when a token names an unknown key.
+    /// URL of the issuer's keys; fetched again when a token has an unknown key.
     #[serde(default)]
     pub jwks_url: Option<Url>,
-    /// Or a file with the key set.
+    /// Alternatively a file with the key set.
     #[serde(default)]
     pub jwks_file: Option<PathBuf>,
-    /// The claim that holds the list of roles.
+    /// The claim with the list of roles.
     #[serde(default = "default_roles_claim")]
     pub roles_claim: String,
-    /// The claim that holds the tenant.
+    /// The claim with the tenant.
     #[serde(default = "default_tenant_claim")]
     pub tenant_claim: String,
-    /// Seconds that the issuer's clock may differ from ours.
+    /// Maximum difference between the issuer's clock and ours, in seconds.
     #[serde(default = "default_leeway_seconds")]
     pub leeway_seconds: u64,
 }
 
 impl JwtConfig {
-    /// Seconds that clocks may differ; more would keep expired tokens alive.
+    /// Maximum for `leeway_seconds`; more would keep expired tokens valid.
     const MAX_LEEWAY_SECONDS: u64 = 300;
 
     fn check(&self, findings: &mut Findings) {
@@ -161,13 +161,17 @@ impl JwtConfig {
         findings.name("auth.jwt.roles_claim", &self.roles_claim);
         findings.name("auth.jwt.tenant_claim", &self.tenant_claim);
         if self.jwks_url.is_some() == self.jwks_file.is_some() {
-            findings.add("auth.jwt", "needs either `jwks_url` or `jwks_file`", "give exactly one of them");
+            findings.add("auth.jwt", "needs either `jwks_url` or `jwks_file`", "set exactly one of them");
         }
         if self.jwks_url.as_ref().is_some_and(|url| url.scheme() != "https" && !is_this_machine(url)) {
-            findings.add("auth.jwt.jwks_url", "must be https: who can change the keys can be anybody", "use https://");
+            findings.add(
+                "auth.jwt.jwks_url",
+                "must be https: anyone who can change the keys can impersonate any caller",
+                "use https://",
+            );
         }
         if self.leeway_seconds > Self::MAX_LEEWAY_SECONDS {
-            findings.add("auth.jwt.leeway_seconds", "would keep expired tokens alive", "give at most 300 seconds");
+            findings.add("auth.jwt.leeway_seconds", "would keep expired tokens valid", "set at most 300 seconds");
         }
     }
 }

@@ -12,11 +12,11 @@ pub struct BreakerConfig {
     pub consecutive_failures: u32,
     /// Seconds it stays open before one call may probe (`MCP_CB_RECOVERY_SECONDS`, E51).
     pub recovery_seconds: u64,
-    /// Share of failures in the window, 0–1 (`ENFORCE_CB_ERROR_THRESHOLD`, E52).
+    /// Fraction of failures in the window, 0–1 (`ENFORCE_CB_ERROR_THRESHOLD`, E52).
     pub error_threshold: f64,
     /// Length of the sliding window (`ENFORCE_CB_WINDOW_SECONDS`, E53).
     pub window_seconds: u64,
-    /// Calls in the window before the share counts (`ENFORCE_CB_MIN_REQUESTS`, E54).
+    /// Calls in the window before the fraction counts (`ENFORCE_CB_MIN_REQUESTS`, E54).
     pub min_requests: u32,
 }
 
@@ -49,16 +49,16 @@ impl BreakerConfig {
         let at = |key: &str| format!("{setting}.{key}");
         findings.above_zero(&at("consecutive_failures"), self.consecutive_failures);
         findings.seconds(&at("recovery_seconds"), self.recovery_seconds);
-        // Written so that not-a-number is refused too.
+        // Written so that NaN is refused too.
         if !(self.error_threshold > 0.0 && self.error_threshold <= 1.0) {
-            findings.add(at("error_threshold"), "must be above 0 and at most 1", "give a share, such as 0.5");
+            findings.add(at("error_threshold"), "must be above 0 and at most 1", "set a fraction, such as 0.5");
         }
         findings.seconds(&at("window_seconds"), self.window_seconds);
         findings.above_zero(&at("min_requests"), self.min_requests);
     }
 }
 
-/// Where the breaker of one upstream differs from [`BreakerConfig`]; what is left out is as there.
+/// The breaker settings of one upstream; omitted ones are those of [`BreakerConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BreakerOverrides {
@@ -70,7 +70,7 @@ pub struct BreakerOverrides {
 }
 
 impl BreakerOverrides {
-    /// The rules that hold where these differ from `all`.
+    /// `all`, with the settings that are set here.
     #[must_use]
     pub fn over(&self, all: &BreakerConfig) -> BreakerConfig {
         BreakerConfig {

@@ -6,7 +6,7 @@ use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
 
-/// What calls may cost. Money in USD, exact decimals; tokens are those of the tools' `text`.
+/// Limits for the cost of calls. Money in USD, exact decimals; tokens are those of the tools' `text`.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct BudgetConfig {
@@ -19,14 +19,14 @@ pub struct BudgetConfig {
     pub token_budget_per_agent: u64,
     /// `TOKEN_BUDGET_PER_TASK` (E63).
     pub token_budget_per_task: u64,
-    /// Unlimited when left out.
+    /// Unlimited by default.
     #[schemars(with = "Option<Money>")]
     pub max_cost_per_caller_per_day: Option<Decimal>,
     #[schemars(with = "Option<Money>")]
     pub max_cost_per_tenant_per_day: Option<Decimal>,
     pub max_tokens_per_caller_per_day: Option<u64>,
     pub max_tokens_per_tenant_per_day: Option<u64>,
-    /// Request, agent and task scopes are forgotten after this many idle seconds.
+    /// Request, agent and task scopes are removed after this many idle seconds.
     pub scope_idle_seconds: u64,
 }
 
@@ -54,7 +54,7 @@ impl BudgetConfig {
         environment.apply("TOKEN_BUDGET_PER_TASK", "budget.token_budget_per_task", &mut self.token_budget_per_task);
     }
 
-    /// The bound of a day's money that is written, by its name; where there is one, a model needs a price.
+    /// The name of the configured daily money limit; with one, a model needs a price.
     pub fn daily_cost_limit(&self) -> Option<&'static str> {
         if self.max_cost_per_caller_per_day.is_some() {
             Some("budget.max_cost_per_caller_per_day")
@@ -63,7 +63,7 @@ impl BudgetConfig {
         }
     }
 
-    /// An amount of zero is fine: it lets the free tools through. Zero tokens would let nothing through.
+    /// A limit of zero USD is valid: it permits free tools. Zero tokens would permit nothing.
     pub(super) fn check(&self, findings: &mut Findings) {
         for (setting, amount) in [
             ("budget.max_cost_per_request", Some(self.max_cost_per_request)),
@@ -71,7 +71,7 @@ impl BudgetConfig {
             ("budget.max_cost_per_tenant_per_day", self.max_cost_per_tenant_per_day),
         ] {
             if amount.is_some_and(|amount| amount < Decimal::ZERO) {
-                findings.add(setting, "must not be below zero", "give an amount in USD, such as 0.50");
+                findings.add(setting, "must not be below zero", "set an amount in USD, such as 0.50");
             }
         }
         findings.above_zero("budget.max_tokens_per_request", self.max_tokens_per_request);

@@ -1,4 +1,4 @@
-//! What each topic's check reports to, and the rules that several topics share.
+//! The collector of each topic's check, and the rules that several topics share.
 
 use std::net::IpAddr;
 
@@ -6,11 +6,10 @@ use ipnet::IpNet;
 
 use super::yaml::error::{ConfigError, ConfigLocation};
 
-/// The longest time that may be set, in seconds: a year. A longer one is a slip, and close to the
-/// end of what a clock can count.
+/// Maximum duration, in seconds: a year. A longer one is a typing error, and close to the range of a clock.
 pub(super) const MAX_SECONDS: u64 = 366 * 86_400;
 
-/// Settings that are of the right type and yet make no sense.
+/// Settings with the right type and an invalid value.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) found: Vec<Finding>,
@@ -27,7 +26,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// The same as a fault that stands at `place`.
+    /// The same as an error at `place`.
     pub(super) fn into_fault(self, place: ConfigLocation) -> ConfigError {
         let message = match &place {
             ConfigLocation::Setting(_) => self.message,
@@ -36,7 +35,7 @@ impl Finding {
         ConfigError::new(place, message).advise(self.advice)
     }
 
-    /// The same for settings that stand in no file.
+    /// The same for settings that are in no file.
     pub(super) fn sentence(self) -> String {
         format!("`{}` {}: {}", self.setting, self.message, self.advice)
     }
@@ -62,14 +61,14 @@ impl Findings {
 
     pub(super) fn above_zero(&mut self, setting: &str, value: impl TryInto<u64>) {
         if value.try_into().is_ok_and(|value| value == 0) {
-            self.add(setting, "must be above zero", "give a number above zero");
+            self.add(setting, "must be above zero", "set a number above zero");
         }
     }
 
-    /// Like [`above_zero`](Self::above_zero); left out means no limit.
+    /// Like [`above_zero`](Self::above_zero); `None` means no limit.
     pub(super) fn above_zero_or_none(&mut self, setting: &str, value: Option<impl TryInto<u64>>) {
         if value.is_some_and(|value| value.try_into().is_ok_and(|value| value == 0)) {
-            self.add(setting, "must be above zero", "for no limit, leave the setting out");
+            self.add(setting, "must be above zero", "for no limit, omit the setting");
         }
     }
 
@@ -80,22 +79,22 @@ impl Findings {
 
     pub(super) fn at_most_a_year(&mut self, setting: &str, value: u64) {
         if value > MAX_SECONDS {
-            self.add(setting, "is longer than a year", "give fewer seconds");
+            self.add(setting, "is longer than a year", "set fewer seconds");
         }
     }
 
     /// Seconds with a fraction, above zero.
     pub(super) fn duration(&mut self, setting: &str, seconds: f64) {
-        // Written so that not-a-number is refused too.
+        // Written so that NaN is refused too.
         if !(seconds > 0.0 && seconds <= 86_400.0) {
-            self.add(setting, "must be above zero and at most a day", "give seconds, such as 2.5");
+            self.add(setting, "must be above zero and at most a day", "set seconds, such as 2.5");
         }
     }
 
-    /// Names that stand in keys, logs and headers: not blank, no control characters.
+    /// Names used in keys, logs and headers: not blank, no control characters.
     pub(super) fn name(&mut self, setting: &str, value: &str) {
         if value.trim().is_empty() {
-            self.add(setting, "is empty", "give it a name");
+            self.add(setting, "is empty", "set a name");
         } else if value.chars().any(char::is_control) {
             self.add(setting, "contains a control character", "use letters, digits and punctuation");
         }
@@ -107,7 +106,7 @@ impl Findings {
         }
     }
 
-    /// Hosts of an allowlist. `*` means every host, where that is allowed at all.
+    /// Hosts of an allowlist. `*` means every host, where it is permitted.
     pub(super) fn domains(&mut self, setting: &str, domains: &[String], star_allowed: bool) {
         for (index, domain) in domains.iter().enumerate() {
             let setting = format!("{setting}[{index}]");
@@ -126,14 +125,14 @@ impl Findings {
         for (index, network) in networks.iter().enumerate() {
             if !is_network(network) {
                 let advice =
-                    "write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address";
+                    "write it like 10.0.0.0/8 or fd00::/8, with no bit set after the prefix, or write a single address";
                 self.add(format!("{setting}[{index}]"), "is not an address range", advice);
             }
         }
     }
 }
 
-/// An address, or a range of which no bit is set behind the prefix: `10.0.0.1/8` was most likely meant as one host.
+/// An address, or a range without bits after the prefix: `10.0.0.1/8` was most likely meant as one host.
 fn is_network(text: &str) -> bool {
     let is_range = |text: &str| text.parse().is_ok_and(|network: IpNet| network == network.trunc());
     text.parse::<IpAddr>().is_ok() || is_range(text)

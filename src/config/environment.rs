@@ -1,4 +1,4 @@
-//! The environment: what the process was given, and underneath it a `.env` file (E78).
+//! The environment: the process's variables, and as a fallback those of a `.env` file (E78).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use super::yaml::error::ConfigError;
 
-/// Variables by name. Values may be secrets: `Debug` shows names only.
+/// Variables by name. Values may be secrets: `Debug` shows only names.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
 }
 
 impl Environment {
-    /// The process's variables, and underneath them those of a `.env` file: the one beside the configuration
-    /// file, otherwise the one in the working directory. Where both say something, the process wins.
+    /// The process's variables, and as a fallback those of a `.env` file: the one beside the configuration file,
+    /// otherwise the one in the working directory. The process takes precedence.
     ///
     /// # Errors
-    /// A `.env` file that cannot be read or does not parse.
+    /// A `.env` file that cannot be read or parsed.
     pub fn of_process(configuration: Option<&Path>) -> Result<Self, ConfigError> {
-        // A value that is not Unicode keeps a U+FFFD, which no number, host or key of ours lets through.
+        // Invalid Unicode becomes U+FFFD, which no number, host or key of ours accepts.
         let mut environment: Self = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
@@ -35,7 +35,7 @@ impl Environment {
         self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Sets a variable here, not in the process: an option of the command line wins this way.
+    /// Sets a variable here, not in the process: used for options of the command line.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.variables.insert(name.to_owned(), value.into());
     }
@@ -67,7 +67,7 @@ fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
     beside.into_iter().chain([PathBuf::from(".env")]).find(|file| file.is_file())
 }
 
-/// Says where, and not what: the line most likely holds a secret.
+/// Reports the place and not the text: the line most likely contains a secret.
 fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigError {
     let fault = match error {
         dotenvy::Error::LineParse(line, _) => {
@@ -77,7 +77,7 @@ fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigError {
         }
         _ => ConfigError::of_file(file, "this file cannot be read as lines of `NAME=value`"),
     };
-    fault.advise("put values with spaces, `#` or quotes in them in single quotes")
+    fault.advise("put values with spaces, `#` or quotes into single quotes")
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_wins_over_the_file_underneath() {
+    fn the_process_takes_precedence_over_the_file() {
         let environment = with_dotenv("SET_BY_PROCESS=file\nWEATHER_API_KEY='a b'\n").unwrap();
         assert_eq!(environment.get("SET_BY_PROCESS"), Some("process"));
         assert_eq!(environment.get("WEATHER_API_KEY"), Some("a b"));

@@ -3,15 +3,15 @@ use serde::Deserialize;
 
 use super::check::Findings;
 
-/// How a permitted call is attempted, and attempted again (E68).
+/// Timeouts and retries of a permitted call (E68).
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExecutionConfig {
-    /// Attempts of an idempotent tool, counting the first.
+    /// Attempts of an idempotent tool, including the first.
     pub max_attempts: u32,
-    /// One attempt over the network may take this long, and never longer than the call has left.
+    /// Maximum duration of one attempt over the network, within the call's own deadline.
     pub attempt_timeout_seconds: f64,
-    /// The wait before the second attempt; doubled before each further one.
+    /// The wait before the second attempt; doubled for each further one.
     pub backoff_base_seconds: f64,
     /// The longest wait between attempts.
     pub backoff_max_seconds: f64,
@@ -33,7 +33,7 @@ impl ExecutionConfig {
             findings.add(
                 "execution.backoff_max_seconds",
                 "is shorter than `backoff_base_seconds`, the first wait",
-                "give at least as many seconds",
+                "set at least as many seconds",
             );
         }
     }

@@ -4,11 +4,11 @@ use serde::Deserialize;
 use super::check::Findings;
 use super::overrides::Overrides;
 
-/// Rate and concurrency limits. Rates are calls a minute; zero is refused, leave a rate out for "no limit".
+/// Rate and concurrency limits. Rates are calls per minute; zero is refused, omit a rate for "no limit".
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsConfig {
-    /// One tool of an MCP server, for each caller, unless its override says otherwise (`MCP_RATE_LIMIT_DEFAULT`, E46).
+    /// One tool of an MCP server, for each caller, unless its override sets another (`MCP_RATE_LIMIT_DEFAULT`, E46).
     pub mcp_tool_rate_limit: u32,
     /// All calls of one caller together.
     pub caller_rate_limit: Option<u32>,
@@ -16,11 +16,11 @@ pub struct LimitsConfig {
     pub tenant_rate_limit: Option<u32>,
     /// Calls running at once, over all tools.
     pub max_concurrent: u32,
-    /// Calls of one tool running at once, unless the tool says otherwise.
+    /// Calls of one tool running at once, unless the tool's override sets another.
     pub max_concurrent_per_tool: u32,
-    /// Calls that may wait for a slot, for each of the two; beyond that `overloaded`.
+    /// Calls that may wait for a slot, for each of the two; further ones are refused with `overloaded`.
     pub max_queued: u32,
-    /// Calls of one batch run side by side (`TOOL_PARALLELISM`, E73).
+    /// Calls of one batch that run concurrently (`TOOL_PARALLELISM`, E73).
     pub parallelism: u32,
 }
 

@@ -20,19 +20,19 @@ use super::{ConfigError, Environment, Secret};
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpConfig {
-    /// By name, which stands before the names of the tools: `NAME__TOOL`.
+    /// By name, which is the prefix of the tools' names: `NAME__TOOL`.
     pub servers: BTreeMap<String, McpServerSettings>,
-    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), taken as they are (`SEKISHO_MCP_CONFIG`).
+    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), read unchanged (`SEKISHO_MCP_CONFIG`).
     pub files: Vec<PathBuf>,
-    /// Whether a server's name stands before the names of its tools, unless the server says (`SEKISHO_MCP_PREFIX`).
+    /// Whether tools' names have the server's name as a prefix, by default (`SEKISHO_MCP_PREFIX`).
     pub prefix: McpPrefix,
-    /// What `${name}` stands for in the headers of servers registered over HTTP.
+    /// Values of `${name}` in the headers of servers registered over HTTP.
     pub secrets: BTreeMap<String, Secret>,
-    /// For servers that ask for a token and have no credentials of their own (A54, A55).
+    /// For servers that require a token and have no credentials of their own (A54, A55).
     pub oauth: Option<McpOAuth>,
-    /// Tools of one server; what is beyond is not offered.
+    /// Maximum tools of one server; further ones are not offered.
     pub max_tools_per_server: usize,
-    /// Servers started or connected to at once.
+    /// Servers started or connected to at the same time.
     pub max_connecting: usize,
 }
 
@@ -50,13 +50,13 @@ impl Default for McpConfig {
     }
 }
 
-/// When a server's name stands before the names of its tools.
+/// When a server's name is the prefix of its tools' names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpPrefix {
     #[default]
     Always,
-    /// Names stay as the server has them. A tool whose name is taken is not offered.
+    /// Names are unchanged. A tool whose name is in use is not offered.
     Never,
 }
 
@@ -80,87 +80,87 @@ impl FromVariable for Vec<PathBuf> {
     }
 }
 
-/// One server: a program to start, or an address.
+/// One server: a program to start, or a URL.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpServerSettings {
-    /// The program to start, which speaks over its standard input and output.
+    /// The program to start, with MCP over its standard input and output.
     pub command: Option<String>,
     pub args: Vec<String>,
-    /// The program's environment, beside a few variables such as `PATH` and `HOME`: nothing else is passed on.
+    /// The program's environment, in addition to a few variables such as `PATH` and `HOME`: no others are passed on.
     pub env: BTreeMap<String, Secret>,
-    /// The folder the program starts in.
+    /// The working directory of the program.
     pub cwd: Option<PathBuf>,
-    /// Where the server listens; its host must stand in `outbound.mcp_allowed_domains`.
+    /// The server's URL; its host must be in `outbound.mcp_allowed_domains`.
     pub url: Option<Url>,
-    /// Addresses, and ranges of them (CIDR), that this server, its token server and its sign-in may stand on although
-    /// they are not public, beside those of `outbound.allow_networks`.
+    /// Non-public addresses and address ranges (CIDR) that this server, its token server and its sign-in may have, in
+    /// addition to those of `outbound.allow_networks`.
     pub allow_networks: Vec<String>,
     pub transport: McpTransport,
     /// Sent with every request.
     pub headers: BTreeMap<String, Secret>,
-    /// Like `headers`, with `${name}` filled in from the caller's own tokens (C12).
+    /// Like `headers`, with `${name}` replaced by the caller's own tokens (C12).
     pub headers_template: BTreeMap<String, String>,
     /// Sent as `Authorization: Bearer`.
     pub token: Option<Secret>,
-    /// Client credentials of this server; otherwise those of `mcp.oauth` where `requires_auth` is set.
+    /// Client credentials of this server; by default those of `mcp.oauth` where `requires_auth` is set.
     pub oauth: Option<McpOAuth>,
-    /// The server asks for a token (A49).
+    /// The server requires a token (A49).
     pub requires_auth: bool,
-    /// How a user's sign-in is done where the server asks for one and has no other credentials here.
+    /// The sign-in of users, for a server that requires one and has no other credentials here.
     pub sign_in: McpSignIn,
-    /// Stands before the names of the tools in place of the server's name.
+    /// Prefix of the tools' names instead of the server's name.
     pub alias: Option<String>,
     pub prefix: Option<McpPrefix>,
-    /// Only tools whose names match one of these; `*` stands for anything. Empty: all.
+    /// Only tools whose names match one of these; `*` matches any text. Empty: all.
     pub include: Vec<String>,
-    /// Not the tools whose names match one of these.
+    /// Excludes tools whose names match one of these.
     pub exclude: Vec<String>,
-    /// Believe hints that make a tool laxer: `readOnlyHint`, `idempotentHint`, `destructiveHint: false`.
+    /// Trust hints that relax a tool's checks: `readOnlyHint`, `idempotentHint`, `destructiveHint: false`.
     pub trusted: bool,
-    /// Do not use it.
+    /// Disable the server.
     pub disabled: bool,
     pub category: String,
     pub labels: Vec<String>,
-    /// The caller must hold one of these roles; none asked when empty.
+    /// The caller must have one of these roles; empty: no role required.
     pub roles: Vec<String>,
-    /// Calls a minute for each caller and tool, and each for reading resources, for prompts and for completions;
-    /// `limits.mcp_tool_rate_limit` when left out.
+    /// Calls per minute for each caller and tool, and each for reading resources, for prompts and for completions;
+    /// `limits.mcp_tool_rate_limit` by default.
     pub rate_limit: Option<u32>,
-    /// Where the server's circuit breaker differs from `breaker`.
+    /// Settings of the server's circuit breaker that differ from `breaker`.
     pub breaker: BreakerOverrides,
     /// Price of one call of a tool in USD.
     #[schemars(with = "Money")]
     pub cost_per_use: Decimal,
-    /// Longest run of one call, in seconds.
+    /// Maximum duration of one call, in seconds.
     pub timeout_seconds: u32,
-    /// Longest time from start to the list of its tools, in seconds.
+    /// Maximum time from start to the list of its tools, in seconds.
     pub connect_timeout_seconds: u32,
-    /// Largest message of the server, in bytes.
+    /// Maximum size of a message of the server, in bytes.
     pub max_message_bytes: usize,
-    /// Whose calls go over one session with the server, which may remember what one of them said.
+    /// Which calls share one session with the server; a session may keep state from its calls.
     pub share: McpShare,
-    /// Sessions of callers with the server at once, of one caller half as many; 64 of a program, each a process of its
-    /// own, and 1 000 over HTTP when left out. For a further one an idle session ends.
+    /// Maximum sessions of callers with the server at once, and half as many of one caller; by default 64 of a
+    /// program, each a process of its own, and 1 000 over HTTP. A further one ends an idle session.
     pub max_sessions: Option<usize>,
     /// A session without a call for this long ends, in seconds.
     pub session_idle_seconds: u32,
 }
 
-/// Sessions of callers with a server when the configuration does not say.
+/// Default for the maximum of sessions with a server.
 const MAX_PROGRAMS: usize = 64;
 const MAX_HTTP_SESSIONS: usize = 1_000;
 
-/// Whose calls go over one session with a server.
+/// Which calls share one session with a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpShare {
-    /// Those of one client session of one caller; where a call has none, those of the caller and its `session_id`.
+    /// Those of one client session of one caller; without a client session, those with the caller's `session_id`.
     #[default]
     Never,
-    /// Those of a tenant's callers.
+    /// Those of all callers of a tenant.
     Tenant,
-    /// Everybody's.
+    /// All.
     All,
 }
 
@@ -202,15 +202,15 @@ impl Default for McpServerSettings {
     }
 }
 
-/// How a server with an address is spoken to.
+/// The transport of a server with a URL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpTransport {
-    /// Streamable HTTP, and where the server does not know it, HTTP with SSE.
+    /// Streamable HTTP, and where the server does not support it, HTTP with SSE.
     #[default]
     Auto,
     StreamableHttp,
-    /// HTTP with SSE, of the revision 2024-11-05.
+    /// HTTP with SSE, of revision 2024-11-05.
     Sse,
 }
 
@@ -218,7 +218,7 @@ pub enum McpTransport {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpOAuth {
-    /// Its host must stand in `outbound.mcp_allowed_domains`.
+    /// Its host must be in `outbound.mcp_allowed_domains`.
     pub token_url: Url,
     pub client_id: String,
     pub client_secret: Secret,
@@ -226,38 +226,43 @@ pub struct McpOAuth {
     pub scopes: Vec<String>,
 }
 
-/// A user's sign-in (OAuth 2.1, authorization code): `POST /tools/mcp/{name}/sign_in`. Nothing has to be said where
-/// the authorization server registers clients by itself.
+/// A user's sign-in (OAuth 2.1, authorization code): `POST /tools/mcp/{name}/sign_in`. Nothing is required here if
+/// the authorization server registers clients itself.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpSignIn {
-    /// Of a client that was registered beforehand.
+    /// Of a client registered in advance.
     pub client_id: Option<String>,
     /// Sent to the token endpoint of `issuer` only.
     pub client_secret: Option<Secret>,
-    /// The authorization server that is expected; any that the server names when left out.
+    /// The expected authorization server; by default any that the server names.
     pub issuer: Option<String>,
-    /// Where a document stands that describes the client; the gateway's own where `server.mcp.public_url` is https.
+    /// URL of a document that describes the client; by default the gateway's own where `server.mcp.public_url` is
+    /// https.
     pub client_metadata_url: Option<Url>,
-    /// What is asked for; without it what the server asks for.
+    /// The requested scopes; by default those that the server requests.
     pub scopes: Vec<String>,
 }
 
 impl McpSignIn {
     fn check(&self, at: impl Fn(&str) -> String, findings: &mut Findings) {
         if self.client_secret.is_some() && (self.client_id.is_none() || self.issuer.is_none()) {
-            let advice = "add `client_id` and `issuer`: the secret is sent to no other";
-            findings.add(at("client_secret"), "belongs to one client of one issuer", advice);
+            let advice = "set `client_id` and `issuer`: the secret is sent only to that issuer";
+            findings.add(at("client_secret"), "needs the client and the issuer it belongs to", advice);
         }
         if self.client_metadata_url.as_ref().is_some_and(|url| url.scheme() != "https") {
-            findings.add(at("client_metadata_url"), "is not an https address", "authorization servers read no other");
+            findings.add(
+                at("client_metadata_url"),
+                "is not an https address",
+                "authorization servers accept only https",
+            );
         }
         findings.names(&at("scopes"), &self.scopes);
     }
 }
 
 impl McpConfig {
-    /// A change of one is a reason to reload.
+    /// A change of one of these files triggers a reload.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.files.iter()
     }
@@ -267,7 +272,7 @@ impl McpConfig {
         environment.apply("SEKISHO_MCP_PREFIX", "mcp.prefix", &mut self.prefix);
     }
 
-    /// Adds the servers of `files` to those written here.
+    /// Adds the servers of `files` to the configured ones.
     pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigError> {
         let mut faults = Vec::new();
         for file in &self.files {
@@ -279,9 +284,9 @@ impl McpConfig {
                                 entry.insert(settings);
                             }
                             Entry::Occupied(entry) => {
-                                let problem = format!("a server called {:?} is already configured", entry.key());
+                                let problem = format!("duplicate server name {:?}", entry.key());
                                 let fault = ConfigError::of_file(file, problem);
-                                faults.push(fault.advise("give one of the two another name"));
+                                faults.push(fault.advise("rename one of the two"));
                             }
                         }
                     }
@@ -296,7 +301,7 @@ impl McpConfig {
         for (name, settings) in &self.servers {
             let setting = format!("mcp.servers.{name}");
             if !is_tool_name(name) {
-                findings.add(&setting, "is not a name for a server", TOOL_NAME_RULE);
+                findings.add(&setting, "is not a valid server name", TOOL_NAME_RULE);
             }
             settings.check(&setting, findings);
         }
@@ -309,7 +314,7 @@ impl McpConfig {
 }
 
 impl McpServerSettings {
-    /// Sessions of callers at once.
+    /// Maximum sessions of callers at once.
     pub fn max_sessions(&self) -> usize {
         self.max_sessions.unwrap_or(if self.command.is_some() { MAX_PROGRAMS } else { MAX_HTTP_SESSIONS })
     }
@@ -317,24 +322,24 @@ impl McpServerSettings {
     fn check(&self, setting: &str, findings: &mut Findings) {
         let at = |key: &str| format!("{setting}.{key}");
         match (&self.command, &self.url) {
-            (None, None) => findings.add(setting, "needs `command` or `url`", "say what to start, or where it listens"),
-            (Some(_), Some(_)) => findings.add(setting, "has both `command` and `url`", "keep one of the two"),
+            (None, None) => findings.add(setting, "needs `command` or `url`", "set the program to start, or the URL"),
+            (Some(_), Some(_)) => findings.add(setting, "has both `command` and `url`", "remove one of them"),
             (Some(command), None) => findings.name(&at("command"), command),
             (None, Some(url)) => check_http(url, &at("url"), findings),
         }
         if self.command.is_some() && !(self.headers.is_empty() && self.headers_template.is_empty()) {
-            findings.add(at("headers"), "a program is sent no headers", "give it variables in `env`");
+            findings.add(at("headers"), "headers are not sent to a program", "set variables in `env`");
         }
         findings.networks(&at("allow_networks"), &self.allow_networks);
         if self.command.is_some() && !self.allow_networks.is_empty() {
-            findings.add(at("allow_networks"), "a program is not reached over the network", "leave it out");
+            findings.add(at("allow_networks"), "a program is not reached over the network", "remove it");
         }
         if let Some(oauth) = &self.oauth {
             check_http(&oauth.token_url, &at("oauth.token_url"), findings);
         }
         self.sign_in.check(|key| at(&format!("sign_in.{key}")), findings);
         if self.alias.as_ref().is_some_and(|alias| !is_tool_name(alias)) {
-            findings.add(at("alias"), "is not a name for a server", TOOL_NAME_RULE);
+            findings.add(at("alias"), "is not a valid server name", TOOL_NAME_RULE);
         }
         findings.name(&at("category"), &self.category);
         findings.names(&at("labels"), &self.labels);
@@ -344,7 +349,7 @@ impl McpServerSettings {
         findings.above_zero_or_none(&at("rate_limit"), self.rate_limit);
         self.breaker.check(&at("breaker"), findings);
         if self.cost_per_use < Decimal::ZERO {
-            findings.add(at("cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+            findings.add(at("cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
         }
         findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
         findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
@@ -354,8 +359,8 @@ impl McpServerSettings {
         }
         findings.duration(&at("session_idle_seconds"), self.session_idle_seconds.into());
         if self.share != McpShare::Never && !self.headers_template.is_empty() {
-            let advice = "remove one of the two: with `headers_template` each caller has credentials of its own";
-            findings.add(at("share"), "callers with credentials of their own share no session", advice);
+            let advice = "remove one of the two: with `headers_template` each caller has its own credentials";
+            findings.add(at("share"), "callers with their own credentials cannot share a session", advice);
         }
     }
 }

@@ -21,16 +21,16 @@ pub use self::dangerous::DangerousOperations;
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OpenApiConfig {
-    /// By name, which stands before the names of the tools: `NAME__OPERATION`.
+    /// By name, which is the prefix of the tools' names: `NAME__OPERATION`.
     pub collections: BTreeMap<String, CollectionSettings>,
     /// By vendor.
     pub adapters: BTreeMap<String, AdapterConfig>,
-    /// Credentials that a collection registered over HTTP may use, by the name it calls them: `${NAME}`.
+    /// Credentials that a collection registered over HTTP may reference as `${NAME}`.
     pub secrets: BTreeMap<String, Secret>,
 }
 
 impl OpenApiConfig {
-    /// The files that collections are read from; a change of one is a reason to reload.
+    /// The files of all collections; a change of one triggers a reload.
     pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
         self.collections.values().flat_map(|settings| settings.spec_file.iter().chain(&settings.overlays))
     }
@@ -42,12 +42,12 @@ impl OpenApiConfig {
             settings.check(&setting, findings);
         }
         for name in self.secrets.keys().filter(|name| !is_tool_name(name)) {
-            findings.add(format!("openapi.secrets.{name}"), "is not a name for a secret", TOOL_NAME_RULE);
+            findings.add(format!("openapi.secrets.{name}"), "is not a valid name of a secret", TOOL_NAME_RULE);
         }
         for (vendor, adapter) in &self.adapters {
             let setting = format!("openapi.adapters.{vendor}.response");
             if adapter.response.as_ref().is_some_and(|expression| expression.trim().is_empty()) {
-                findings.add(setting, "is empty", "write a JMESPath expression, or leave the setting out");
+                findings.add(setting, "is empty", "write a JMESPath expression, or omit the setting");
             }
         }
     }
@@ -57,9 +57,9 @@ impl OpenApiConfig {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CollectionSettings {
-    /// Where the document stands; one of the three `spec_` settings is given.
+    /// URL of the document; exactly one of the three `spec_` settings is required.
     pub spec_url: Option<Url>,
-    /// A file of this machine: for the configuration only.
+    /// A file on this machine: only in the configuration.
     pub spec_file: Option<PathBuf>,
     /// The document itself, as JSON or YAML.
     pub spec_inline: Option<String>,
@@ -73,30 +73,30 @@ pub struct CollectionSettings {
     pub operations: Vec<String>,
     /// Only operations with one of these tags; empty: all.
     pub tags: Vec<String>,
-    /// Only operations of these paths, as in the document; `*` at the end stands for any rest. Empty: all.
+    /// Only operations of these paths, as in the document; `*` at the end matches any rest. Empty: all.
     pub paths: Vec<String>,
     /// Only operations of these methods, such as `get`; empty: all.
     pub methods: Vec<String>,
-    /// Operations that a caller needs a role for; those that delete, unless it says otherwise.
+    /// Operations for which a caller needs a role; by default those that delete.
     pub dangerous: DangerousOperations,
-    /// operationId, or `METHOD /path` → what stands in the tool's name in its place.
+    /// operationId, or `METHOD /path` → its replacement in the tool's name.
     pub renames: BTreeMap<String, String>,
     /// operationId, or `METHOD /path` → the tool's description.
     pub descriptions: BTreeMap<String, String>,
-    /// In place of the document's servers.
+    /// Replaces the document's servers.
     pub base_url: Option<Url>,
-    /// Addresses, and ranges of them (CIDR), that this collection's documents, servers and token server may stand on
-    /// although they are not public, beside those of `outbound.allow_networks`.
+    /// Non-public addresses and address ranges (CIDR) that this collection's documents, servers and token server may
+    /// have, in addition to those of `outbound.allow_networks`.
     pub allow_networks: Vec<String>,
-    /// Calls a minute for each caller and tool.
+    /// Calls per minute for each caller and tool.
     pub rate_limit: u32,
-    /// Longest run of one call.
+    /// Maximum duration of one call, in seconds.
     pub timeout_seconds: f64,
-    /// Most bytes of one answer, decompressed.
+    /// Maximum size of one response, in bytes, decompressed.
     pub max_response_bytes: usize,
     /// Overlay 1.0 documents, applied in this order before the document is read.
     pub overlays: Vec<PathBuf>,
-    /// The adapter to use; `auth_config.vendor` means the same.
+    /// The adapter to use; same as `auth_config.vendor`.
     pub vendor_adapter: Option<String>,
     /// Whether and how one call fetches the further pages of a list.
     pub pagination: PaginationSettings,
@@ -132,12 +132,12 @@ impl Default for CollectionSettings {
 }
 
 impl CollectionSettings {
-    /// The adapter's name; an adapter that is named but not declared is a warning, no failure (E40).
+    /// The adapter's name; a missing adapter is a warning, not an error (E40).
     pub fn adapter_name(&self) -> Option<&str> {
         self.vendor_adapter.as_deref().or(self.auth_config.vendor.as_deref())
     }
 
-    /// What makes no sense in settings that stand in no file, and in the collection's name: a sentence each.
+    /// Checks settings that are not in a file, and the collection's name; one message per error.
     pub fn faults(&self, name: &str) -> Vec<String> {
         let mut findings = Findings::default();
         check_name(name, name, &mut findings);
@@ -145,7 +145,7 @@ impl CollectionSettings {
         findings.found.into_iter().map(Finding::sentence).collect()
     }
 
-    /// What makes no sense although every type is right; `setting` is where the collection stands.
+    /// Checks values whose types are right; `setting` is the path of the collection.
     pub(super) fn check(&self, setting: &str, findings: &mut Findings) {
         let at = |key: &str| format!("{setting}.{key}");
         self.check_origin(setting, findings);
@@ -154,7 +154,7 @@ impl CollectionSettings {
         findings.networks(&at("allow_networks"), &self.allow_networks);
         findings.name(&at("category"), &self.category);
         if self.base_cost_per_use < Decimal::ZERO {
-            findings.add(at("base_cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+            findings.add(at("base_cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
         }
         findings.names(&at("operations"), &self.operations);
         findings.names(&at("tags"), &self.tags);
@@ -165,7 +165,7 @@ impl CollectionSettings {
             findings.add(at(&format!("renames.{operation}")), format!("{name:?} is not a name"), TOOL_NAME_RULE);
         }
         for (operation, _) in self.descriptions.iter().filter(|(_, text)| text.trim().is_empty()) {
-            let advice = "say what the tool does: a model chooses by it";
+            let advice = "describe what the tool does: models choose tools by it";
             findings.add(at(&format!("descriptions.{operation}")), "is empty", advice);
         }
         findings.above_zero(&at("rate_limit"), self.rate_limit);
@@ -178,7 +178,7 @@ impl CollectionSettings {
         let given = [self.spec_url.is_some(), self.spec_file.is_some(), self.spec_inline.is_some()];
         if given.iter().filter(|given| **given).count() != 1 {
             let message = "needs one of `spec_url`, `spec_file` and `spec_inline`";
-            findings.add(setting, message, "say where its document stands, once");
+            findings.add(setting, message, "set exactly one of them");
         }
         for (key, url) in [("spec_url", &self.spec_url), ("base_url", &self.base_url)] {
             if url.as_ref().is_some_and(|url| !matches!(url.scheme(), "http" | "https")) {
@@ -189,19 +189,19 @@ impl CollectionSettings {
     }
 }
 
-/// How GET operations go on to the next page: by the answer's `Link` header, a cursor in it, or a number.
+/// How GET operations fetch the next page: by the response's `Link` header, a cursor, or a page number.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PaginationSettings {
-    /// Most pages that one call fetches; 1: only the one that was asked for.
+    /// Maximum pages that one call fetches; 1: only the requested one.
     pub max_pages: u32,
     /// JSON Pointer (RFC 6901) to the list in a page; empty: the page is the list.
     pub items: String,
-    /// JSON Pointer to the next page's cursor, or to its address.
+    /// JSON Pointer to the next page's cursor, or to its URL.
     pub next: Option<String>,
-    /// Query parameter the cursor is sent in; without it what stands at `next` is an address.
+    /// Query parameter for the cursor; without it the value at `next` is a URL.
     pub cursor_parameter: Option<String>,
-    /// Query parameter that numbers the pages, from 1.
+    /// Query parameter for the page number, from 1.
     pub page_parameter: Option<String>,
 }
 
@@ -224,11 +224,11 @@ impl PaginationSettings {
 
 fn check_name(name: &str, setting: &str, findings: &mut Findings) {
     if !is_tool_name(name) {
-        findings.add(setting, "is not a name for a collection", TOOL_NAME_RULE);
+        findings.add(setting, "is not a valid collection name", TOOL_NAME_RULE);
     }
 }
 
-/// How a collection's calls prove who they are, on top of what the document says.
+/// How a collection's calls authenticate, in addition to the document's schemes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AuthType {
@@ -239,14 +239,14 @@ pub enum AuthType {
     Basic,
 }
 
-/// Credentials of a collection, and what goes with every call.
+/// Credentials of a collection, and headers of every call.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AuthSettings {
     /// The adapter to use (E39).
     pub vendor: Option<String>,
     pub api_key: Option<Secret>,
-    /// Name of the header, query parameter or cookie that carries the key; without it the document's.
+    /// Name of the header, query parameter or cookie for the key; by default the document's.
     pub api_key_name: Option<String>,
     pub token: Option<Secret>,
     pub username: Option<String>,
@@ -256,15 +256,15 @@ pub struct AuthSettings {
     pub client_secret: Option<Secret>,
     /// Sent with every call.
     pub extra_headers: BTreeMap<String, Secret>,
-    /// Like `extra_headers`, with `${name}` filled in from the caller's own tokens (C12).
+    /// Like `extra_headers`, with `${name}` replaced by the caller's own tokens (C12).
     pub headers_template: BTreeMap<String, String>,
-    /// Hosts beside that of the collection's server that get its credentials too, where the document has
-    /// operations of its own servers.
+    /// Further hosts that get the collection's credentials, where the document has operations with servers of their
+    /// own.
     pub hosts: Vec<String>,
 }
 
 impl AuthSettings {
-    /// Whether the credentials are there that the way of proving asks for.
+    /// Whether the credentials for the authentication type are set.
     fn check(&self, auth_type: AuthType, setting: &str, findings: &mut Findings) {
         let missing = match auth_type {
             AuthType::ApiKey if self.api_key.is_none() => "api_key",
@@ -273,12 +273,12 @@ impl AuthSettings {
             AuthType::Basic if self.password.is_none() => "password",
             _ => return,
         };
-        let message = "is missing, and `auth_type` asks for it";
-        findings.add_secret(format!("{setting}.{missing}"), message, "give it, best as `${NAME}` from the environment");
+        let message = "is missing, and `auth_type` requires it";
+        findings.add_secret(format!("{setting}.{missing}"), message, "set it, best as `${NAME}` from the environment");
     }
 }
 
-/// A vendor adapter (E39–E44), declared: what is changed between a tool's arguments and the vendor's API.
+/// A vendor adapter (E39–E44): the mapping between a tool's arguments and the vendor's API.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdapterConfig {
@@ -286,16 +286,16 @@ pub struct AdapterConfig {
     pub operations: Vec<String>,
     /// Argument → the vendor's name for it.
     pub keys: BTreeMap<String, String>,
-    /// Field, by the vendor's name → alias → value: for a text, and for each text of a list.
+    /// Field, by the vendor's name → alias → value: for a string, and for each string of a list.
     pub values: BTreeMap<String, BTreeMap<String, String>>,
-    /// Field → the member of `prompt_params` it is filled from, whatever the model wrote there.
+    /// Field → the member of `prompt_params` that it is filled from; a value of the model is replaced.
     pub inject: BTreeMap<String, String>,
-    /// Fields with a time range → how its members are renamed, such as `{start: startTime, end: endTime}`.
+    /// Fields with a time range → new names of its members, such as `{start: startTime, end: endTime}`.
     pub time_ranges: BTreeMap<String, BTreeMap<String, String>>,
-    /// Field → its value where the arguments have none.
+    /// Field → its default value.
     pub defaults: BTreeMap<String, Value>,
     /// Sent with every call.
     pub headers: BTreeMap<String, Secret>,
-    /// JMESPath that picks what is answered out of the vendor's response.
+    /// JMESPath expression that selects the result from the vendor's response.
     pub response: Option<String>,
 }

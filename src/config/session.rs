@@ -3,17 +3,17 @@ use serde::Deserialize;
 
 use super::check::Findings;
 
-/// What is kept for a caller between calls.
+/// State of a caller between calls.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionConfig {
-    /// A session not used for this long is forgotten, its workspace with it.
+    /// A session unused for this long is deleted, with its workspace.
     pub idle_seconds: u64,
-    /// Sessions one caller may hold; a further one is refused.
+    /// Maximum sessions of one caller; a further one is refused.
     pub max_per_caller: usize,
-    /// How long a reply to a call with an `Idempotency-Key` is kept.
+    /// How long a reply to a call with an `Idempotency-Key` is stored.
     pub idempotency_seconds: u64,
-    /// How many such replies are kept for each tenant. The caller that has most of them loses its least recently used one.
+    /// Maximum number of such replies for each tenant. The caller with the most loses its least recently used one.
     pub max_idempotency_keys: usize,
 }
 

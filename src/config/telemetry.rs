@@ -9,10 +9,10 @@ use super::overrides::Overrides;
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TelemetryConfig {
-    /// What is logged, in the form of `RUST_LOG`, which overrides it.
+    /// What is logged, in the syntax of `RUST_LOG`, which overrides it.
     pub log: String,
     pub log_format: LogFormat,
-    /// What every metric's name starts with.
+    /// Prefix of every metric's name.
     pub metrics_namespace: String,
 }
 
@@ -31,17 +31,17 @@ impl TelemetryConfig {
         if EnvFilter::try_new(&self.log).is_err() {
             findings.add(
                 "telemetry.log",
-                "does not say what to log",
+                "is not a log filter",
                 "write it like RUST_LOG, such as `info,sekisho=debug`",
             );
         }
-        // A metric's name may start with a letter or `_`; colons are kept for recording rules.
+        // A metric's name may start with a letter or `_`; colons are reserved for recording rules.
         let namespace = self.metrics_namespace.as_bytes();
         let starts_well = namespace.first().is_some_and(|first| first.is_ascii_alphabetic() || *first == b'_');
         if !starts_well || !namespace.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
             findings.add(
                 "telemetry.metrics_namespace",
-                "cannot start a Prometheus metric's name",
+                "is not a valid prefix of a Prometheus metric name",
                 "use letters, digits and `_`, not starting with a digit",
             );
         }

@@ -1,4 +1,4 @@
-//! What comes of a file and an environment; the faults, the checks and the published files have a file each.
+//! The result of a file and an environment; errors, checks and published files have a file each.
 
 mod checks;
 mod faults;
@@ -24,13 +24,13 @@ fn faults(text: &str) -> String {
 
 fn faults_with(text: &str, variables: &[(&str, &str)]) -> String {
     match load_with(text, variables) {
-        Ok(_) => format!("no fault found in:\n{text}"),
+        Ok(_) => format!("no error found in:\n{text}"),
         Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     }
 }
 
 #[test]
-fn without_a_file_and_without_variables_the_defaults_hold() {
+fn without_a_file_and_without_variables_the_defaults_apply() {
     let config = Config::load(None, &Environment::default()).unwrap();
     assert_eq!(config, Config::default());
     assert!(config.check().is_empty());
@@ -43,7 +43,7 @@ fn without_a_file_and_without_variables_the_defaults_hold() {
     );
 }
 
-/// Configurations end up in logs and in test failures.
+/// Configurations appear in logs and in test failures.
 #[test]
 fn debug_shows_no_secret() {
     let config = load(
@@ -110,7 +110,7 @@ telemetry:
 }
 
 #[test]
-fn a_variable_cannot_bring_yaml_along() {
+fn a_variable_cannot_inject_yaml() {
     let hostile = "/srv\nserver: {max_body_bytes: 1}";
     let config = load_with("state_directory: ${STATE}\n", &[("STATE", hostile)]).unwrap();
     assert_eq!(config, Config { state_directory: Some(hostile.into()), ..Config::default() });
@@ -171,7 +171,7 @@ fn every_variable_of_the_specification_overrides_the_file() {
 }
 
 #[test]
-fn a_variable_keeps_what_the_file_says_beside_it() {
+fn a_variable_leaves_the_files_other_settings_unchanged() {
     let text = "tools:\n  overrides:\n    calculator: {dangerous: true, rate_limit: 1}\n";
     let config = load_with(text, &[("CALCULATOR_RATE_LIMIT", "5"), ("WEB_SEARCH_RATE_LIMIT", "")]).unwrap();
     let calculator = &config.tools.overrides["calculator"];
@@ -180,7 +180,7 @@ fn a_variable_keeps_what_the_file_says_beside_it() {
 }
 
 #[test]
-fn state_stands_where_the_base_directory_specification_says() {
+fn the_state_directory_follows_the_base_directory_specification() {
     for (variables, expected) in [
         (&[("XDG_STATE_HOME", "/x"), ("HOME", "/h")][..], "/x/sekisho"),
         (&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")], "/h/.local/state/sekisho"),

@@ -11,16 +11,16 @@ use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
 
-/// What tools there are and how each is told apart from its defaults.
+/// The tools, and the overrides of their defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolsConfig {
-    /// Mend arguments that differ from the schema only in form ("3" for 3). Each change stands in the receipt.
+    /// Coerce arguments of the wrong JSON type ("3" to 3). The receipt lists each change.
     pub coerce_arguments: bool,
-    /// What was approved of every tool (`sekisho lock`). A file named here must be there; without a name,
-    /// `tools.lock` in the working directory counts if it is there.
+    /// The approved definition of every tool (`sekisho lock`). A configured file must exist; by default `tools.lock`
+    /// in the working directory is used if it exists.
     pub lock: Option<PathBuf>,
-    /// Overrides by tool name, on top of what the tool says of itself.
+    /// Overrides by tool name, on top of the tool's own definition.
     pub overrides: BTreeMap<String, ToolOverride>,
     pub web_fetch: WebFetchConfig,
     pub web_search: WebSearchConfig,
@@ -41,7 +41,7 @@ impl Default for ToolsConfig {
 }
 
 impl ToolsConfig {
-    /// Whether a tool is dangerous to its source, and harmless to the operator.
+    /// Whether the source marks the tool as dangerous and the operator does not.
     pub fn opens(&self, tool: &str) -> bool {
         self.overrides.get(tool).is_some_and(|changes| changes.dangerous == Some(false))
     }
@@ -83,33 +83,33 @@ pub(super) fn is_tool_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
-/// Every field is optional: what is not said stays as the tool has it.
+/// Every field is optional: an omitted one leaves the tool's own value.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolOverride {
-    /// SourceTools the tool under another name.
+    /// Offer the tool under another name.
     pub rename: Option<String>,
     pub description: Option<String>,
-    /// Do not offer the tool at all: to callers it does not exist.
+    /// Do not offer the tool: for callers it does not exist.
     pub hidden: Option<bool>,
     /// Price of one call in USD (E13).
     #[schemars(with = "Option<Money>")]
     pub cost_per_use: Option<Decimal>,
-    /// Calls a minute for each caller (E12).
+    /// Calls per minute for each caller (E12).
     pub rate_limit: Option<u32>,
-    /// Longest run of one call, in seconds (E10).
+    /// Maximum duration of one call, in seconds (E10).
     pub timeout_seconds: Option<u32>,
-    /// Bytes one call may hold, in MiB (E11).
+    /// Maximum memory of one call, in MiB (E11).
     pub memory_limit_mb: Option<u32>,
     /// Calls of this tool running at once, over all callers.
     pub max_concurrent: Option<u32>,
-    /// Largest `text`, in tokens: what the budget reserves for one call.
+    /// Maximum `text`, in tokens: the amount that the budget reserves for one call.
     pub max_text_tokens: Option<u64>,
-    /// Largest output, in bytes.
+    /// Maximum output, in bytes.
     pub max_output_bytes: Option<usize>,
-    /// What happens when an output does not fit the tool's output schema.
+    /// What happens when an output does not match the tool's output schema.
     pub output_schema: Option<OutputCheck>,
-    /// The caller must hold one of these roles.
+    /// The caller must have one of these roles.
     pub roles: Option<Vec<String>>,
     pub labels: Option<Vec<String>>,
     pub dangerous: Option<bool>,
@@ -123,10 +123,10 @@ impl ToolOverride {
             findings.add(setting("rename"), "is not a valid name for a tool", TOOL_NAME_RULE);
         }
         if self.description.as_ref().is_some_and(|text| text.trim().is_empty()) {
-            findings.add(setting("description"), "is empty", "say what the tool does: a model chooses by it");
+            findings.add(setting("description"), "is empty", "describe what the tool does: models choose tools by it");
         }
         if self.cost_per_use.is_some_and(|cost| cost < Decimal::ZERO) {
-            findings.add(setting("cost_per_use"), "must not be below zero", "give an amount in USD, such as 0.001");
+            findings.add(setting("cost_per_use"), "must not be below zero", "set an amount in USD, such as 0.001");
         }
         findings.above_zero_or_none(&setting("rate_limit"), self.rate_limit);
         findings.above_zero_or_none(&setting("timeout_seconds"), self.timeout_seconds);
@@ -143,9 +143,9 @@ impl ToolOverride {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputCheck {
-    /// A misfit is `invalid_output`.
+    /// A violation fails the call with `invalid_output`.
     Enforce,
-    /// A misfit stands in the receipt and in a metric.
+    /// A violation is listed in the receipt and counted by a metric.
     Report,
     Off,
 }
@@ -153,17 +153,17 @@ pub enum OutputCheck {
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebFetchConfig {
-    /// Bytes read of a page.
+    /// Maximum bytes read of a page.
     pub max_bytes: usize,
-    /// Deepest nesting of tags that is still converted.
+    /// Maximum nesting of tags that is converted.
     pub max_depth: usize,
-    /// Redirects followed, each checked like the first address.
+    /// Maximum redirects; each target is checked like the first address.
     pub max_redirects: usize,
-    /// Hosts that may be fetched (`example.com` means its subdomains too). Empty: every public host.
+    /// Permitted hosts (`example.com` includes its subdomains). Empty: every public host.
     pub allowed_domains: Vec<String>,
-    /// Addresses, and ranges of them (CIDR), that may be fetched although they are not public: by every caller.
+    /// Non-public addresses and address ranges (CIDR) that every caller may fetch.
     pub allow_networks: Vec<String>,
-    /// Ports that may be fetched beside 80 and 443.
+    /// Permitted ports in addition to 80 and 443.
     pub allow_ports: Vec<u16>,
 }
 
@@ -192,25 +192,25 @@ impl WebFetchConfig {
     }
 }
 
-/// `web_search` is offered once a provider is named here.
+/// `web_search` is offered once a provider is set here.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WebSearchConfig {
     pub provider: Option<SearchProvider>,
     /// The provider's key; `searxng` needs none.
     pub api_key: Option<Secret>,
-    /// The provider's address; needed for `searxng`, otherwise the public one.
+    /// The provider's URL; required for `searxng`, otherwise the public one.
     pub base_url: Option<Url>,
 }
 
 impl WebSearchConfig {
-    /// A provider without the key it needs is no fault here: the tool is then not offered, and says why.
+    /// A missing key is not an error: the tool is then not offered, and reports why.
     fn check(&self, findings: &mut Findings) {
         match &self.base_url {
             None if self.provider == Some(SearchProvider::Searxng) => findings.add(
                 "tools.web_search.base_url",
                 "is missing, and `searxng` has no public address",
-                "give the address of your instance, such as https://searx.example.com",
+                "set the URL of your instance, such as https://searx.example.com",
             ),
             Some(url) if !matches!(url.scheme(), "http" | "https") => findings.add(
                 "tools.web_search.base_url",
@@ -231,17 +231,17 @@ pub enum SearchProvider {
     Serper,
 }
 
-/// Where the file tools work: one folder for each session of each caller.
+/// The workspaces of the file tools: one folder for each session of each caller.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkspaceConfig {
     /// Default: `workspaces` in the state directory.
     pub directory: Option<PathBuf>,
-    /// Bytes all files of one workspace may take together.
+    /// Maximum size of all files of one workspace, in bytes.
     pub quota_bytes: u64,
-    /// Files and folders in one workspace.
+    /// Maximum files and folders in one workspace.
     pub max_files: u64,
-    /// Largest file that is read or written.
+    /// Maximum size of a file that is read or written.
     pub max_file_bytes: u64,
 }
 

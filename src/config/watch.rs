@@ -1,7 +1,7 @@
-//! Notices that configuration or policies changed on disk.
+//! Detects changes of the configuration or policies on disk.
 //!
-//! It looks at contents once a second instead of asking the kernel: that also sees editors that
-//! rename, and mounted config maps, which swap a symbolic link.
+//! It compares contents once a second instead of using kernel notifications: this also detects editors that rename,
+//! and mounted config maps, which replace a symbolic link.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Folders inside folders that are looked into; bounds a link that leads back up.
+/// Maximum depth of folders; bounds a link to a parent folder.
 const MAX_DEPTH: usize = 8;
 
 type Fingerprint = [u8; 32];
@@ -21,21 +21,21 @@ type Fingerprint = [u8; 32];
 #[derive(Debug)]
 pub struct Watcher {
     paths: Vec<PathBuf>,
-    /// What was last told, or stood there at the start.
+    /// The contents last reported, or those at the start.
     known: Fingerprint,
-    /// What the last look saw.
+    /// The contents at the last check.
     seen: Fingerprint,
 }
 
 impl Watcher {
-    /// Remembers what stands at `paths` now. A path may be missing, and come and go.
+    /// Records the current contents of `paths`. A path may be missing, appear and disappear.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         let now = fingerprint(&paths);
         Self { paths, known: now, seen: now }
     }
 
-    /// Returns once the contents differ from those last told and have stayed the same for one
-    /// interval, so that a file half written is not taken for a new one. May be dropped and called again.
+    /// Returns once the contents differ from those last reported and have been stable for one interval, so that a
+    /// partially written file is not reported. Cancel safe.
     pub async fn changed(&mut self) {
         loop {
             tokio::time::sleep(INTERVAL).await;
@@ -59,13 +59,13 @@ fn fingerprint(paths: &[PathBuf]) -> Fingerprint {
     hasher.finalize().into()
 }
 
-/// Name, kind and content of a file, or of all that is in a folder. What cannot be read counts as such.
+/// Name, kind and content of a file, or of everything in a folder. An unreadable file counts by its error.
 fn add(hasher: &mut Sha256, path: &Path, depth: usize) {
     add_part(hasher, path.as_os_str().as_encoded_bytes());
     match entries(path) {
         Ok(children) if depth > 0 => children.iter().for_each(|child| add(hasher, child, depth - 1)),
         Ok(_) => {}
-        // A pipe or a device would never end.
+        // Reading a pipe or a device would not end.
         Err(_) if !path.is_file() => {}
         Err(_) => match fs::read(path) {
             Ok(content) => add_part(hasher, &content),
@@ -74,7 +74,7 @@ fn add(hasher: &mut Sha256, path: &Path, depth: usize) {
     }
 }
 
-/// With its length first, so that two parts never read like one.
+/// With its length first, so that different parts never produce the same bytes.
 fn add_part(hasher: &mut Sha256, part: &[u8]) {
     hasher.update((part.len() as u64).to_le_bytes());
     hasher.update(part);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_file_is_told_once() {
+    async fn a_changed_file_is_reported_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sekisho.yaml");
         fs::write(&file, "a").unwrap();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_is_told_only_when_it_stays_the_same() {
+    async fn a_file_is_reported_only_when_it_is_stable() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("sekisho.yaml");
         fs::write(&file, "whole").unwrap();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_rename_a_removal_and_a_return_are_seen() {
+    async fn a_rename_a_removal_and_a_return_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let (file, draft) = (folder.path().join("sekisho.yaml"), folder.path().join("draft"));
         fs::write(&file, "a").unwrap();
@@ -136,7 +136,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test(start_paused = true)]
-    async fn a_folder_behind_a_swapped_link_is_seen() {
+    async fn a_folder_behind_a_replaced_link_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         for (version, policy) in [("one", "package a"), ("two", "package b")] {
             fs::create_dir(folder.path().join(version)).unwrap();

@@ -1,4 +1,4 @@
-//! The reader of the configuration file: from text to typed values, each fault with its place.
+//! The reader of the configuration file: from text to typed values, each error with its place.
 
 pub(crate) mod document;
 pub(crate) mod error;

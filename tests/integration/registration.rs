@@ -132,7 +132,7 @@ async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_change
         (json!({"name": "a", "spec_inline": "{"}), "invalid_request", "neither JSON nor YAML"),
         (json!({"name": "a", "spec_inline": fine, "operations": ["no such"]}), "invalid_request", "no operation"),
         (json!({"name": "taken", "spec_inline": fine}), "invalid_request", "the configuration has"),
-        (json!({"name": "a b", "spec_inline": fine}), "invalid_request", "is not a name"),
+        (json!({"name": "a b", "spec_inline": fine}), "invalid_request", "is not a valid collection name"),
         (json!({"name": "a", "spec_file": "/etc/passwd"}), "invalid_request", "spec_file"),
         (
             json!({"name": "a", "spec_inline": fine, "auth_type": "bearer", "auth_config": {"token": "hunter2"}}),

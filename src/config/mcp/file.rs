@@ -1,6 +1,6 @@
-//! Lists of MCP servers as other programs write them: `mcpServers` (D4) and `.mcp_servers` (A49).
+//! Lists of MCP servers in the files of other programs: `mcpServers` (D4) and `.mcp_servers` (A49).
 //!
-//! They are taken as they are: what such a file says for its own program alone is passed over.
+//! They are read unchanged: keys that only concern the other program are ignored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::config::yaml::interpolate::expand_text;
 use crate::config::{ConfigError, Environment, Secret};
 use crate::core::json;
 
-/// Keys under which programs keep their servers: most of them, VS Code, and A49.
+/// Keys for lists of servers: of most programs, of VS Code, and of A49.
 const LISTS: [&str; 3] = ["mcpServers", "servers", "httpStreamableServers"];
 
-/// The servers a file names, with `${NAME}` filled in from the environment.
+/// Reads the servers of a file, with `${NAME}` replaced from the environment.
 ///
 /// # Errors
-/// A file that cannot be read, is no JSON, names no servers, or has an entry that is no server.
+/// A file that cannot be read, is not JSON, contains no servers, or has an invalid entry.
 pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, ConfigError> {
     let text = fs::read(file).map_err(|error| ConfigError::unreadable(file, &error))?;
     parse(&text, environment).map_err(|problem| {
@@ -29,10 +29,10 @@ pub(crate) fn read(file: &Path, environment: &Environment) -> Result<BTreeMap<St
     })
 }
 
-/// As [`read`], of a file's text.
+/// Like [`read`], for a file's text.
 ///
 /// # Errors
-/// What is wrong with it, without showing a value.
+/// The error, without any value of the file.
 pub(crate) fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<String, McpServerSettings>, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let document: Map<String, Value> =
@@ -46,14 +46,14 @@ pub(crate) fn parse(text: &[u8], environment: &Environment) -> Result<BTreeMap<S
         for (name, entry) in entries {
             let settings = server(entry, environment).map_err(|problem| format!("`{list}.{name}` {problem}"))?;
             if servers.insert(as_name(name), settings).is_some() {
-                return Err(format!("`{list}.{name}` is called like another server"));
+                return Err(format!("duplicate server name `{list}.{name}`"));
             }
         }
     }
     if named_any { Ok(servers) } else { Err("has no `mcpServers`".to_owned()) }
 }
 
-/// Names of other programs may hold spaces and dots; tools' names may not.
+/// Names of other programs may contain spaces and dots; tools' names may not.
 fn as_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '-' }).take(48).collect()
 }
@@ -63,11 +63,11 @@ fn server(entry: &Value, environment: &Environment) -> Result<McpServerSettings,
     let text = |key: &str| match entry.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => expand_text(text, environment).map(Some).map_err(|why| format!("`{key}`: {why}")),
-        Some(_) => Err(format!("`{key}` is not a text")),
+        Some(_) => Err(format!("`{key}` is not a string")),
     };
     let flag = |key: &str| entry.get(key).and_then(Value::as_bool);
     let url = match text("url")?.or(text("serverUrl")?) {
-        Some(url) => Some(Url::parse(&url).map_err(|problem| format!("`url` is no address: {problem}"))?),
+        Some(url) => Some(Url::parse(&url).map_err(|problem| format!("`url` is not a URL: {problem}"))?),
         None => None,
     };
     let transport = match text("type")?.or(text("transport")?).as_deref() {
@@ -100,7 +100,7 @@ fn list(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Res
         Some(_) => return Err(format!("`{key}` is not a list")),
     };
     let text = |item: &Value| {
-        let text = item.as_str().ok_or_else(|| format!("`{key}` holds something that is no text"))?;
+        let text = item.as_str().ok_or_else(|| format!("`{key}` contains an item that is not a string"))?;
         expand_text(text, environment).map_err(|why| format!("`{key}`: {why}"))
     };
     items.iter().map(text).collect()
@@ -110,14 +110,14 @@ fn texts(entry: &Map<String, Value>, key: &str, environment: &Environment) -> Re
     let members = match entry.get(key) {
         None | Some(Value::Null) => return Ok(BTreeMap::new()),
         Some(Value::Object(members)) => members,
-        Some(_) => return Err(format!("`{key}` is not an object of texts")),
+        Some(_) => return Err(format!("`{key}` is not an object of strings")),
     };
     let text = |(name, value): (&String, &Value)| {
         let value = match value {
             Value::String(text) => expand_text(text, environment).map_err(|why| format!("`{key}.{name}`: {why}"))?,
             Value::Number(number) => number.to_string(),
             Value::Bool(truth) => truth.to_string(),
-            _ => return Err(format!("`{key}.{name}` is not a text")),
+            _ => return Err(format!("`{key}.{name}` is not a string")),
         };
         Ok((name.clone(), Secret::new(value)))
     };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_other_programs_are_taken_as_they_are() {
+    fn files_of_other_programs_are_read_unchanged() {
         let servers = parsed(
             r#"{"globalShortcut": "x", "mcpServers": {
                 "time": {"command": "uvx", "args": ["mcp-server-time", "${HOME}/x"], "env": {"KEY": "${TOKEN}", "N": 1},
@@ -164,16 +164,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_value_shown() {
+    fn an_error_names_the_entry_and_shows_no_value() {
         let cases = [
             ("[]", "is not a JSON object"),
             ("{}", "has no `mcpServers`"),
             (r#"{"mcpServers": []}"#, "`mcpServers` is not an object"),
             (r#"{"mcpServers": {"a": {}}}"#, "`mcpServers.a` has neither `command` nor `url`"),
-            (r#"{"mcpServers": {"a": {"url": "hunter2"}}}"#, "`mcpServers.a` `url` is no address"),
-            (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}}"#, "`env.K` is not a text"),
+            (r#"{"mcpServers": {"a": {"url": "hunter2"}}}"#, "`mcpServers.a` `url` is not a URL"),
+            (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": ["hunter2"]}}}}"#, "`env.K` is not a string"),
             (r#"{"mcpServers": {"a": {"command": "x", "env": {"K": "${NOT_SET}"}}}}"#, "NOT_SET"),
-            (r#"{"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "x"}}}"#, "like another server"),
+            (r#"{"mcpServers": {"a b": {"command": "x"}, "a.b": {"command": "x"}}}"#, "duplicate server name"),
         ];
         for (text, expected) in cases {
             let problem = parsed(text).unwrap_err();

@@ -5,12 +5,12 @@ use utoipa::ToSchema;
 
 use crate::config::check::Findings;
 
-/// Which operations of a collection are dangerous, so that a caller needs a role for them. One of the three
-/// is enough. What an overlay says by `x-dangerous` goes before, and `tools.overrides` before that.
+/// Which operations of a collection are dangerous, so that a caller needs a role for them. Matching one of the three
+/// is enough. `x-dangerous` of an overlay takes precedence, and `tools.overrides` over both.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DangerousOperations {
-    /// Those of these methods; `[]`: none for its method.
+    /// Those of these methods; `[]`: no method.
     pub methods: Vec<String>,
     /// Those with these operationIds, or `METHOD /path`.
     pub operations: Vec<String>,

@@ -1,19 +1,19 @@
-//! What makes no sense is refused, too.
+//! Invalid values are refused too.
 
 use super::*;
 
 const A_HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 
 #[test]
-fn a_variable_that_makes_no_sense_is_named_instead_of_the_file() {
+fn an_invalid_variable_is_named_instead_of_the_file() {
     insta::assert_snapshot!(faults_with("limits: {parallelism: 3}", &[("TOOL_PARALLELISM", "0")]), @r#"
     environment variable TOOL_PARALLELISM: `limits.parallelism`: must be above zero
-      give a number above zero
+      set a number above zero
     "#);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_where_it_stands() {
+fn an_invalid_value_is_refused_with_its_place() {
     insta::assert_snapshot!(faults("
 breaker:
   error_threshold: 1.5
@@ -28,7 +28,7 @@ outbound:
     sekisho.yaml:3:20: `breaker.error_threshold`: must be above 0 and at most 1
       3 |   error_threshold: 1.5
         |                    ^
-      give a share, such as 0.5
+      set a fraction, such as 0.5
     sekisho.yaml:7:15: `tools.overrides.calculator.rename`: is not a valid name for a tool
       7 |       rename: not a name
         |               ^
@@ -36,16 +36,16 @@ outbound:
     sekisho.yaml:8:15: `tools.web_search.base_url`: is missing, and `searxng` has no public address
       8 |   web_search: …
         |               ^
-      give the address of your instance, such as https://searx.example.com
+      set the URL of your instance, such as https://searx.example.com
     sekisho.yaml:10:20: `outbound.allow_networks[0]`: is not an address range
       10 |   allow_networks: …
          |                    ^
-      write it like 10.0.0.0/8 or fd00::/8, with no bit set behind the prefix, or name one address
+      write it like 10.0.0.0/8 or fd00::/8, with no bit set after the prefix, or write a single address
     "#);
 }
 
 #[test]
-fn every_rule_of_the_check_bites() {
+fn every_rule_of_the_check_is_enforced() {
     for (text, setting) in [
         ("openapi: {collections: {a b: {spec_inline: x}}}", "openapi.collections.a b"),
         ("openapi: {collections: {a: {}}}", "openapi.collections.a"),
@@ -163,11 +163,11 @@ fn every_rule_of_the_check_bites() {
 }
 
 #[test]
-fn what_others_can_reach_asks_who_they_are() {
+fn a_reachable_server_requires_authentication() {
     let elsewhere = [("SEKISHO_LISTEN", "0.0.0.0:8080")];
     insta::assert_snapshot!(faults_with("", &elsewhere), @r#"
-    environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines, and nobody has to say who they are
-      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or let everybody in with `auth.anonymous: always`
+    environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines without authentication
+      add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or accept all callers with `auth.anonymous: always`
     "#);
     for text in ["server: {listen: '[::]:8080'}", "server: {listen: '192.168.1.5:80'}"] {
         assert!(load(text).is_err(), "{text}");
@@ -185,7 +185,7 @@ fn what_others_can_reach_asks_who_they_are() {
 }
 
 #[test]
-fn one_id_may_stand_in_two_tenants() {
+fn one_id_may_exist_in_two_tenants() {
     let text = "auth: {api_keys: [{id: a, tenant: x, key: k}, {id: a, tenant: y, key: l}]}";
     assert_eq!(load(text).unwrap().auth.api_keys.len(), 2);
 }

@@ -1,4 +1,4 @@
-//! What does not fit is refused, with its place and without its secrets.
+//! Errors are reported with their place and without secrets.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use proptest::strategy::Strategy;
 use super::*;
 
 #[test]
-fn a_file_that_is_named_must_be_there() {
+fn a_configured_file_must_exist() {
     let faults = Config::load(Some(Path::new("/nowhere/sekisho.yaml")), &Environment::default()).unwrap_err();
     insta::assert_snapshot!(faults[0], @r#"
     /nowhere/sekisho.yaml: cannot be read: No such file or directory (os error 2)
@@ -38,7 +38,7 @@ tools:
     sekisho.yaml:8:7: unknown key `zzz` in `tools.overrides.calculator`
       8 |       zzz: …
         |       ^
-      known here: rename, description, hidden, cost_per_use, rate_limit, timeout_seconds, memory_limit_mb, max_concurrent, max_text_tokens, max_output_bytes, output_schema, roles, labels, dangerous, requires_auth
+      valid keys: rename, description, hidden, cost_per_use, rate_limit, timeout_seconds, memory_limit_mb, max_concurrent, max_text_tokens, max_output_bytes, output_schema, roles, labels, dangerous, requires_auth
     "#);
 }
 
@@ -70,7 +70,7 @@ tools:
     sekisho.yaml:2:9: `server`: expected keys with values, not a list
       2 | server: …
         |         ^
-    sekisho.yaml:4:19: `limits.max_concurrent`: expected a whole number, zero or more (u32), not a text
+    sekisho.yaml:4:19: `limits.max_concurrent`: expected a whole number, zero or more (u32), not a string
       4 |   max_concurrent: "many"
         |                   ^
     sekisho.yaml:5:16: `limits.parallelism`: expected a whole number, zero or more (u32)
@@ -79,7 +79,7 @@ tools:
     sekisho.yaml:6:15: `limits.max_queued`: expected a whole number, zero or more (u32), not a number with a fraction
       6 |   max_queued: 2.5
         |               ^
-    sekisho.yaml:7:28: `breaker.error_threshold`: expected a number, not a text
+    sekisho.yaml:7:28: `breaker.error_threshold`: expected a number, not a string
       7 | breaker: …
         |           ^
     sekisho.yaml:9:25: `budget.max_cost_per_request`: expected an amount, such as 0.50
@@ -89,23 +89,23 @@ tools:
       11 |   anonymous: alway
          |              ^
       did you mean `always`?
-    sekisho.yaml:13:11: `auth.api_keys[0].id`: expected a text
+    sekisho.yaml:13:11: `auth.api_keys[0].id`: expected a string
       13 |     - id: 42
          |           ^
       put the value in quotes
-    sekisho.yaml:14:14: `auth.api_keys[0].roles`: expected a list, not a text
+    sekisho.yaml:14:14: `auth.api_keys[0].roles`: expected a list, not a string
       14 |       roles: …
          |              ^
     sekisho.yaml:16:15: `audit.durability`: expected one of relaxed, strict
       16 |   durability: true
          |               ^
-    sekisho.yaml:18:6: `telemetry.log`: expected a text, not nothing
+    sekisho.yaml:18:6: `telemetry.log`: expected a string, not nothing
       18 |   log:
          |      ^
-    sekisho.yaml:20:21: `tools.coerce_arguments`: expected true or false, not a text
+    sekisho.yaml:20:21: `tools.coerce_arguments`: expected true or false, not a string
       20 |   coerce_arguments: yes
          |                     ^
-    sekisho.yaml:22:15: `tools.web_search.base_url`: expected a whole URL, such as https://example.com
+    sekisho.yaml:22:15: `tools.web_search.base_url`: expected an absolute URL, such as https://example.com
       22 |     base_url: searx.example.com
          |               ^
     "#);
@@ -126,22 +126,22 @@ auth:
 }
 
 #[test]
-fn what_is_not_yaml_is_refused_with_its_place() {
+fn invalid_yaml_is_refused_with_its_place() {
     insta::assert_snapshot!(faults("server:\n  listen: \"127.0.0.1\n"), @r#"
     sekisho.yaml:3:1: invalid indentation in multiline quoted scalar
-      mend the YAML here; the rest of the file was not looked at
+      correct the YAML here; the rest of the file was not checked
     "#);
     insta::assert_snapshot!(faults("server: {}\naudit: {}\nserver: {}\n"), @r#"
     sekisho.yaml:3:1: duplicate mapping key: server not allowed here
       3 | server: …
         | ^
-      mend the YAML here; the rest of the file was not looked at
+      correct the YAML here; the rest of the file was not checked
     "#);
     insta::assert_snapshot!(faults("a: 1\n---\nb: 2\n"), @r#"
-    sekisho.yaml:3:1: a second YAML document starts here; one is read
+    sekisho.yaml:3:1: a second YAML document starts here; only one is accepted
       3 | b: …
         | ^
-      mend the YAML here; the rest of the file was not looked at
+      correct the YAML here; the rest of the file was not checked
     "#);
     insta::assert_snapshot!(faults("- 1\n- 2\n"), @r#"
     sekisho.yaml:1:1: expected keys with values, not a list
@@ -152,12 +152,12 @@ fn what_is_not_yaml_is_refused_with_its_place() {
     sekisho.yaml:1:8: reference to unknown value
       1 | audit: …
         |        ^
-      mend the YAML here; the rest of the file was not looked at
+      correct the YAML here; the rest of the file was not checked
     "#);
 }
 
 #[test]
-fn bytes_that_are_no_text_are_refused() {
+fn bytes_that_are_not_text_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sekisho.yaml");
     let fault_of = |content: &[u8]| {
@@ -171,8 +171,8 @@ fn bytes_that_are_no_text_are_refused() {
 
 #[test]
 fn bombs_are_refused_quickly() {
-    // One that goes off takes minutes and gigabytes; a busy machine takes seconds for what are milliseconds.
-    const BEFORE_IT_GOES_OFF: Duration = Duration::from_secs(20);
+    // An expansion takes minutes and gigabytes; a busy machine takes seconds instead of milliseconds.
+    const MAX_DURATION: Duration = Duration::from_secs(20);
     let laughs = |first: &str, link: &str| {
         let mut bomb = format!("a0: &a0 {first}\n");
         for level in 1..=9 {
@@ -196,7 +196,7 @@ fn bombs_are_refused_quickly() {
     ] {
         let started = Instant::now();
         assert!(load(&bomb).is_err());
-        assert!(started.elapsed() < BEFORE_IT_GOES_OFF, "{:?}: {}", started.elapsed(), &bomb[..40]);
+        assert!(started.elapsed() < MAX_DURATION, "{:?}: {}", started.elapsed(), &bomb[..40]);
     }
 }
 
@@ -213,7 +213,7 @@ limits:
     sekisho.yaml:5:12: the environment variable ALICE_KEY is not set
       5 |       key: …
         |            ^
-      set it, also in a `.env` file beside this one, or give a default: `${ALICE_KEY:-default}`
+      set it, also in a `.env` file beside this one, or add a default: `${ALICE_KEY:-default}`
     sekisho.yaml:7:16: `${` without its `}`
       7 |   parallelism: …
         |                ^
@@ -222,7 +222,7 @@ limits:
 }
 
 #[test]
-fn no_fault_shows_a_secret() {
+fn no_error_shows_a_secret() {
     let hidden = "hunter2";
     for text in [
         "limits: {parallelism: '${SECRET}'}",
@@ -284,7 +284,7 @@ fn a_malformed_variable_is_named() {
 
 proptest::proptest! {
     #[test]
-    fn no_text_makes_the_reading_panic(
+    fn no_text_makes_the_reader_panic(
         parts in proptest::collection::vec(
             proptest::prop_oneof![
                 "[a-zé本\u{1f600}\t ]{0,4}",

@@ -10,7 +10,7 @@ use crate::config::yaml::document::{Content, Node};
 
 const FILE: &str = include_str!("../../../config/sekisho.yaml");
 
-/// The file with every setting switched on that is off by default.
+/// The file with every setting enabled that is off by default.
 fn switched_on() -> String {
     let switch_on = |line: &str| match line.trim_start().strip_prefix('#') {
         Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => line.replacen('#', "", 1),
@@ -20,13 +20,13 @@ fn switched_on() -> String {
 }
 
 #[test]
-fn the_default_file_says_what_the_code_does() {
+fn the_default_file_has_the_defaults_of_the_code() {
     assert_eq!(load(FILE).unwrap(), Config::default());
 }
 
 #[test]
 fn the_settings_that_are_off_are_valid_too() {
-    // Either of the two is needed, so that both are shown.
+    // One of the two is required, and the file shows both.
     let text = switched_on().replace("    jwks_file: /etc/sekisho/jwks.json", "");
     let config = load_with(&text, &[("ALICE_KEY", "k")]).unwrap();
     assert_eq!(config.auth.api_keys.len(), 2);

@@ -1,7 +1,7 @@
-//! The configuration file as a tree whose every value knows where it stands.
+//! The configuration file as a tree in which every value has its position.
 //!
-//! serde-saphyr does the YAML: duplicate keys are refused, aliases have a budget. What the values
-//! mean is not known here, so that an excerpt shows only the one value it is about, and only when asked.
+//! serde-saphyr parses the YAML: duplicate keys are refused, aliases have a budget. This module has no knowledge of
+//! the settings, so an excerpt shows only the value it is about, and only on request.
 
 use std::fmt;
 use std::fs::File;
@@ -14,7 +14,7 @@ use serde_saphyr::Spanned;
 use super::error::{ConfigError, ConfigLocation};
 use crate::config::check::Finding;
 
-/// Bytes of a configuration file. A hand-written one has a few thousand.
+/// Maximum bytes of a configuration file. A hand-written one has a few thousand.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The file and its tree.
@@ -40,12 +40,12 @@ pub(crate) enum Content {
     Float(f64),
     Text {
         value: String,
-        /// Written with `${…}`: the value is not in the file, must not be shown, and may stand for a number.
+        /// Written with `${…}`: the value is not in the file, must not be shown, and may be a number.
         interpolated: bool,
     },
     List(Vec<Node>),
     Mapping(Vec<(Key, Node)>),
-    /// Known to be wrong already; nothing more is said about it.
+    /// Already reported as invalid; no further error is reported for it.
     InvalidValue,
 }
 
@@ -67,7 +67,7 @@ impl Document {
     /// Reads and parses a file.
     ///
     /// # Errors
-    /// It cannot be read, is too large, or is not the YAML that is accepted.
+    /// It cannot be read, is too large, or is not accepted YAML.
     pub(crate) fn open(file: &Path) -> Result<Self, ConfigError> {
         let mut bytes = Vec::new();
         File::open(file)
@@ -83,7 +83,7 @@ impl Document {
 
     pub(crate) fn parse(file: &Path, text: String) -> Result<Self, ConfigError> {
         let options = serde_saphyr::options! {
-            // The deepest setting is five levels down; each level takes room on the stack.
+            // The deepest setting is five levels down; each level takes space on the stack.
             budget: serde_saphyr::budget! { max_depth: 16, max_aliases: 1_000, max_nodes: 100_000 },
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 10_000 },
             strict_booleans: true,
@@ -95,7 +95,7 @@ impl Document {
         Ok(document)
     }
 
-    /// A fault at a position. The value that stands there is shown only when `reveal` says so.
+    /// An error at a position. Its value is shown only if `reveal` is set.
     pub(crate) fn fault(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
         let mut fault = ConfigError::in_file(&self.file, position.line, position.column, message);
         fault.excerpt = self.excerpt(position, reveal);
@@ -110,7 +110,7 @@ impl Document {
         fault
     }
 
-    /// The value at `topic.key[index]`, or the nearest one around it, and whether it is that very value.
+    /// The value at `topic.key[index]`, or its nearest ancestor, and whether it is the exact value.
     pub(crate) fn find(&self, key: &str) -> Option<(&Node, bool)> {
         let mut found = None;
         let mut node = &self.root;
@@ -134,17 +134,19 @@ impl Document {
     fn syntax_fault(&self, error: &serde_saphyr::Error) -> ConfigError {
         let error = error.without_snippet();
         let message = match error {
-            serde_saphyr::Error::MultipleDocuments { .. } => "a second YAML document starts here; one is read".into(),
+            serde_saphyr::Error::MultipleDocuments { .. } => {
+                "a second YAML document starts here; only one is accepted".into()
+            }
             _ => error.render_with_formatter(&serde_saphyr::UserMessageFormatter),
         };
         let message = message.lines().next().unwrap_or_default();
-        // The place stands in front of it already.
+        // The position is already at the start of the message.
         let message = message.split_once(" at line ").map_or(message, |(message, _)| message);
         let fault = match error.location().map(Position::from) {
             Some(position) if position.line > 0 => self.fault(position, false, message),
             _ => ConfigError::of_file(&self.file, message),
         };
-        fault.advise("mend the YAML here; the rest of the file was not looked at")
+        fault.advise("correct the YAML here; the rest of the file was not checked")
     }
 
     fn excerpt(&self, position: Position, reveal: bool) -> Option<String> {
@@ -171,8 +173,8 @@ impl Node {
     }
 }
 
-/// The start of the line up to its key, and behind it the value meant, when it may be shown.
-/// Everything else on the line could be a secret: a flow mapping has several values on one line.
+/// The start of the line up to its key, followed by the value, if it may be shown. Everything else on the line could
+/// be a secret: a flow mapping has several values on one line.
 fn excerpt_of(line: &str, position: Position, reveal: bool) -> String {
     let value: String = line.chars().skip(position.column.saturating_sub(1)).take(position.width).collect();
     let head = head_of(line);
@@ -187,7 +189,7 @@ fn excerpt_of(line: &str, position: Position, reveal: bool) -> String {
     }
 }
 
-/// Indentation, dashes and the key with its colon: what a line says before its value.
+/// Indentation, dashes and the key with its colon: the part of a line before its value.
 fn head_of(line: &str) -> &str {
     let dashes = line.len() - line.trim_start_matches([' ', '-']).len();
     let key = line[dashes..].bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(byte)).count();

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: where, what, and what to do next. Never a secret.
+//! Errors of the configuration: the place, the problem, and the remedy. Never a secret.
 
 use std::fmt;
 use std::io;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// One thing wrong. Prints as `file:line:column: what`, the line meant, and what to do next.
+/// One error. Prints as `file:line:column: message`, the line of the file, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigError {
     pub place: ConfigLocation,
     pub message: String,
-    /// The line of the file, values that might be secrets left out, and a mark under the place meant.
+    /// The line of the file without possible secrets, and a mark under the place.
     pub excerpt: Option<String>,
     /// What to do next.
     pub advice: Option<String>,
 }
 
-/// Where a fault stands. Orders as faults are best read: by line in the file first.
+/// The place of an error, ordered for reading: by line in the file first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigLocation {
@@ -29,7 +29,7 @@ pub enum ConfigLocation {
     },
     File(PathBuf),
     Variable(String),
-    /// A setting that neither the file nor the environment says anything about, as `topic.key`.
+    /// A setting in neither the file nor the environment, as `topic.key`.
     Setting(String),
 }
 

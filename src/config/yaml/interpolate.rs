@@ -1,13 +1,13 @@
-//! `${NAME}` and `${NAME:-default}` in the texts of the configuration file.
+//! `${NAME}` and `${NAME:-default}` in the strings of the configuration file.
 //!
-//! It happens after parsing, so that a variable's value is never read as YAML.
+//! Replaced after parsing, so that a variable's value is never parsed as YAML.
 
 use super::document::{Content, Document, Node, Position};
 use super::error::ConfigError;
 use crate::config::environment::Environment;
 
-/// Replaces every `${…}` in the document; `$${` stands for a literal `${`.
-/// What cannot be replaced is spoiled and reported.
+/// Replaces every `${…}` in the document; `$${` is a literal `${`. A value that cannot be replaced is marked invalid
+/// and reported.
 pub(crate) fn interpolate(document: &mut Document, environment: &Environment) -> Vec<ConfigError> {
     let mut broken = Vec::new();
     walk(&mut document.root, environment, &mut broken);
@@ -17,10 +17,10 @@ pub(crate) fn interpolate(document: &mut Document, environment: &Environment) ->
         .collect()
 }
 
-/// A text of another program's file. `${env:NAME}` is `${NAME}` there too.
+/// Replaces the variables in a string of another program's file. `${env:NAME}` is `${NAME}` there too.
 ///
 /// # Errors
-/// Which variable is not set, or what is no name of one.
+/// The variable that is not set, or the invalid name.
 pub(crate) fn expand_text(text: &str, environment: &Environment) -> Result<String, String> {
     let expanded = expand(&text.replace("${env:", "${"), environment);
     expanded.map(|(text, _)| text).map_err(|problem| problem.message)
@@ -48,7 +48,7 @@ fn walk(node: &mut Node, environment: &Environment, broken: &mut Vec<(Position, 
     }
 }
 
-/// The text with its variables filled in, and whether there were any.
+/// The text with its variables replaced, and whether there were any.
 fn expand(text: &str, environment: &Environment) -> Result<(String, bool), Problem> {
     let mut expanded = String::with_capacity(text.len());
     let mut interpolated = false;
@@ -83,13 +83,13 @@ fn look_up<'a>(reference: &'a str, environment: &'a Environment) -> Result<&'a s
         && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
     if !is_name {
         return Err(Problem {
-            message: "what stands in `${…}` is not the name of a variable".into(),
+            message: "the text in `${…}` is not the name of a variable".into(),
             advice: "write `${NAME}` or `${NAME:-default}`, or `$${` for a literal `${`".into(),
         });
     }
     environment.get(name).or(default).ok_or_else(|| Problem {
         message: format!("the environment variable {name} is not set"),
-        advice: format!("set it, also in a `.env` file beside this one, or give a default: `${{{name}:-default}}`"),
+        advice: format!("set it, also in a `.env` file beside this one, or add a default: `${{{name}:-default}}`"),
     })
 }
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_and_defaults_are_filled_in() {
+    fn variables_and_defaults_are_replaced() {
         for (text, expected) in [
             ("${NAME}", "value"),
             ("a ${NAME} b ${NAME}", "a value b value"),
@@ -111,7 +111,7 @@ mod tests {
             ("${NAME:-spare}", "value"),
             ("${EMPTY:-spare}", "spare"),
             ("${UNSET:-}", ""),
-            // A value is never looked into.
+            // A value is never expanded again.
             ("${NESTED}", "${NAME}"),
         ] {
             assert_eq!(expanded(text), Ok((expected.into(), true)), "{text}");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_in_is_refused() {
+    fn an_unset_or_malformed_variable_is_refused() {
         for text in ["${UNSET}", "${EMPTY}", "${NAME", "${}", "${1A}", "${a b}", "${:-x}"] {
             assert!(expanded(text).is_err(), "{text}");
         }

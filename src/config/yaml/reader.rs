@@ -1,7 +1,7 @@
-//! From the file's tree to the typed configuration, with every misfit found in one go.
+//! From the file's tree to the typed configuration, with all type errors reported in one run.
 //!
-//! A serde deserializer knows the keys and types that are valid at each place. It stops at the first
-//! misfit, though; so the value at fault is set aside and the reading begins anew without it.
+//! A serde deserializer knows the valid keys and types at each place, but stops at the first error. So the invalid
+//! value is excluded and reading starts again without it.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,22 +13,22 @@ use super::document::{Content, Document, Node};
 use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
 
-/// Misfits reported in one go; a file with more is probably another kind of file.
+/// Maximum type errors reported in one run; a file with more is probably another kind of file.
 const MAX_FAULTS: usize = 20;
 
 /// Reads the whole document as a `T`.
 ///
 /// # Errors
-/// Every unknown key and every value that does not fit, with its place.
+/// Every unknown key and every value of a wrong type, with its place.
 pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
     let reading = Reading { document, set_aside: RefCell::default(), faults: RefCell::default() };
     loop {
         match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
             Ok(value) if reading.faults.borrow().is_empty() => return Ok(value),
             Ok(_) => return Err(reading.into_faults()),
-            Err(misfit) => {
-                let node = misfit.node.unwrap_or(&document.root);
-                reading.report(node, misfit);
+            Err(type_error) => {
+                let node = type_error.node.unwrap_or(&document.root);
+                reading.report(node, type_error);
                 if std::ptr::eq(node, &document.root) || reading.faults.borrow().len() >= MAX_FAULTS {
                     return Err(reading.into_faults());
                 }
@@ -39,7 +39,7 @@ pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<Co
 
 struct Reading<'a> {
     document: &'a Document,
-    /// Values already reported, by identity; they are read as if they were not there.
+    /// Values already reported, by identity; they are read as if they were missing.
     set_aside: RefCell<HashSet<*const Node>>,
     faults: RefCell<Vec<ConfigError>>,
 }
@@ -49,19 +49,19 @@ impl<'a> Reading<'a> {
         matches!(node.content, Content::InvalidValue) || self.set_aside.borrow().contains(&std::ptr::from_ref(node))
     }
 
-    /// A field may be missing only because its value was set aside: that is no second fault.
-    fn is_consequence(&self, node: &Node, misfit: &ConfigTypeError<'_>) -> bool {
+    /// A field may be missing only because its value was excluded: that is not a second error.
+    fn is_consequence(&self, node: &Node, type_error: &ConfigTypeError<'_>) -> bool {
         let Content::Mapping(entries) = &node.content else { return false };
-        misfit.missing_field && entries.iter().any(|(_, value)| self.is_set_aside(value))
+        type_error.missing_field && entries.iter().any(|(_, value)| self.is_set_aside(value))
     }
 
-    fn report(&self, node: &'a Node, misfit: ConfigTypeError<'a>) {
-        if !self.is_consequence(node, &misfit) {
+    fn report(&self, node: &'a Node, type_error: ConfigTypeError<'a>) {
+        if !self.is_consequence(node, &type_error) {
             let key = self.document.key_of(node);
             let place = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
-            let reveal = !misfit.hidden && !matches!(node.content, Content::List(_) | Content::Mapping(_));
-            let message = format!("{place}{}", misfit.message_for(node));
-            self.add(self.document.fault(node.position, reveal, message), misfit.advice);
+            let reveal = !type_error.hidden && !matches!(node.content, Content::List(_) | Content::Mapping(_));
+            let message = format!("{place}{}", type_error.message_for(node));
+            self.add(self.document.fault(node.position, reveal, message), type_error.advice);
         }
         self.set_aside.borrow_mut().insert(std::ptr::from_ref(node));
     }
@@ -98,8 +98,8 @@ impl<'a> Reading<'a> {
 struct Reader<'a> {
     node: &'a Node,
     reading: &'a Reading<'a>,
-    /// The value is not shown: it is a [`Secret`](crate::config::Secret), or stands where keys were expected
-    /// and may have swallowed one (`- key:hunter2`).
+    /// The value is not shown: it is a [`Secret`](crate::config::Secret), or is in a place of keys and may contain
+    /// one (`- key:hunter2`).
     hidden: bool,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         (!self.reading.is_set_aside(node)).then_some(Self { node, ..self })
     }
 
-    /// Gives the value as it stands to the visitor, who refuses what it cannot take.
+    /// Passes the value to the visitor, which refuses a wrong type.
     fn visit<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         match &self.node.content {
             Content::Null | Content::InvalidValue => visitor.visit_unit(),
@@ -124,10 +124,10 @@ impl<'a> Reader<'a> {
                 entries.iter().filter_map(|(key, value)| Some((key.name.as_str(), self.item(value)?))),
             )),
         }
-        .map_err(|misfit| misfit.at(self.node, self.hidden))
+        .map_err(|type_error| type_error.at(self.node, self.hidden))
     }
 
-    /// A number or a boolean, which `${…}` may stand for.
+    /// A number or a boolean, which may be written as `${…}`.
     fn visit_parsed<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         let Content::Text { value, interpolated: true } = &self.node.content else {
             return self.visit(visitor);
@@ -144,16 +144,16 @@ impl<'a> Reader<'a> {
         } else {
             visitor.visit_str(text)
         };
-        visited.map_err(|misfit| misfit.at(self.node, self.hidden))
+        visited.map_err(|type_error| type_error.at(self.node, self.hidden))
     }
 
-    /// A text. A number or boolean is not taken for one, since `1.10` would silently become `1.1`.
+    /// A string. A number or boolean is not converted, since `1.10` would silently become `1.1`.
     fn visit_text<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value, ConfigTypeError<'a>> {
         match &self.node.content {
             Content::Bool(_) | Content::Unsigned(_) | Content::Signed(_) | Content::Float(_) => {
-                let mut misfit = ConfigTypeError::saying("expected a text".into());
-                misfit.advice = Some("put the value in quotes".into());
-                Err(misfit.at(self.node, self.hidden))
+                let mut type_error = ConfigTypeError::saying("expected a string".into());
+                type_error.advice = Some("put the value in quotes".into());
+                Err(type_error.at(self.node, self.hidden))
             }
             _ => self.visit(visitor),
         }
@@ -184,7 +184,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         match &self.node.content {
-            // `api_key: ${KEY:-}`: not an empty key, but none.
+            // `api_key: ${KEY:-}`: no key, rather than an empty one.
             Content::Text { value, interpolated: true } if value.is_empty() => visitor.visit_none(),
             Content::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -206,7 +206,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         match &self.node.content {
             Content::Null => visitor
                 .visit_map(MapDeserializer::<_, ConfigTypeError<'de>>::new(std::iter::empty::<(&str, Self)>()))
-                .map_err(|misfit| misfit.at(self.node, self.hidden)),
+                .map_err(|type_error| type_error.at(self.node, self.hidden)),
             Content::Mapping(_) => self.visit(visitor),
             _ => Self { hidden: true, ..self }.visit(visitor),
         }
@@ -219,7 +219,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor: V,
     ) -> Result<V::Value, Self::Error> {
         if matches!(self.node.content, Content::List(_)) {
-            // serde would take a list for the fields in their order.
+            // serde would accept a list as the fields in their order.
             return Err(ConfigTypeError::invalid_type(Unexpected::Seq, &visitor).at(self.node, self.hidden));
         }
         self.reading.report_unknown_keys(self.node, fields);
@@ -247,7 +247,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             }
             _ => Err(ConfigTypeError::saying(format!("expected one of {}", variants.join(", ")))),
         }
-        .map_err(|misfit| misfit.at(self.node, self.hidden))
+        .map_err(|type_error| type_error.at(self.node, self.hidden))
     }
 
     serde::forward_to_deserialize_any! { unit_struct tuple tuple_struct }

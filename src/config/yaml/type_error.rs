@@ -1,4 +1,4 @@
-//! The words for what does not fit, for somebody who does not read Rust. Never the value itself.
+//! The messages for type errors, for operators who do not read Rust. Never the value itself.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use serde::de::{self, Expected, Unexpected};
 
 use super::document::{Content, Node};
 
-/// A value that does not fit its place, as serde's visitors and ours report it.
+/// A type error, as reported by serde's visitors and ours.
 #[derive(Debug)]
 pub(crate) struct ConfigTypeError<'a> {
     pub(crate) node: Option<&'a Node>,
     message: String,
     pub(crate) advice: Option<String>,
     pub(crate) missing_field: bool,
-    /// The message is a type's own, and may quote the value.
+    /// The message comes from a type's own parser, and may quote the value.
     foreign: bool,
     /// The value must not be shown.
     pub(crate) hidden: bool,
 }
 
 impl<'a> ConfigTypeError<'a> {
-    /// The innermost node stays.
+    /// The innermost node is kept.
     pub(crate) fn at(mut self, node: &'a Node, hidden: bool) -> Self {
         if self.node.is_none() {
             self.node = Some(node);
@@ -33,7 +33,7 @@ impl<'a> ConfigTypeError<'a> {
         Self { node: None, message, advice: None, missing_field: false, foreign: false, hidden: false }
     }
 
-    /// What a type says itself is not passed on where the value must not be shown.
+    /// The message of a type's own parser is withheld where the value must not be shown.
     pub(crate) fn message_for(&self, node: &Node) -> &str {
         let hidden = self.hidden || matches!(node.content, Content::Text { interpolated: true, .. });
         if self.foreign && hidden { "the value does not fit here (it is not shown)" } else { &self.message }
@@ -55,8 +55,10 @@ impl de::Error for ConfigTypeError<'_> {
             "invalid socket address syntax" => {
                 Self::saying("expected an address and a port, such as 127.0.0.1:8080".into())
             }
-            // What `url` says of a text without a scheme.
-            text if text.contains("URL") => Self::saying("expected a whole URL, such as https://example.com".into()),
+            // The message of `url` for a string without a scheme.
+            text if text.contains("URL") => {
+                Self::saying("expected an absolute URL, such as https://example.com".into())
+            }
             _ => Self { foreign: true, ..Self::saying(message) },
         }
     }
@@ -71,27 +73,27 @@ impl de::Error for ConfigTypeError<'_> {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let mut misfit = Self::saying(format!("expected one of {}", expected.join(", ")));
-        misfit.advice = suggestion(variant, expected);
-        misfit
+        let mut type_error = Self::saying(format!("expected one of {}", expected.join(", ")));
+        type_error.advice = suggestion(variant, expected);
+        type_error
     }
 
     fn missing_field(field: &'static str) -> Self {
-        let mut misfit = Self::saying(format!("`{field}` is missing"));
-        misfit.advice = Some(format!("add `{field}:` here"));
-        misfit.missing_field = true;
-        misfit
+        let mut type_error = Self::saying(format!("`{field}` is missing"));
+        type_error.advice = Some(format!("add `{field}:` here"));
+        type_error.missing_field = true;
+        type_error
     }
 }
 
-/// What types say of themselves, for somebody who does not read Rust.
+/// Descriptions of types, for operators who do not read Rust.
 fn in_words(expected: &str) -> String {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => format!("a whole number, zero or more ({expected})"),
         "i8" | "i16" | "i32" | "i64" | "isize" => format!("a whole number ({expected})"),
         "f32" | "f64" => "a number".into(),
         "a boolean" => "true or false".into(),
-        "a string" | "path string" => "a text".into(),
+        "a string" | "path string" => "a string".into(),
         "a sequence" => "a list".into(),
         "a map" => "keys with values".into(),
         "a Decimal type representing a fixed-point number" => "an amount, such as 0.50".into(),
@@ -108,17 +110,17 @@ fn kind(unexpected: &Unexpected<'_>) -> &'static str {
         Unexpected::Seq => "a list",
         Unexpected::Map => "keys with values",
         Unexpected::Unit | Unexpected::Option => "nothing",
-        _ => "a text",
+        _ => "a string",
     }
 }
 
-/// What is wrong with a key, and what to do about it.
+/// The error for a key, and its remedy.
 pub(crate) fn unknown_key(name: &str, known: &[&str]) -> (String, String) {
-    // `key:hunter2` is one word to YAML: what stands behind the colon was meant as a value.
+    // `key:hunter2` is one word in YAML: the part after the colon was meant as a value.
     if let Some((name, _)) = name.split_once(':') {
-        return (format!("unknown key `{name}:…`"), format!("write `{name}: value`, with a space behind the colon"));
+        return (format!("unknown key `{name}:…`"), format!("write `{name}: value`, with a space after the colon"));
     }
-    let advice = suggestion(name, known).unwrap_or_else(|| format!("known here: {}", known.join(", ")));
+    let advice = suggestion(name, known).unwrap_or_else(|| format!("valid keys: {}", known.join(", ")));
     (format!("unknown key `{name}`"), advice)
 }
 

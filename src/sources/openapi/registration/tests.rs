@@ -45,7 +45,7 @@ fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
     let constant = settings(&json!({"headers_template": {"X-Key": "hunter2"}})).unwrap_err();
     assert_eq!(constant, RegistrationError::ConstantTemplate("X-Key".into()));
     for (change, expected) in [
-        (json!({"name": "two words"}), "is not a name"),
+        (json!({"name": "two words"}), "is not a valid collection name"),
         (json!({"rate_limit": 0}), "rate_limit"),
         (json!({"timeout_seconds": -1}), "timeout_seconds"),
         (json!({"base_url": "ftp://pets.example"}), "base_url"),
