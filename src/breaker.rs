@@ -1,10 +1,9 @@
-//! Circuit breakers: an upstream that keeps failing is left alone for a while, then tried by one call.
+//! Circuit breakers: an upstream that keeps failing is not called for a while, then probed by one call.
 //!
-//! Closed, calls pass and their outcomes are counted; open, they are answered at once; half-open, one
-//! of them probes (E55). Only outcomes of calls that were let through count, never a refusal, and only
-//! failures that are the upstream's or the network's own ([`Blame`]): an answer that finds fault with
-//! the call, a 4xx and also a 429, proves the upstream alive.
-//! Nothing here sleeps.
+//! Closed, calls pass and their outcomes are counted; open, they are refused at once; half-open, one of them probes
+//! (E55). Only outcomes of calls that passed count, never a refusal, and only failures of the upstream or the network
+//! ([`Blame`]): a response that rejects the call, a 4xx and also a 429, proves that the upstream works. Nothing here
+//! sleeps.
 
 mod circuit;
 mod error_rate;
@@ -25,40 +24,39 @@ use crate::core::call::Upstream;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::metrics::Metrics;
 
-/// Upstreams that have a breaker of their own at one time. A tool that fetches from anywhere must not
-/// fill memory or the metrics with the names of hosts.
+/// Maximum upstreams with a breaker of their own. A tool that fetches from any host must not fill memory or the
+/// metrics with host names.
 const MAX_LIVE: usize = 256;
 
-/// A breaker nobody has asked for so long is forgotten, unless it is open.
+/// A breaker unused for this long is removed, unless it is open.
 const IDLE_AFTER: Duration = Duration::from_secs(600);
 
-/// The metric label of the breaker that the upstreams beyond [`MAX_LIVE`] share.
+/// The metric label of the breaker shared by the upstreams beyond [`MAX_LIVE`].
 const OTHER: &str = "other";
 
 /// One breaker for each upstream.
 ///
-/// Where [`MAX_LIVE`] of them are in use, a newcomer takes the place of the one that has been idle
-/// longest. If each is open or has calls under way, newcomers share a single breaker, [`OTHER`],
-/// until there is room.
+/// When [`MAX_LIVE`] of them exist, a new one replaces the one that has been idle longest. If each is open or has
+/// calls under way, new upstreams share a single breaker, [`OTHER`], until one can be replaced.
 #[derive(Debug)]
 pub struct Breakers {
     circuits: DashMap<Upstream, Arc<Circuit>>,
     other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
     metrics: Arc<Metrics>,
-    /// Held while breakers are made or dropped, so that there are never too many.
+    /// Held while breakers are created or removed, so that the maximum holds.
     changing: Mutex<()>,
 }
 
-/// When breakers open: what holds for all upstreams, and for those that have rules of their own.
+/// The rules for all upstreams, and those of upstreams with their own.
 #[derive(Debug, Clone, Default)]
 pub struct BreakerRules {
     all: Arc<BreakerConfig>,
     own: HashMap<Upstream, Arc<BreakerConfig>>,
 }
 
-/// Proof that the upstream may be tried. Dropped without an outcome, as when the caller hangs up, it
-/// counts for nothing, and another call may probe.
+/// Permission to try the upstream. Dropped without an outcome, as when the client disconnects, it does not count, and
+/// another call may probe.
 #[derive(Debug)]
 #[must_use]
 pub struct BreakerPermit(Option<Admitted>);
@@ -92,8 +90,7 @@ impl Breakers {
         }
     }
 
-    /// Changed rules hold from now on. Counts start anew under them; an open breaker stays open for
-    /// as long as it said.
+    /// Changed rules apply from now on. Counts are reset; an open breaker stays open for its original time.
     pub fn reconfigure(&self, rules: BreakerRules) {
         self.exclusively(|| {
             for circuit in &self.circuits {
@@ -106,10 +103,10 @@ impl Breakers {
         });
     }
 
-    /// Asks whether the upstream may be tried. A call without one, of a local tool, always may.
+    /// Whether the upstream may be tried. A call without one, of a local tool, always may.
     ///
     /// # Errors
-    /// `circuit_open` with the time after which it is worth calling again.
+    /// `circuit_open` with the time after which to call again.
     pub fn admit(&self, upstream: Option<Upstream>) -> Result<BreakerPermit, CallError> {
         let Some(upstream) = upstream else { return Ok(BreakerPermit(None)) };
         let circuit = self.circuit_of(&upstream);
@@ -119,12 +116,12 @@ impl Breakers {
         }
     }
 
-    /// Without changing anything: for explain, dry runs and receipts.
+    /// The state, without changes: for explain, dry runs and receipts.
     pub fn state(&self, upstream: &Upstream) -> BreakerState {
         self.circuits.get(upstream).map_or(BreakerState::Closed, |circuit| circuit.state())
     }
 
-    /// Forgets breakers that nobody asks any more; run every minute.
+    /// Removes unused breakers; run every minute.
     pub fn evict_idle(&self) {
         self.exclusively(|| {
             self.circuits.retain(|upstream, circuit| {
@@ -157,7 +154,7 @@ impl Breakers {
         Arc::new(Circuit::new(label, rules, self.metrics.for_breaker(label)))
     }
 
-    /// Drops the breaker that has been idle longest, if any can be spared.
+    /// Removes the breaker that has been idle longest, if one can be removed.
     fn evict_longest_idle(&self) -> bool {
         let spare = self.circuits.iter().filter_map(|circuit| Some((spare_since(&circuit)?, circuit.key().clone())));
         let Some((_, upstream)) = spare.min_by_key(|(since, _)| *since) else { return false };
@@ -180,12 +177,12 @@ impl BreakerPermit {
         self.0.as_ref().map(|admitted| &admitted.upstream)
     }
 
-    /// The breaker's state as this call was let through; `None` for a local tool.
+    /// The breaker's state when this call passed; `None` for a local tool.
     pub fn state(&self) -> Option<BreakerState> {
         self.0.as_ref().map(|admitted| admitted.pass.state())
     }
 
-    /// Asked before a retry: has the breaker opened since?
+    /// For use before a retry: whether the breaker has opened since.
     ///
     /// # Errors
     /// `circuit_open`, if so.
@@ -210,7 +207,7 @@ impl Drop for Admitted {
     }
 }
 
-/// What a call's end says of its upstream; `None` when it never got that far.
+/// The outcome of a call for its upstream; `None` when the call did not reach it.
 fn outcome(error: Option<&CallError>) -> Option<Outcome> {
     let Some(error) = error else { return Some(Outcome::Alive) };
     match (error.blame(), error.code()) {
@@ -219,19 +216,18 @@ fn outcome(error: Option<&CallError>) -> Option<Outcome> {
             Blame::Call,
             ErrorCode::UpstreamError | ErrorCode::ToolError | ErrorCode::OutputTooLarge | ErrorCode::InvalidOutput,
         ) => Some(Outcome::Alive),
-        // Refused on our side: a forbidden address, no connection free, a fault of ours.
+        // Refused on our side: a forbidden address, no free connection, an internal error.
         (Blame::Call, _) => None,
     }
 }
 
-/// Since when a breaker could be dropped without letting more through: nobody is using it, and it
-/// refuses nobody.
+/// Since when a breaker could be removed without effect: it has no calls and refuses none.
 fn spare_since(circuit: &Arc<Circuit>) -> Option<tokio::time::Instant> {
     (Arc::strong_count(circuit) == 1).then(|| circuit.idle_since()).flatten()
 }
 
 fn circuit_open(upstream: &Upstream, wait: Duration) -> CallError {
-    // Whole seconds, rounded up, as in `Retry-After`: who waits as long as told is not too early.
+    // Whole seconds, rounded up, as in `Retry-After`: a caller that waits this long is not too early.
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     CallError::new(
         ErrorCode::CircuitOpen,

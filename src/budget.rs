@@ -1,12 +1,11 @@
-//! Budgets: what a call may cost is set aside before it runs and settled after, so that calls in
-//! parallel never overspend together (E7, E56–E63).
+//! Budgets: the maximum cost of a call is reserved before it runs and settled after, so that parallel calls never
+//! overspend together (E7, E56–E63).
 //!
-//! A call belongs to five scopes: its request, agent and task (by the ids the caller names, under
-//! that caller's own key; without an id the scope is this call alone), and the days of its caller
-//! and its tenant (UTC; always counted, limited where the configuration says so). Money and tokens
-//! are set aside in all of them or in none.
+//! A call belongs to five scopes: its request, agent and task (by the ids the caller names, under that caller's own
+//! key; without an id the scope is this call alone), and the days of its caller and its tenant (UTC; always counted,
+//! limited where configured). Money and tokens are reserved in all of them or in none.
 //!
-//! Knows nothing of how a call ends: whether failed work is charged or refunded is the pipeline's rule.
+//! This module does not depend on how a call ends: the pipeline decides whether failed work is charged or refunded.
 
 mod account;
 mod accounts;
@@ -60,12 +59,12 @@ impl Budgets {
         Self { settings: ArcSwap::from_pointee(Settings::from(config)), books: AccountStore::default() }
     }
 
-    /// Takes over new limits; what is spent and held so far stays.
+    /// Applies new limits; the amounts spent and held so far stay.
     pub fn reconfigure(&self, config: &BudgetConfig) {
         self.settings.store(Arc::new(Settings::from(config)));
     }
 
-    /// Sets aside the tool's price and the tokens its text may have, at most those that are left.
+    /// Reserves the tool's price and the tokens its text may have, at most those that are left.
     ///
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left,
@@ -74,7 +73,7 @@ impl Budgets {
         self.reserve_on(today(), call, &asked_by(tool))
     }
 
-    /// Sets aside money alone, for something that is no tool: a model's turn.
+    /// Reserves money alone, for a call that is not for a tool: a model's turn.
     ///
     /// # Errors
     /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
@@ -83,7 +82,7 @@ impl Budgets {
         self.reserve_on(today(), call, &Asked { tool: what, most })
     }
 
-    /// What [`reserve`](Self::reserve) would find, without setting anything aside.
+    /// The result of [`reserve`](Self::reserve), without reserving anything.
     ///
     /// # Errors
     /// Those of `reserve`.
@@ -91,19 +90,17 @@ impl Budgets {
         self.check_on(today(), call, &asked_by(tool))
     }
 
-    /// The bound of a day's money that is written, by its name.
+    /// The name of the configured daily money limit.
     pub fn daily_cost_limit(&self) -> Option<&'static str> {
         self.settings.load().daily_cost_limit
     }
 
-    /// Forgets request, agent and task scopes that have been idle, and days that are over.
-    /// Never one in which something is held.
+    /// Removes request, agent and task scopes that have been idle, and past days. Never one with an amount held.
     pub fn evict_idle(&self) {
         self.books.evict(today(), self.settings.load().scope_idle);
     }
 
-    /// Money and tokens held right now, a hold counting once in each scope it stands in;
-    /// zero when nothing runs.
+    /// Money and tokens held now; a hold counts once in each of its scopes. Zero when nothing runs.
     pub fn held(&self) -> Left {
         self.books.held()
     }
@@ -132,7 +129,7 @@ impl From<&BudgetConfig> for Settings {
     }
 }
 
-/// Decimals of a USD kept in a price, so that sums stay exact up to 10^16 USD.
+/// Decimals of a USD stored in a price, so that sums stay exact up to 10^16 USD.
 const PRICE_DECIMALS: u32 = 12;
 
 fn asked_by(tool: &Tool) -> Asked<'_> {

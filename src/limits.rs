@@ -1,12 +1,12 @@
-//! How often calls may come, and how many may run at once.
+//! Rate limits and concurrency limits of calls.
 //!
-//! Every limit on how often is a [`Limit`] in the list of [`Limits::new`], asked in that order:
-//! the broader before the narrower, so that one look at a tenant's empty bucket ends a flood.
-//! A call that a later limit refuses gets back what earlier ones took: it never ran, and must not
-//! use up what the tenant's other callers live on. Only then does the call ask for a slot to run in,
-//! and it keeps its tokens spent whether or not it gets one: waiting in a queue is not free.
+//! Every rate limit is a [`Limit`] in the list of [`Limits::new`], checked in that order: the broader before the
+//! narrower, so that one check of a tenant's empty bucket ends a flood. When a later limit refuses a call, the
+//! earlier ones refund it: it never ran, and must not use up the rate of the tenant's other callers. Only then does
+//! the call request a slot to run in. Its tokens stay spent whether or not it gets one: waiting in a queue has a
+//! price.
 //!
-//! Nothing here sleeps on a rate: the answer is `rate_limited` with the time to wait, at once.
+//! Rate limits never sleep: the reply is `rate_limited` with the time to wait, at once.
 
 mod buckets;
 mod concurrency;
@@ -36,7 +36,7 @@ pub struct Limits {
     concurrency: Concurrency,
 }
 
-/// Proof of admission; gives its slots back on drop.
+/// Proof of admission; frees its slots on drop.
 #[derive(Debug)]
 #[must_use]
 pub struct Slots {
@@ -45,24 +45,24 @@ pub struct Slots {
     _held: ConcurrencyPermit,
 }
 
-/// A limit on how often calls may come.
+/// A rate limit.
 trait Limit: fmt::Debug + Send + Sync {
     /// Takes one call. `None` where nothing is limited; `rate_limited` with the wait otherwise.
     fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError>;
 
-    /// Undoes a [`take`](Self::take) of a call that was refused further on.
+    /// Refunds a [`take`](Self::take) of a call that a later limit refused.
     fn give_back(&self, caller: &Caller, tool: &Tool);
 
-    /// Takes over new numbers; the calls counted so far stay counted.
+    /// Applies new numbers; the calls counted so far stay counted.
     fn reconfigure(&self, numbers: &Numbers);
 
-    /// Forgets whatever is as good as new.
+    /// Removes state that equals the initial state.
     fn evict_idle(&self);
 }
 
 impl Limits {
     /// # Errors
-    /// Names the field that is zero: it would refuse every call.
+    /// The name of the field that is zero: it would refuse every call.
     pub fn new(config: &LimitsConfig) -> Result<Self, String> {
         let numbers = Numbers::of(config)?;
         let rates: [Box<dyn Limit>; 3] = [
@@ -73,10 +73,10 @@ impl Limits {
         Ok(Self { rates, concurrency: Concurrency::new(numbers) })
     }
 
-    /// Takes over new numbers; what is counted so far stays, and calls in flight finish.
+    /// Applies new numbers; the counts so far stay, and calls in flight finish.
     ///
     /// # Errors
-    /// Names the field that is zero. The numbers in force stay then.
+    /// The name of the field that is zero. The current numbers stay in force then.
     pub fn reconfigure(&self, config: &LimitsConfig) -> Result<(), String> {
         let numbers = Numbers::of(config)?;
         for limit in &self.rates {
@@ -86,7 +86,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Lets one call in, after a wait in a queue if need be, which ends with the call's deadline.
+    /// Admits one call, after waiting in a queue if necessary, at most until the call's deadline.
     ///
     /// # Errors
     /// `rate_limited` with the state of the limit that refused; `overloaded` when the queue is full;
@@ -102,13 +102,12 @@ impl Limits {
         }
     }
 
-    /// Calls holding a slot of their tool now, for tests and the in-flight gauge.
+    /// Calls that hold a slot of their tool now, for tests and the in-flight gauge.
     pub fn in_flight(&self) -> usize {
         self.concurrency.in_flight()
     }
 
-    /// Forgets keys that have been idle long enough to be full again, and tools nobody calls any
-    /// more; run every minute.
+    /// Removes keys that have been idle long enough to be full again, and tools without calls; run every minute.
     pub fn evict_idle(&self) {
         for limit in &self.rates {
             limit.evict_idle();
@@ -138,7 +137,7 @@ impl Limits {
     }
 }
 
-/// The configuration's numbers, none of them zero where zero would refuse every call.
+/// The configuration's numbers; none is zero where zero would refuse every call.
 #[derive(Debug, Clone)]
 struct Numbers {
     tenant_rate: Option<NonZeroU32>,
@@ -164,12 +163,12 @@ fn rate(field: &str, calls_a_minute: Option<u32>) -> Result<Option<NonZeroU32>, 
     calls_a_minute
         .map(|calls| {
             NonZeroU32::new(calls).ok_or_else(|| {
-                format!("limits.{field}: zero calls a minute would refuse every call; leave it out for no limit")
+                format!("limits.{field}: zero calls a minute would refuse every call; omit it for no limit")
             })
         })
         .transpose()
 }
 
 fn cap(field: &str, calls: u32) -> Result<NonZeroU32, String> {
-    NonZeroU32::new(calls).ok_or_else(|| format!("limits.{field}: zero would refuse every call; give at least 1"))
+    NonZeroU32::new(calls).ok_or_else(|| format!("limits.{field}: zero would refuse every call; set at least 1"))
 }

@@ -1,7 +1,7 @@
-//! One breaker: failsafe's failure policies decide when it opens, this decides who passes.
+//! One breaker: failsafe's failure policies decide when it opens, this module decides which calls pass.
 //!
-//! Failsafe's own state machine lets everybody through when half-open, tells neither its state nor the
-//! time left, and keeps a clock of its own; so its policies are used and the machine is here.
+//! Failsafe's own state machine passes all calls when half-open, exposes neither its state nor the time left, and
+//! uses a clock of its own; so only its policies are used.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(super) struct Circuit {
 #[derive(Debug)]
 struct Inside {
     phase: Phase,
-    /// Counts the phases. The outcome of a call let through in an earlier one says nothing of this one.
+    /// Counts the phases. The outcome of a call from an earlier phase is ignored.
     generation: u64,
     rules: Arc<BreakerConfig>,
     policy: OrElse<ConsecutiveFailures<Constant>, ErrorRate>,
@@ -40,7 +40,7 @@ enum Phase {
     HalfOpen { probing: bool },
 }
 
-/// Leave to try the upstream, in the phase it was given in.
+/// Permission to try the upstream, and the phase in which it was granted.
 #[derive(Debug)]
 pub(super) struct Ticket {
     generation: u64,
@@ -50,16 +50,16 @@ pub(super) struct Ticket {
 /// What a call's end says of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It answered, be it to refuse.
+    /// It answered, even with a refusal.
     Alive,
     /// It failed, or did not answer.
     Failed,
 }
 
-/// How soon to call again while another call probes: nobody knows how long that takes.
+/// How soon to call again while another call probes, whose duration is unknown.
 const WHILE_PROBING: Duration = Duration::from_secs(1);
 
-/// The longest a breaker stays open, a century: adding it to the clock cannot overflow.
+/// The longest time a breaker stays open, a century: adding it to the clock cannot overflow.
 const MAX_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl Circuit {
@@ -75,7 +75,7 @@ impl Circuit {
         Self { label: label.into(), inside: Mutex::new(inside), metrics }
     }
 
-    /// Lets a call through, or says how long it should wait. Asking is not counted.
+    /// Passes a call, or returns how long it should wait. The request itself is not counted.
     pub(super) fn admit(&self) -> Result<Ticket, Duration> {
         let mut inside = self.lock();
         let now = Instant::now();
@@ -90,7 +90,7 @@ impl Circuit {
         Ok(inside.pass(true))
     }
 
-    /// Takes note of how a call ended, unless the breaker has moved on since it was let through.
+    /// Records how a call ended, unless the breaker has changed its phase since the call passed.
     pub(super) fn record(&self, pass: &Ticket, outcome: Outcome) {
         let mut inside = self.lock();
         if inside.generation != pass.generation {
@@ -111,12 +111,12 @@ impl Circuit {
                 let pause = pause(&inside.rules);
                 self.open(&mut inside, pause);
             }
-            // Nobody is let through in this phase.
+            // No call passes in this phase.
             (Phase::Open { .. }, _) => {}
         }
     }
 
-    /// A call ended without an outcome: if it was the probe, another may be.
+    /// A call ended without an outcome: if it was the probe, another call may probe.
     pub(super) fn withdraw(&self, pass: &Ticket) {
         if pass.probe {
             let mut inside = self.lock();
@@ -126,7 +126,7 @@ impl Circuit {
         }
     }
 
-    /// May a call that was let through try once more? Says how long it should wait if not.
+    /// Whether a call that passed may be retried; otherwise how long it should wait.
     pub(super) fn still_permits(&self, pass: &Ticket) -> Result<(), Duration> {
         let inside = self.lock();
         match inside.phase {
@@ -137,7 +137,7 @@ impl Circuit {
         }
     }
 
-    /// What the next call would find.
+    /// The state that the next call would find.
     pub(super) fn state(&self) -> BreakerState {
         match self.lock().phase {
             Phase::Closed => BreakerState::Closed,
@@ -146,12 +146,12 @@ impl Circuit {
         }
     }
 
-    /// Since when nobody has asked; `None` while it is open.
+    /// The time of last use; `None` while it is open.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         (self.state() != BreakerState::Open).then(|| self.lock().last_asked)
     }
 
-    /// Counts anew by other rules, if they are other ones.
+    /// Resets the counts if the rules differ.
     pub(super) fn adopt(&self, rules: &Arc<BreakerConfig>) {
         let mut inside = self.lock();
         if inside.rules != *rules {
@@ -165,7 +165,7 @@ impl Circuit {
         tracing::warn!(
             upstream = %self.label,
             pause_seconds = pause.as_secs(),
-            "the circuit breaker opened: the upstream keeps failing and is left alone for a while"
+            "the circuit breaker opened: the upstream keeps failing and is not called for a while"
         );
     }
 
@@ -202,7 +202,7 @@ impl Ticket {
     }
 }
 
-/// Opens on failures in a row (E50), or on their share in the window (E52–E54).
+/// Opens on consecutive failures (E50), or on their fraction in the window (E52–E54).
 fn policy(rules: &BreakerConfig) -> OrElse<ConsecutiveFailures<Constant>, ErrorRate> {
     consecutive_failures(rules.consecutive_failures, backoff::constant(pause(rules)))
         .or_else(ErrorRate::new(rules, pause(rules)))

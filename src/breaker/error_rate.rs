@@ -1,4 +1,4 @@
-//! The share of failures in a sliding window, as a policy for failsafe.
+//! The fraction of failures in a sliding window, as a policy for failsafe.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use crate::config::BreakerConfig;
 
-/// Says when too large a share of the calls in a sliding window failed (E52), once there were enough
-/// of them (E54).
+/// Opens when too large a fraction of the calls in a sliding window failed (E52), once there are enough of them
+/// (E54).
 ///
-/// The window (E53) is counted in slices: a call is in it until it is as old as the window, or less by
-/// up to one slice, a tenth.
+/// The window (E53) is counted in slices: a call counts until it is as old as the window, or up to one slice, a
+/// tenth, less.
 #[derive(Debug)]
 pub(super) struct ErrorRate {
     threshold: f64,
@@ -36,7 +36,7 @@ const SLICES: u32 = 10;
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 
 impl ErrorRate {
-    /// `pause`: how long to leave the upstream alone.
+    /// `pause`: how long the upstream is not called.
     pub(super) fn new(rules: &BreakerConfig, pause: Duration) -> Self {
         Self {
             threshold: rules.error_threshold,

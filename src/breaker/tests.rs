@@ -32,7 +32,7 @@ fn failure() -> CallError {
     error(ErrorCode::UpstreamError, Blame::Upstream)
 }
 
-/// One call through the breaker, which ends as said.
+/// One call through the breaker with the given outcome.
 fn call(breakers: &Breakers, upstream: &Upstream, end: Result<(), CallError>) -> Result<(), ErrorCode> {
     let trial = breakers.admit(Some(upstream.clone())).map_err(|refusal| refusal.code())?;
     trial.record(end.as_ref().err());
@@ -112,7 +112,7 @@ async fn refusals_under_traffic_neither_keep_it_open_nor_count() {
     call(&breakers, &host, Ok(())).unwrap();
     assert_eq!(breakers.state(&host), BreakerState::Closed);
     fail(&breakers, &host, 4);
-    assert_eq!(breakers.state(&host), BreakerState::Closed, "counts start anew");
+    assert_eq!(breakers.state(&host), BreakerState::Closed, "counts are reset");
 }
 
 /// Fault 1 of the specification: half-open that lets everything through.
@@ -145,7 +145,7 @@ async fn a_probe_that_fails_opens_it_for_as_long_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancelled_probe_makes_room_for_another() {
+async fn a_cancelled_probe_permits_another() {
     let breakers = breakers(|_| {});
     let host = ready_to_probe(&breakers).await;
     for _ in 0..3 {
@@ -155,14 +155,14 @@ async fn a_cancelled_probe_makes_room_for_another() {
             probe.record(None);
         };
         assert!(work.now_or_never().is_none());
-        assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a caller that hung up says nothing");
+        assert_eq!(breakers.state(&host), BreakerState::HalfOpen, "a disconnected client has no effect");
     }
     call(&breakers, &host, Ok(())).unwrap();
     assert_eq!(breakers.state(&host), BreakerState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_panics_makes_room_for_another() {
+async fn a_probe_that_panics_permits_another() {
     let breakers = Arc::new(breakers(|_| {}));
     let host = ready_to_probe(&breakers).await;
     let probe = breakers.admit(Some(host.clone())).unwrap();
@@ -174,9 +174,9 @@ async fn a_probe_that_panics_makes_room_for_another() {
     call(&breakers, &host, Ok(())).unwrap();
 }
 
-/// Fault 2 of the specification: answers that find fault with the call are counted as outages.
+/// Fault 2 of the specification: responses that reject the call are counted as outages.
 #[tokio::test(start_paused = true)]
-async fn only_what_is_the_upstreams_or_the_networks_fault_counts() {
+async fn only_failures_of_the_upstream_or_the_network_count() {
     let cases = [
         (ErrorCode::UpstreamError, Blame::Call, BreakerState::Closed),
         (ErrorCode::ToolError, Blame::Call, BreakerState::Closed),
@@ -197,7 +197,7 @@ async fn only_what_is_the_upstreams_or_the_networks_fault_counts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_proves_the_upstream_alive_and_a_refusal_on_our_side_proves_nothing() {
+async fn an_answer_proves_that_the_upstream_works_and_a_refusal_on_our_side_proves_nothing() {
     let cases = [
         (ErrorCode::UpstreamError, BreakerState::Closed),
         (ErrorCode::ToolError, BreakerState::Closed),
@@ -327,7 +327,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn whatever_happens_one_call_at_most_probes_and_it_always_comes_back(steps in prop::collection::vec(step(), 1..150)) {
+    fn at_most_one_call_probes_and_the_permission_always_returns(steps in prop::collection::vec(step(), 1..150)) {
         crate::limits::in_paused_time(async {
             let breakers = breakers(|config| config.consecutive_failures = 2);
             let mut trials = Vec::new();

@@ -1,4 +1,4 @@
-//! One scope's account: what is spent, what is held, and what the store has yet to be told.
+//! One scope's account: the amounts spent, held, and not written to the store yet.
 
 use rust_decimal::Decimal;
 use serde::Serialize;
@@ -18,12 +18,12 @@ impl Amount {
         self.tokens == 0 && self.cost_usd.is_zero()
     }
 
-    /// The sum, ending at the largest value there is.
+    /// The sum, saturating.
     pub(super) fn plus(self, other: Self) -> Self {
         Self { cost_usd: add(self.cost_usd, other.cost_usd), tokens: self.tokens.saturating_add(other.tokens) }
     }
 
-    /// The difference, ending at zero.
+    /// The difference, saturating at zero.
     pub(super) fn minus(self, other: Self) -> Self {
         Self {
             cost_usd: if other.cost_usd.is_zero() {
@@ -40,7 +40,7 @@ impl Amount {
     }
 }
 
-/// Most tools cost nothing: adding nothing is free.
+/// Most tools cost nothing: skip the addition.
 fn add(sum: Decimal, more: Decimal) -> Decimal {
     if more.is_zero() { sum } else { sum.saturating_add(more) }
 }
@@ -67,9 +67,9 @@ impl Balance {
 #[derive(Debug)]
 pub(super) struct Account {
     balance: Balance,
-    /// The part of `spent` that the store knows of; only a day's account is ever saved.
+    /// The part of `spent` that is in the store; only a day's account is ever saved.
     saved: Amount,
-    /// When a call last took the account in hand or gave it back; kept for named scopes only.
+    /// When a call last took or returned the account; only for named scopes.
     last_used: Instant,
 }
 
@@ -94,7 +94,7 @@ impl Account {
         self.balance.held = self.balance.held.plus(amount);
     }
 
-    /// Ends a hold: `spent` of it is gone, the rest is free again.
+    /// Ends a hold: `spent` of it is spent, the rest is free again.
     pub(super) fn settle(&mut self, held: Amount, spent: Amount) {
         debug_assert!(self.balance.held.covers(held), "a hold of {held:?} is settled twice: {self:?}");
         self.balance.held = self.balance.held.minus(held);
@@ -105,7 +105,7 @@ impl Account {
         self.balance.spent.minus(self.saved)
     }
 
-    /// The store has taken in `added` and now knows of `total` in all, be it from this process or another.
+    /// The store has added `added` and now has `total`, from this process or another.
     pub(super) fn saved(&mut self, added: Amount, total: Amount) {
         self.balance.spent = total.plus(self.unsaved().minus(added));
         self.saved = total;

@@ -1,7 +1,7 @@
-//! Where accounts are kept and found.
+//! Where accounts are stored and found.
 //!
-//! Locks: an account's own is never held while a map is being searched, and the accounts of one
-//! call are locked in the order of [`Scope`], so that no two calls wait for each other.
+//! Locks: an account's lock is never held while a map is searched, and the accounts of one call are locked in the
+//! order of [`Scope`], so that no two calls wait for each other.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use crate::core::call::{BudgetScopes, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{DailyScope, DailyUsage};
 
-/// Longest request, agent or task id, in bytes: each is kept as long as its scope.
+/// Maximum length of a request, agent or task id, in bytes: each is stored as long as its scope.
 const MAX_ID: usize = 128;
 
-/// Requests, agents and tasks (of each so many) that are remembered for one caller. Beyond that the
-/// longest unused go: a caller may name new ones at will, so that forgetting gives nothing away.
+/// Maximum requests, agents and tasks (of each) stored for one caller. Beyond it the longest unused are removed: a
+/// caller may use new ids at will, so removal gives no advantage.
 const MAX_SCOPES_OF_A_CALLER: usize = 20_000;
 
-/// Days for which usage that cannot be saved is kept in memory.
+/// Days for which unsaved usage is kept in memory.
 const UNSAVED_DAYS: i32 = 7;
 
 type SharedAccount = Arc<Mutex<Account>>;
@@ -55,7 +55,7 @@ struct NamedScopes([HashMap<Box<str>, SharedAccount>; 3]);
 pub(super) struct Accounts(PerScope<Option<SharedAccount>>);
 
 impl AccountStore {
-    /// The accounts of a call, made where there is none yet.
+    /// The accounts of a call, created if they are missing.
     ///
     /// # Errors
     /// `invalid_request` for an id that is empty or too long.
@@ -70,7 +70,7 @@ impl AccountStore {
         Ok(Accounts([request, agent, task, Some(caller), Some(tenant)]))
     }
 
-    /// The accounts of a call that exist already; a missing one has nothing spent.
+    /// The existing accounts of a call; a missing one has nothing spent.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -97,7 +97,7 @@ impl AccountStore {
         total
     }
 
-    /// Forgets scopes idle for `idle`, and days before `today` once they are saved.
+    /// Removes scopes idle for `idle`, and days before `today` once they are saved.
     pub(super) fn evict(&self, today: Date, idle: Duration) {
         let now = Instant::now();
         self.named.retain(|_, named| {
@@ -110,7 +110,7 @@ impl AccountStore {
         });
     }
 
-    /// What the store has yet to be told.
+    /// The usage not written to the store yet.
     pub(super) fn unsaved(&self) -> Vec<DailyUsage> {
         let unsaved = self.days.iter().filter_map(|entry| {
             let unsaved = lock(entry.value()).unsaved();
@@ -121,7 +121,7 @@ impl AccountStore {
         unsaved.collect()
     }
 
-    /// The store took in `added` and now holds `total` in all for that day.
+    /// The store added `added` and now has `total` for that day.
     pub(super) fn saved(&self, added: &DailyUsage, total: &DailyUsage) {
         let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });
         lock(&account).saved(amount(added), amount(total));
@@ -159,7 +159,7 @@ impl NamedScopes {
 }
 
 impl Accounts {
-    /// Sets aside what is asked in every account, or nothing in any.
+    /// Reserves the request in every account, or nothing in any.
     pub(super) fn reserve(&self, limits: &Limits, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
         let balances =
@@ -172,7 +172,7 @@ impl Accounts {
         Ok((reserved, before))
     }
 
-    /// Ends a reservation, `spent` of it being gone, and says where the accounts stand now.
+    /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts.
     pub(super) fn settle(self, reserved: Amount, spent: Amount) -> PerScope<Balance> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
         touch(&mut locked);
@@ -190,7 +190,7 @@ impl Accounts {
     }
 }
 
-/// Only named scopes are ever idle; a call without ids need not ask for the time.
+/// Only named scopes are ever idle; a call without ids need not read the clock.
 fn touch(locked: &mut PerScope<Option<MutexGuard<'_, Account>>>) {
     let mut named = locked.iter_mut().take(Scope::NAMED.len()).flatten().peekable();
     if named.peek().is_some() {
@@ -205,7 +205,7 @@ fn named_ids(scopes: &BudgetScopes) -> Result<[Option<&str>; 3], CallError> {
     for (scope, id) in Scope::NAMED.into_iter().zip(ids) {
         if id.is_some_and(|id| id.is_empty() || id.len() > MAX_ID) {
             let name = scope.as_str();
-            let message = format!("the {name} id must have 1 to {MAX_ID} bytes; shorten it or leave it out");
+            let message = format!("the {name} id must have 1 to {MAX_ID} bytes; shorten it or omit it");
             return Err(CallError::new(ErrorCode::InvalidRequest, message));
         }
     }
@@ -238,8 +238,7 @@ fn forget_older_half(accounts: &mut HashMap<Box<str>, SharedAccount>) {
     accounts.retain(|_, account| in_use(account) || lock(account).last_used() > median);
 }
 
-/// Whether a call has the account in hand. Asked where nobody can take it up at the same time:
-/// with the map that holds it locked for writing.
+/// Whether a call holds the account. Used while the map is locked for writing, so that no call can take it meanwhile.
 fn in_use(account: &SharedAccount) -> bool {
     Arc::strong_count(account) > 1
 }

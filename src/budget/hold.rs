@@ -1,4 +1,4 @@
-//! What is set aside for a call, and what it came to.
+//! The reservation of a call, and its final charge.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::account::Amount;
 use super::accounts::Accounts;
 use super::scope::Limits;
 
-/// Money and tokens set aside for one call in every scope it belongs to; given back on drop.
+/// Money and tokens reserved for one call in each of its scopes; refunded on drop.
 #[derive(Debug)]
 #[must_use = "a dropped hold is refunded"]
 pub struct Hold {
@@ -21,13 +21,13 @@ pub struct Hold {
     before: Left,
 }
 
-/// What a call really cost, once and for all.
+/// The final cost of a call.
 #[derive(Debug, Clone)]
 pub struct Charge {
     pub cost_usd: Decimal,
     pub tokens: u64,
     pub before: Left,
-    /// Other calls of the same scopes may have spent or held something meanwhile.
+    /// Other calls of the same scopes may have spent or held amounts meanwhile.
     pub after: Left,
 }
 
@@ -36,7 +36,7 @@ impl Hold {
         Self { accounts, limits, reserved, before }
     }
 
-    /// The text of the output is cut to this many tokens, so that the reservation is an upper bound.
+    /// The output's text is truncated to this many tokens, so that the reservation is an upper bound.
     pub fn max_text_tokens(&self) -> u64 {
         self.reserved.tokens
     }
@@ -45,15 +45,15 @@ impl Hold {
         self.before
     }
 
-    /// Turns the hold into a charge of what was really spent, also where that is more: a model is paid for what
-    /// it said, whatever was expected of it.
+    /// Turns the hold into a charge of the real cost, even where that is more: a model's answer must be paid,
+    /// whatever was expected.
     pub fn charge_cost(mut self, cost_usd: Decimal) {
         let spent = Amount { cost_usd: super::rounded(cost_usd), tokens: 0 };
         mem::take(&mut self.accounts).settle(self.reserved, spent);
     }
 
-    /// Turns the hold into a charge of the tool's price and the tokens really used,
-    /// which are never more than those set aside.
+    /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than those
+    /// reserved.
     pub fn charge(mut self, tokens: u64) -> Charge {
         debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} set aside", self.reserved.tokens);
         let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };

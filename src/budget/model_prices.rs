@@ -1,5 +1,5 @@
-//! What models cost: as their profile says, else as the shipped list of the vendors' prices does.
-//! A model of neither has no price, which is not the same as being free.
+//! The prices of models: from their profile, otherwise from the shipped list of the vendors' prices. A model in
+//! neither has no price, which is different from being free.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::config::{AgentConfig, AgentProfile, Config, Provider};
 
-/// Where Amazon's inference profiles run a model; each costs what the model costs in a region.
+/// Prefixes of Amazon's inference profiles; each costs the same as the model in a region.
 const BEDROCK_GEOGRAPHIES: [&str; 5] = ["us.", "eu.", "apac.", "jp.", "au."];
 
 /// The profile's keys, as an operator writes them.
@@ -23,12 +23,12 @@ static LIST: LazyLock<Result<PriceList, String>> =
 /// Tokens of one turn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// All of the prompt's, also those of the counts below.
+    /// All of the prompt's, including the counts below.
     pub prompt_tokens: u64,
     pub completion_tokens: u64,
-    /// Of the prompt's: those that the provider had in its cache.
+    /// Of the prompt's: those in the provider's cache.
     pub cached_tokens: u64,
-    /// Of the prompt's: those that it put there.
+    /// Of the prompt's: those added to the cache.
     pub cache_write_tokens: u64,
 }
 
@@ -45,13 +45,13 @@ struct Rates {
     above: u64,
     prompt: Decimal,
     completion: Decimal,
-    /// Prompt tokens that the provider had in its cache, and those that it put there; without a price of their own
-    /// they cost what others do.
+    /// Prompt tokens read from the provider's cache, and those written to it; without a price of their own they cost
+    /// the same as others.
     cached: Option<Decimal>,
     cache_write: Option<Decimal>,
 }
 
-/// A model whose cost nobody can tell.
+/// A model without a price.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnpricedModel {
     model: String,
@@ -59,7 +59,7 @@ pub struct UnpricedModel {
     missing: Vec<&'static str>,
 }
 
-/// The shipped list. Its date and its sources are for those who read the file.
+/// The shipped list. Its date and sources are for readers of the file.
 #[derive(Debug)]
 struct PriceList {
     by_model: HashMap<String, Prices>,
@@ -77,7 +77,7 @@ struct Vendor {
 
 impl Prices {
     /// # Errors
-    /// Neither the profile nor the list says what the model costs.
+    /// Neither the profile nor the list has a price for the model.
     pub fn of(profile: &AgentProfile) -> Result<Self, UnpricedModel> {
         let listed = match profile.provider() {
             Provider::Replay => Some(Self::free()),
@@ -121,7 +121,7 @@ impl Prices {
         .fold(Decimal::ZERO, |sum, (tokens, price)| sum.saturating_add(price_of(tokens, price)))
     }
 
-    /// With the prices that a profile writes in the place of the list's. A written price is for every prompt token.
+    /// With a profile's prices in place of the list's. A configured price is for every prompt token.
     fn with(mut self, prompt: Option<Decimal>, completion: Option<Decimal>) -> Self {
         for rates in &mut self.0 {
             if let Some(prompt) = prompt {
@@ -134,7 +134,7 @@ impl Prices {
 }
 
 impl UnpricedModel {
-    /// Why the model is not asked where a day's money is bounded.
+    /// The error for a model without a price when a daily money limit is set.
     pub fn refusal(&self, limit: &str) -> String {
         format!("the model {} has no price, and `{limit}` is set; {}", shown(&self.model), self.advice("its profile"))
     }
@@ -145,7 +145,7 @@ impl UnpricedModel {
     }
 }
 
-/// The models of a configuration that have no price, and what comes of that; `None` where there are none.
+/// The models of a configuration without a price, and the consequence; `None` where there are none.
 pub fn unpriced(config: &Config) -> Option<String> {
     let agent = &config.agent;
     let profiles = agent.profiles.iter().filter_map(|(name, profile)| {
@@ -161,7 +161,7 @@ pub fn unpriced(config: &Config) -> Option<String> {
     (!models.is_empty()).then(|| format!("{effect}: {}", models.join("; ")))
 }
 
-/// Only of profiles that can be asked: the built-in ones are always there.
+/// Only of profiles that can be used: the built-in ones always exist.
 fn unpriced_summaries(agent: &AgentConfig) -> impl Iterator<Item = String> {
     let is_set = agent.memory.summaries && agent.memory.summary_model.is_some();
     let asked = agent.profiles.values().filter(|profile| profile.api_key.is_some() || profile.base_url.is_some());
@@ -180,8 +180,8 @@ impl PriceList {
         Ok(Self { by_model: file.vendors.into_iter().flat_map(|vendor| vendor.models).collect() })
     }
 
-    /// The price of exactly this model: by its name, by its name without the date of a snapshot, or where one of
-    /// Amazon's inference profiles runs it.
+    /// The price of exactly this model: by its name, by its name without the date of a snapshot, or by the model of
+    /// one of Amazon's inference profiles.
     fn find(&self, model: &str) -> Option<&Prices> {
         let find = |name: &str| self.by_model.get(name);
         let in_region = || {
@@ -206,7 +206,7 @@ fn price_of(tokens: u64, per_million: Decimal) -> Decimal {
     Decimal::from(tokens).checked_mul(per_million).unwrap_or(Decimal::MAX) / MILLION
 }
 
-/// A name from a configuration, short enough for a sentence.
+/// A name from a configuration, shortened for a message.
 fn shown(model: &str) -> String {
     format!("{:?}", model.chars().take(100).collect::<String>())
 }

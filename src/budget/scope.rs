@@ -1,4 +1,4 @@
-//! The scopes of a call, their limits, and what is said when one is reached.
+//! The scopes of a call, their limits, and the errors when one is reached.
 
 use rust_decimal::Decimal;
 
@@ -16,13 +16,13 @@ pub(super) enum Scope {
     Tenant,
 }
 
-/// One thing for each scope, indexed by `Scope as usize`.
+/// One value for each scope, indexed by `Scope as usize`.
 pub(super) type PerScope<T> = [T; 5];
 
 impl Scope {
     pub(super) const ALL: PerScope<Self> = [Self::Request, Self::Agent, Self::Task, Self::Caller, Self::Tenant];
 
-    /// Those that a caller names by an id.
+    /// Those identified by an id of the caller.
     pub(super) const NAMED: [Self; 3] = [Self::Request, Self::Agent, Self::Task];
 
     pub(super) fn as_str(self) -> &'static str {
@@ -35,7 +35,7 @@ impl Scope {
         }
     }
 
-    /// How a sentence about its budget begins.
+    /// The subject of the error messages.
     fn subject(self) -> &'static str {
         match self {
             Self::Request => "this request",
@@ -51,21 +51,21 @@ impl Scope {
     }
 }
 
-/// What a tool may use at most.
+/// The maximum usage of a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     pub(super) tool: &'a str,
     pub(super) most: Amount,
 }
 
-/// The limit of one scope, and the name it has in the configuration.
+/// The limit of one scope, and its name in the configuration.
 #[derive(Debug, Clone, Copy)]
 struct Limit<T> {
     most: T,
     setting: &'static str,
 }
 
-/// Every limit there is; `None` where a scope has none.
+/// All limits; `None` where a scope has none.
 #[derive(Debug)]
 pub(super) struct Limits {
     cost_usd: PerScope<Option<Limit<Decimal>>>,
@@ -97,7 +97,7 @@ impl From<&BudgetConfig> for Limits {
 }
 
 impl Limits {
-    /// What to reserve of what is asked, and what is left before.
+    /// The amount to reserve for the request, and what is left before.
     ///
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left.
@@ -162,14 +162,14 @@ impl Limits {
         let (most, setting) = self.tokens[scope as usize].map_or((0, ""), |limit| (limit.most, limit.setting));
         let subject = scope.subject();
         let message = format!(
-            "{subject} has 0 of {most} tokens left{held}, and {} asks for up to {}",
+            "{subject} has 0 of {most} tokens left{held}, and {} requests up to {}",
             asked.tool, asked.most.tokens
         );
         refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
     }
 }
 
-/// What is left, and the scopes that leave no more.
+/// What is left, and the scopes that limit it.
 #[derive(Debug)]
 struct Narrowest {
     left: Amount,

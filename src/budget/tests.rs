@@ -48,7 +48,7 @@ pub(super) fn left(cost_cents: u64, tokens: u64) -> Left {
 }
 
 #[test]
-fn what_is_set_aside_is_charged_or_given_back() {
+fn a_reservation_is_charged_or_refunded() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let call = call(request("r"));
     let hold = budgets.reserve_on(MONDAY, &call, &asked(10, 2_000)).unwrap();
@@ -109,7 +109,7 @@ fn scopes_add_up_by_id_under_their_caller() {
 }
 
 #[test]
-fn a_refusal_names_the_scope_and_what_is_left_and_asked() {
+fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
     let config = BudgetConfig { max_cost_per_tenant_per_day: Some(cents(60)), ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
     let refusal = |call: CallContext, asked: Asked<'_>| {
@@ -120,13 +120,13 @@ fn a_refusal_names_the_scope_and_what_is_left_and_asked() {
     insta::assert_snapshot!(refusal(call(request("r")), asked(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `max_cost_per_request` [budget.request max_cost_per_request]");
     let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(20, 4_000)).unwrap();
     budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 2_000)).unwrap().charge(1_000);
-    insta::assert_snapshot!(refusal(call(agent("a")), asked(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (4000 held by calls still running), and calculator asks for up to 2000; an operator may raise `token_budget_per_agent` [budget.agent token_budget_per_agent]");
+    insta::assert_snapshot!(refusal(call(agent("a")), asked(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (4000 held by calls still running), and calculator requests up to 2000; an operator may raise `token_budget_per_agent` [budget.agent token_budget_per_agent]");
     insta::assert_snapshot!(refusal(call(agent("b")), asked(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
     assert_eq!(budgets.held(), Left { cost_usd: cents(60), tokens: 12_000 }, "a refusal holds nothing");
 }
 
 #[test]
-fn what_costs_nothing_passes_an_empty_budget() {
+fn a_free_call_passes_an_empty_budget() {
     let config = BudgetConfig { max_cost_per_request: Decimal::ZERO, ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
     assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 1)).is_ok());
@@ -137,7 +137,7 @@ fn what_costs_nothing_passes_an_empty_budget() {
 }
 
 #[test]
-fn looking_opens_no_account_and_ids_have_a_length() {
+fn a_check_opens_no_account_and_ids_have_a_maximum_length() {
     let budgets = Budgets::new(&BudgetConfig::default());
     budgets.check_on(MONDAY, &call(task("t")), &asked(0, 1)).unwrap();
     assert_eq!(budgets.books.count(), 0);
@@ -184,7 +184,7 @@ fn a_price_of_too_many_decimals_is_rounded_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_scopes_are_forgotten_but_never_while_something_is_held() {
+async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let held = budgets.reserve_on(MONDAY, &call(agent("held")), &asked(0, 1)).unwrap();
     budgets.reserve_on(MONDAY, &call(agent("idle")), &asked(0, 500)).unwrap().charge(500);
@@ -217,7 +217,7 @@ fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
 }
 
 #[test]
-fn a_caller_of_ever_new_ids_fills_no_memory_and_harms_no_other_scope() {
+fn a_caller_with_many_new_ids_fills_no_memory_and_affects_no_other_scope() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let spend = |scopes| budgets.reserve_on(MONDAY, &call(scopes), &asked(0, 1_000)).unwrap();
     spend(agent("steady")).charge(1_000);
@@ -297,7 +297,7 @@ fn no_account_stays_locked_or_held_by_a_call_that_panics() {
     let fell = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _hold = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(1, 100)).unwrap();
         *calls.lock().unwrap() += 1;
-        panic!("the tool fell over");
+        panic!("the tool panicked");
     }));
     assert!(fell.is_err());
     assert_eq!(budgets.held(), Left::default());

@@ -1,8 +1,8 @@
-//! The day's usage outlives a restart: read at start, written behind.
+//! Daily usage that survives a restart: read at start, written in the background.
 //!
-//! What is spent is told to the store every second and at shutdown, so that a process which is
-//! killed forgets at most one second. Written are sums to add, never totals: two processes may
-//! share a store, and each learns what the other spent when it writes.
+//! Usage is written to the store every second and at shutdown, so that a killed process loses at most one second.
+//! Increments are written, never totals: two processes may share a store, and each reads the other's usage when it
+//! writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::infra::store::{DailyUsage, Store, StoreError};
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Days the store keeps, for operators to look back on.
+/// Days that the store keeps, for operators to inspect.
 const KEPT_DAYS: i32 = 90;
 
-/// The name under which readiness tells of it.
+/// Its name in readiness.
 const COMPONENT: &str = "store";
 
 /// Keeps the store up to date with the day accounts of [`Budgets`].
@@ -31,12 +31,12 @@ pub struct WriteBehind {
     budgets: Arc<Budgets>,
     store: Store,
     readiness: Arc<Readiness>,
-    /// The day on which old days were last removed. Locked while flushing: one flush at a time.
+    /// The day on which old days were last removed. Locked during a flush, so that only one runs.
     pruned: Mutex<Option<Date>>,
 }
 
 impl WriteBehind {
-    /// Reads what was spent today before this process began.
+    /// Reads today's usage from before this process started.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -54,8 +54,8 @@ impl WriteBehind {
         self.flush().await;
     }
 
-    /// Tells the store what it does not know yet. What it cannot take in now is kept and told the
-    /// next time; meanwhile budgets go on in memory, and readiness says so.
+    /// Writes unsaved usage to the store. Usage that cannot be written is kept for the next time; meanwhile budgets
+    /// continue in memory, and readiness reports so.
     pub async fn flush(&self) {
         self.flush_on(today()).await;
     }
@@ -78,7 +78,7 @@ impl WriteBehind {
         match self.save(day, &mut pruned).await {
             Ok(()) => self.readiness.restore(COMPONENT),
             Err(error) => {
-                let reason = format!("daily budgets go on in memory and are lost at a restart: {error}");
+                let reason = format!("daily budgets are only in memory and are lost at a restart: {error}");
                 self.readiness.degrade(COMPONENT, reason);
             }
         }
@@ -112,7 +112,7 @@ mod tests {
     use crate::core::error::ErrorCode;
     use crate::infra::store::{fill_the_disk, free_disk};
 
-    /// A process: its budgets, written behind to a store it may share with others.
+    /// A process: its budgets, written to a store it may share with others.
     async fn process(store: &Store, readiness: &Arc<Readiness>) -> (Arc<Budgets>, WriteBehind) {
         let config = BudgetConfig { max_cost_per_caller_per_day: Some(cents(100)), ..BudgetConfig::default() };
         let budgets = Arc::new(Budgets::new(&config));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     fn spent_today(budgets: &Budgets) -> Decimal {
-        // The request alone leaves 50 cents: ask for the caller's day through what a refusal would say.
+        // The request alone leaves 50 cents: read the caller's day out of the error message.
         let accounts = budgets.books.find(&call(BudgetScopes::default()), MONDAY).unwrap();
         accounts.balances()[Scope::Caller as usize].spent.cost_usd
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_processes_on_one_store_learn_of_each_other() {
+    async fn two_processes_on_one_store_see_each_others_usage() {
         let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
         let (one, one_writes) = process(&store, &readiness).await;
         let (other, other_writes) = process(&store, &readiness).await;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn on_a_full_disk_budgets_go_on_in_memory_and_are_told_later() {
+    async fn on_a_full_disk_budgets_stay_in_memory_and_are_written_later() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("sekisho.db")).await.unwrap();
         let readiness = Arc::new(Readiness::default());

@@ -1,5 +1,5 @@
-//! Token buckets on governor, one for each key. Governor decides; beside it stands what it lacks:
-//! a look at a bucket that takes nothing, a refund, and a change of rate that forgets nothing.
+//! Token buckets on governor, one for each key. Governor decides; this module adds a check of a bucket that takes
+//! nothing, a refund, and a change of rate that keeps the counts.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use crate::core::call::RateState;
 
-/// So many calls a minute for each key. A bucket is full at first, holds a minute's calls, and is
-/// refilled evenly, rate / 60 a second (E45). Any rate works, from one a minute to `u32::MAX`.
+/// A rate per minute for each key. A bucket is full at first, holds a minute's calls, and is refilled evenly, rate /
+/// 60 per second (E45). Any rate works, from 1 per minute to `u32::MAX`.
 #[derive(Debug)]
 pub(super) struct Buckets {
     per_minute: NonZeroU32,
@@ -33,8 +33,7 @@ impl Buckets {
         Self { per_minute, limiter: RateLimiter::new(quota, levels.clone(), Clock { started: Instant::now() }), levels }
     }
 
-    /// The same buckets at another rate: who has used up a part of a minute's calls, has still used
-    /// up as many, at most all.
+    /// The same buckets at another rate: calls used under the old rate stay used, at most all of the new one.
     pub(super) fn at_rate(&self, per_minute: NonZeroU32) -> Self {
         let changed = Self::new(per_minute);
         let (old_refill, new_refill) = (refill_nanos(self.per_minute), refill_nanos(per_minute));
@@ -56,19 +55,19 @@ impl Buckets {
         self.per_minute
     }
 
-    /// Takes one call from the key's bucket, or says how long to wait until there is one.
+    /// Takes one call from the key's bucket, or returns how long to wait until there is one.
     pub(super) fn take(&self, key: &Arc<str>) -> Result<(), Duration> {
         self.limiter.check_key(key).map_err(|refusal| refusal.wait_time_from(self.now().into()))
     }
 
-    /// Puts one call back, as if it had never been taken.
+    /// Refunds one call.
     pub(super) fn give_back(&self, key: &Arc<str>) {
         if let Some(level) = self.levels.0.get(key) {
             level.shift_back(refill_nanos(self.per_minute));
         }
     }
 
-    /// What stands in the key's bucket; takes nothing.
+    /// The state of the key's bucket; takes nothing.
     pub(super) fn state(&self, key: &Arc<str>) -> RateState {
         let full_at = self.levels.0.get(key).map_or(0, |level| level.full_at());
         let until_full = full_at.saturating_sub(self.now());
@@ -81,13 +80,13 @@ impl Buckets {
         }
     }
 
-    /// Forgets the keys whose buckets are full again.
+    /// Removes the keys whose buckets are full again.
     pub(super) fn evict_idle(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
     }
 
-    /// Nothing is kept: no different from new.
+    /// Whether it equals a new one.
     pub(super) fn is_empty(&self) -> bool {
         self.limiter.is_empty()
     }
@@ -99,7 +98,7 @@ impl Buckets {
 
 const NANOS_A_SECOND: u64 = 1_000_000_000;
 
-/// Time in which one call comes back. Rounded up, so that no minute ever lets more calls through.
+/// Time in which one call is refilled. Rounded up, so that no minute permits more calls.
 fn refill_nanos(per_minute: NonZeroU32) -> u64 {
     (60 * NANOS_A_SECOND).div_ceil(per_minute.get().into())
 }
@@ -151,8 +150,8 @@ impl ShrinkableKeyedStateStore<Arc<str>> for BucketStore {
     }
 }
 
-/// One bucket's level as governor keeps it (GCRA): the moment from which it is full again, in
-/// nanoseconds on [`Clock`]. A moment that has passed means full, however long ago it was.
+/// One bucket's level as governor stores it (GCRA): the time at which it is full again, in nanoseconds on [`Clock`].
+/// A time in the past means full.
 trait Level {
     fn full_at(&self) -> u64;
     fn set_full_at(&self, nanos: u64);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn any_rate_gives_a_minutes_calls_at_once_and_then_says_how_long_to_wait() {
+    async fn any_rate_permits_a_minutes_calls_at_once_and_then_returns_the_wait() {
         for rate in [1, 2, 7, 59, 60, 61, 120, 2_000, 100_000] {
             let (buckets, key) = (buckets(rate), key("a"));
             assert_eq!(take_all(&buckets, &key, rate + 5), rate, "at {rate} calls a minute");
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_state_tells_what_is_left_and_when_the_bucket_is_full() {
+    async fn the_state_has_the_calls_left_and_when_the_bucket_is_full() {
         let (buckets, key) = (buckets(2), key("a"));
         let state = |remaining, reset_seconds| RateState { limit: 2, remaining, reset_seconds };
         assert_eq!(buckets.state(&key), state(2, 0));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_put_back_can_be_taken_again_and_never_more_than_a_full_bucket() {
+    async fn a_refunded_call_can_be_taken_again_up_to_a_full_bucket() {
         let (buckets, key) = (buckets(3), key("a"));
         assert_eq!(take_all(&buckets, &key, 9), 3);
         buckets.give_back(&key);
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_buckets_are_forgotten_and_others_kept() {
+    async fn full_buckets_are_removed_and_others_kept() {
         let buckets = buckets(60);
         buckets.take(&key("early")).unwrap();
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -1,9 +1,8 @@
-//! How many calls run at once: over all tools, and of each one.
+//! Limits the calls that run at once: over all tools, and of each one.
 //!
-//! A call takes a slot of its tool first and one of the whole gateway second, so that calls queueing
-//! for one slow tool do not keep others out. A call made by a running tool takes no slot of the
-//! gateway, since its parent holds one, and never waits: its parents hold slots which the calls it
-//! would wait for may need in turn.
+//! A call takes a slot of its tool first and one of the whole gateway second, so that calls queued for one slow tool
+//! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one, and
+//! never waits: its parents hold slots that the calls before it may need in turn.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,12 +18,12 @@ use crate::core::call::{CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;
 
-/// The caps and the queues before them.
+/// The limits and their queues.
 #[derive(Debug)]
 pub(super) struct Concurrency {
     numbers: ArcSwap<Numbers>,
     gateway: Arc<ConcurrencyLimit>,
-    /// By the tool's name: a tool made anew by a reload keeps its slots.
+    /// By the tool's name: a tool rebuilt by a reload keeps its slots.
     tools: DashMap<String, Arc<ConcurrencyLimit>>,
 }
 
@@ -41,7 +40,7 @@ impl Concurrency {
         Self { numbers: ArcSwap::from_pointee(numbers), gateway, tools: DashMap::new() }
     }
 
-    /// Tools take over their caps at their next call.
+    /// Tools apply a new limit at their next call.
     pub(super) fn reconfigure(&self, numbers: Numbers) {
         self.gateway.resize(numbers.max_concurrent.get());
         self.numbers.store(Arc::new(numbers));
@@ -63,7 +62,7 @@ impl Concurrency {
         self.tools.iter().map(|cap| cap.held()).sum()
     }
 
-    /// Forgets tools of which no call runs or waits: those hold on to the cap.
+    /// Removes tools without running or waiting calls: those hold a reference to the limit.
     pub(super) fn evict_idle(&self) {
         self.tools.retain(|_, cap| Arc::strong_count(cap) > 1);
         self.tools.shrink_to_fit();
@@ -98,29 +97,29 @@ impl Concurrency {
     }
 }
 
-/// At most so many at once, first come first served, and a queue before it.
+/// A limit of concurrent calls, first come first served, with a queue.
 #[derive(Debug)]
 struct ConcurrencyLimit {
     limit: AtomicU32,
     free: Semaphore,
-    /// Slots in use beyond a limit that was lowered meanwhile: not freed when given back.
+    /// Slots in use beyond a limit that was lowered meanwhile: removed when they are freed.
     surplus: AtomicUsize,
     waiting: AtomicU32,
     resizing: Mutex<()>,
 }
 
-/// How a call may wait: behind so many others, and until then.
+/// How a call may wait: behind at most this many others, and until this time.
 #[derive(Debug, Clone, Copy)]
 struct QueuePolicy {
     max_queued: u32,
     until: Deadline,
 }
 
-/// A call's place among the running ones; given back on drop.
+/// A call's slot; freed on drop.
 #[derive(Debug)]
 struct Slot(Arc<ConcurrencyLimit>);
 
-/// A call's place among the waiting ones; given up on drop.
+/// A call's position in the queue; given up on drop.
 struct Place<'a>(&'a ConcurrencyLimit);
 
 /// Why a call got no slot.
@@ -142,7 +141,7 @@ impl ConcurrencyLimit {
         })
     }
 
-    /// A slot, at once if one is free and nobody waits for it.
+    /// A slot, at once if one is free and no other call waits for it.
     async fn enter(self: &Arc<Self>, patience: Option<QueuePolicy>) -> Result<Slot, NoSlot> {
         if let Ok(permit) = self.free.try_acquire() {
             return Ok(self.slot(permit));
@@ -151,7 +150,7 @@ impl ConcurrencyLimit {
         let _place = self.queue(patience.max_queued).ok_or(NoSlot::QueueFull)?;
         match timeout_at(patience.until.0, self.free.acquire()).await {
             Ok(Ok(permit)) => Ok(self.slot(permit)),
-            // The semaphore is never closed, so that only the deadline can have passed.
+            // The semaphore is never closed, so the deadline has passed.
             Ok(Err(_)) | Err(_) => Err(NoSlot::DeadlinePassed),
         }
     }
@@ -182,7 +181,7 @@ impl ConcurrencyLimit {
         slots.saturating_sub(self.free.available_permits())
     }
 
-    /// A higher limit lets waiting calls in at once, a lower one takes hold as running calls end.
+    /// A higher limit admits waiting calls at once; a lower one takes effect as running calls end.
     fn resize(&self, limit: u32) {
         let _resizing = self.lock();
         let old = self.limit.swap(limit, Ordering::Relaxed);
@@ -192,7 +191,7 @@ impl ConcurrencyLimit {
         self.withdraw_surplus();
     }
 
-    /// Takes free slots out of use where there are too many.
+    /// Removes free slots where there are too many.
     fn withdraw_surplus(&self) {
         let surplus = self.surplus.load(Ordering::Relaxed);
         if surplus > 0 {
@@ -201,7 +200,7 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Settles up to so many surplus slots, and says how many.
+    /// Removes up to this many surplus slots, and returns their number.
     fn take_surplus(&self, at_most: usize) -> usize {
         let less = |surplus: usize| Some(surplus.saturating_sub(at_most));
         let before = self.surplus.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -222,22 +221,24 @@ impl Drop for Slot {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
-        // A caller that hangs up just as its turn comes leaves a free slot behind.
+        // A caller that disconnects just as its turn comes leaves a free slot.
         self.0.withdraw_surplus();
     }
 }
 
-/// How soon an overloaded gateway may be asked again.
+/// Seconds after which a refused caller should retry.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 fn refusal(slots: u32, whose: &str, why: NoSlot) -> CallError {
     let taken = format!("every slot of {whose} is taken ({slots} in all)");
     match why {
-        NoSlot::MayNotWait => overloaded(format!("{taken}, and a call made by a running tool does not wait for one")),
-        NoSlot::QueueFull => overloaded(format!("{taken}, and as many calls wait as may; call again in 1 s")),
+        NoSlot::MayNotWait => {
+            overloaded(format!("{taken}, and a call made by a running tool does not wait for a slot"))
+        }
+        NoSlot::QueueFull => overloaded(format!("{taken}, and the queue is full; call again in 1 s")),
         NoSlot::DeadlinePassed => CallError::new(
             ErrorCode::Timeout,
-            format!("{taken}, and none came free before this call's deadline; it has not run"),
+            format!("{taken}, and none became free before this call's deadline; the tool has not run"),
         ),
     }
 }

@@ -13,10 +13,10 @@ use crate::core::call::{Caller, RateState};
 use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Tool;
 
-/// All calls of one tenant, or of one caller, whatever the tool. No limit unless configured.
+/// All calls of one tenant, or of one caller, of any tool. No limit by default.
 #[derive(Debug)]
 pub(super) struct SharedRateLimit {
-    /// Whose calls are counted together, as the refusal says it.
+    /// The group of calls counted together, for the error message.
     whose: &'static str,
     key: fn(&Caller) -> &Arc<str>,
     rate: fn(&Numbers) -> Option<NonZeroU32>,
@@ -74,8 +74,8 @@ impl Limit for SharedRateLimit {
     }
 }
 
-/// Each tool's own rate (E12, E46–E49), for each caller apart. Found by the tool's name, so that a
-/// reload, which makes new tools, starts nobody's minute anew.
+/// Each tool's own rate (E12, E46–E49), separate for each caller. Found by the tool's name, so that a reload, which
+/// rebuilds tools, resets no counts.
 #[derive(Debug, Default)]
 pub(super) struct PerToolRateLimit {
     tools: DashMap<String, Buckets>,
@@ -86,7 +86,7 @@ impl Limit for PerToolRateLimit {
         let Some(rate) = NonZeroU32::new(tool.metadata.rate_limit) else {
             return Err(closed(tool));
         };
-        // The guard is held while the call is taken: eviction never sees the bucket in between.
+        // The guard is held while the call is taken, so eviction cannot run in between.
         if let Some(buckets) = self.tools.get(tool.name())
             && buckets.per_minute() == rate
         {
@@ -105,7 +105,7 @@ impl Limit for PerToolRateLimit {
         }
     }
 
-    /// Nothing to do: each call brings its tool's rate along.
+    /// Nothing to do: each call contains its tool's rate.
     fn reconfigure(&self, _numbers: &Numbers) {}
 
     fn evict_idle(&self) {
@@ -125,7 +125,7 @@ fn take(buckets: &Buckets, key: &Arc<str>, whose: &str) -> Result<RateState, Cal
 }
 
 fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
-    // Whole milliseconds, rounded up: who waits as long as told is let in.
+    // Whole milliseconds, rounded up: a caller that waits this long is admitted.
     let millis = wait.as_nanos().div_ceil(1_000_000).max(1);
     let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
     let calls = if rate.get() == 1 { "call" } else { "calls" };
@@ -136,7 +136,7 @@ fn used_up(rate: NonZeroU32, whose: &str, wait: Duration) -> CallError {
     .retry_after(wait)
 }
 
-/// A rate of zero lets nobody in; there is no time to wait for.
+/// A rate of zero admits no call; there is no time to wait for.
 fn closed(tool: &Tool) -> CallError {
     CallError::new(
         ErrorCode::RateLimited,

@@ -16,7 +16,7 @@ use crate::registry::Snapshot;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
-/// Runs a future to its end in a runtime whose clock stands still until it is advanced.
+/// Runs a future to its end in a runtime whose clock is paused until it is advanced.
 pub(crate) fn in_paused_time<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(work)
@@ -91,17 +91,17 @@ async fn a_refusal_comes_at_once_and_names_the_limit_and_the_wait() {
     let before = Instant::now();
     advance(Duration::from_micros(99_500)).await;
     let refusal = limits.admit(&call, &tool).await.unwrap_err();
-    assert_eq!(before.elapsed(), Duration::from_micros(99_500), "nobody slept");
+    assert_eq!(before.elapsed(), Duration::from_micros(99_500), "no call slept");
     assert_eq!(refusal.code(), ErrorCode::RateLimited);
     assert_eq!(refusal.wait(), Some(Duration::from_millis(901)));
     assert_eq!(refusal.rate(), Some(RateState { limit: 60, remaining: 0, reset_seconds: 60 }));
     insta::assert_snapshot!(refusal, @"rate_limited: the limit of 60 calls a minute for calculator is reached; call again in 0.901 s");
     advance(refusal.wait().unwrap()).await;
-    assert!(limits.admit(&call, &tool).await.is_ok(), "who waits as told is let in");
+    assert!(limits.admit(&call, &tool).await.is_ok(), "a caller that waits as long as reported is admitted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tools_rate_counts_each_caller_and_each_tool_apart() {
+async fn a_tools_rate_is_separate_for_each_caller_and_each_tool() {
     let limits = limits(|_| {});
     let (one, other) = (rated("one", 5), rated("other", 5));
     for call in [call_by("a", "t"), call_by("b", "t"), call_by("a", "u")] {
@@ -141,7 +141,7 @@ async fn a_call_refused_by_a_narrower_limit_costs_the_broader_ones_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_state_told_is_that_of_the_limit_nearest_to_empty() {
+async fn the_reported_state_is_that_of_the_limit_nearest_to_empty() {
     let limits = limits(|config| config.caller_rate_limit = Some(10));
     let call = call_by("a", "t");
     let state = limits.admit(&call, &rated("wide", 60)).await.unwrap().rate;
@@ -151,7 +151,7 @@ async fn the_state_told_is_that_of_the_limit_nearest_to_empty() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reload_starts_no_minute_anew_and_a_changed_rate_counts_from_what_was_used() {
+async fn a_reload_resets_no_counts_and_a_changed_rate_keeps_the_used_calls() {
     let (limits, call) = (limits(|_| {}), call_by("a", "t"));
     assert_eq!(admitted(&limits, &call, &rated("calculator", 10), 8).await, 8);
     assert_eq!(admitted(&limits, &call, &rated("calculator", 10), 9).await, 2);
@@ -160,20 +160,20 @@ async fn a_reload_starts_no_minute_anew_and_a_changed_rate_counts_from_what_was_
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconfigured_rates_hold_at_once_and_a_zero_changes_nothing() {
+async fn reconfigured_rates_apply_at_once_and_a_zero_changes_nothing() {
     let (limits, call, tool) = (limits(|_| {}), call_by("a", "t"), rated("any", 1_000));
     assert_eq!(admitted(&limits, &call, &tool, 100).await, 100);
     let config = |rate| LimitsConfig { caller_rate_limit: rate, ..LimitsConfig::default() };
     limits.reconfigure(&config(Some(5))).unwrap();
     assert_eq!(admitted(&limits, &call, &tool, 100).await, 5);
-    insta::assert_snapshot!(limits.reconfigure(&config(Some(0))).unwrap_err(), @"limits.caller_rate_limit: zero calls a minute would refuse every call; leave it out for no limit");
+    insta::assert_snapshot!(limits.reconfigure(&config(Some(0))).unwrap_err(), @"limits.caller_rate_limit: zero calls a minute would refuse every call; omit it for no limit");
     assert_eq!(admitted(&limits, &call, &tool, 100).await, 0);
     limits.reconfigure(&config(None)).unwrap();
     assert_eq!(admitted(&limits, &call, &tool, 100).await, 100);
 }
 
 #[test]
-fn a_number_that_would_refuse_every_call_is_a_fault_of_the_configuration() {
+fn a_number_that_would_refuse_every_call_is_a_configuration_error() {
     let faults: [fn(&mut LimitsConfig); 4] = [
         |config| config.caller_rate_limit = Some(0),
         |config| config.tenant_rate_limit = Some(0),
@@ -194,7 +194,7 @@ async fn a_tool_with_a_rate_of_zero_cannot_be_called() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn eviction_drops_idle_tools_and_keeps_what_is_counted() {
+async fn eviction_drops_idle_tools_and_keeps_counts() {
     let (limits, call) = (limits(|_| {}), call_by("a", "t"));
     assert_eq!(admitted(&limits, &call, &rated("idle", 60), 1).await, 1);
     assert_eq!(admitted(&limits, &call, &rated("busy", 60), 60).await, 60);
@@ -243,7 +243,7 @@ async fn beyond_the_queue_a_call_is_refused_at_once() {
     let refusal = limits.admit(&call, &tool).await.unwrap_err();
     assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::Overloaded, Some(Duration::from_secs(1))));
     assert!(refusal.rate().is_some());
-    insta::assert_snapshot!(refusal, @"overloaded: every slot of slow is taken (1 in all), and as many calls wait as may; call again in 1 s");
+    insta::assert_snapshot!(refusal, @"overloaded: every slot of slow is taken (1 in all), and the queue is full; call again in 1 s");
     drop(running);
     assert!(waiting.join_all().await.iter().all(Result::is_ok));
 }
@@ -263,7 +263,7 @@ async fn waiting_for_a_slot_ends_with_the_calls_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_queueing_for_a_slow_tool_keep_nobody_else_out() {
+async fn calls_queued_for_a_slow_tool_block_no_other_tool() {
     let limits = Arc::new(limits(|config| config.max_concurrent = 3));
     let (slow, quick, call) = (capped("slow", 1), capped("quick", 1), Arc::new(call_by("a", "t")));
     let _running = limits.admit(&call, &slow).await.unwrap();
@@ -297,8 +297,8 @@ async fn caps_change_while_calls_run() {
     let mut running = vec![admit(3).await.unwrap(), admit(3).await.unwrap(), admit(3).await.unwrap()];
     assert!(admit(3).await.is_err());
     running.push(admit(4).await.unwrap());
-    assert!(admit(2).await.is_err(), "lowered: nobody comes in");
-    assert_eq!(limits.in_flight(), 4, "and nobody is thrown out");
+    assert!(admit(2).await.is_err(), "lowered: no call is admitted");
+    assert_eq!(limits.in_flight(), 4, "and no running call is ended");
     running.truncate(2);
     assert!(admit(2).await.is_err());
     running.pop();
@@ -311,7 +311,7 @@ async fn caps_change_while_calls_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_left_by_a_caller_that_hangs_up_counts_for_a_lowered_cap() {
+async fn a_slot_of_a_caller_that_disconnects_counts_for_a_lowered_limit() {
     let limits = limits(|config| config.max_queued = 1);
     let call = call_by("a", "t");
     let admit = async |cap| limits.admit(&call, &capped("any", cap)).await;
@@ -342,7 +342,7 @@ async fn the_gateways_cap_changes_for_calls_that_wait_already() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_flood_of_ten_thousand_half_of_them_cancelled_leaves_nothing_behind() {
+async fn a_flood_of_ten_thousand_half_of_them_cancelled_leaves_no_slot_in_use() {
     let limits = Arc::new(limits(|config| {
         config.max_concurrent = 20;
         config.max_queued = 20_000;

@@ -1,16 +1,16 @@
-//! Breakers side by side: what is one's own, and which are kept.
+//! Several breakers: which state is separate, and which breakers are kept.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn one_upstreams_failures_close_off_no_other() {
+async fn one_upstreams_failures_block_no_other() {
     let breakers = breakers(|_| {});
     opened(&breakers);
     call(&breakers, &upstream("mcp:other"), Ok(())).unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
+async fn a_new_breaker_replaces_the_one_idle_longest() {
     let breakers = breakers(|_| {});
     let (old, used) = (upstream("http://0"), breakers.admit(Some(upstream("http://1"))).unwrap());
     for at in 0..MAX_LIVE {
@@ -28,7 +28,7 @@ async fn a_newcomer_takes_the_place_of_the_breaker_idle_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_is_room() {
+async fn beyond_the_maximum_new_upstreams_share_one_breaker_until_one_can_be_replaced() {
     let breakers = breakers(|_| {});
     for at in 0..MAX_LIVE {
         fail(&breakers, &upstream(&format!("http://{at}")), 5);
@@ -43,7 +43,7 @@ async fn beyond_the_most_that_are_open_newcomers_share_one_breaker_until_there_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_breakers_are_forgotten_and_those_in_use_or_open_are_not() {
+async fn idle_breakers_are_removed_and_those_in_use_or_open_are_not() {
     let breakers = breakers(|config| config.recovery_seconds = 10_000);
     let used = breakers.admit(Some(upstream("mcp:used"))).unwrap();
     call(&breakers, &upstream("mcp:idle"), Ok(())).unwrap();
@@ -62,7 +62,7 @@ async fn idle_breakers_are_forgotten_and_those_in_use_or_open_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upstream_with_rules_of_its_own_goes_by_those() {
+async fn an_upstream_with_its_own_rules_uses_them() {
     let breakers = breakers(|_| {});
     let (own, other) = (upstream("mcp:own"), upstream("mcp:other"));
     let strict = || BreakerConfig { consecutive_failures: 2, recovery_seconds: 7, ..BreakerConfig::default() };
@@ -73,7 +73,7 @@ async fn an_upstream_with_rules_of_its_own_goes_by_those() {
     assert_eq!((breakers.state(&own), breakers.state(&other)), (BreakerState::Open, BreakerState::Closed));
     advance(Duration::from_secs(7)).await;
     call(&breakers, &own, Ok(())).unwrap();
-    // Rules that are taken away again are those of all.
+    // Without its own rules, those of all apply again.
     breakers.reconfigure(BreakerRules::new(&BreakerConfig::default(), []));
     fail(&breakers, &own, 4);
     assert_eq!(breakers.state(&own), BreakerState::Closed);

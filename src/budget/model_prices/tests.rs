@@ -87,7 +87,7 @@ fn a_name_is_found_exactly_or_with_its_vendors_date_and_never_by_its_beginning()
 }
 
 #[test]
-fn what_a_profile_writes_goes_before_the_list() {
+fn the_prices_of_a_profile_take_precedence_over_the_list() {
     let own = |model: &str, prompt: Option<i64>, completion: Option<i64>| AgentProfile {
         price_per_million_prompt_tokens: prompt.map(Decimal::from),
         price_per_million_completion_tokens: completion.map(Decimal::from),
@@ -111,7 +111,7 @@ fn what_a_profile_writes_goes_before_the_list() {
 }
 
 #[test]
-fn long_prompts_and_cached_tokens_have_prices_of_their_own() {
+fn long_prompts_and_cached_tokens_have_their_own_prices() {
     let cost = |model: &str, usage: [u64; 4]| {
         let [prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens] = usage;
         let usage = ModelUsage { prompt_tokens, completion_tokens, cached_tokens, cache_write_tokens };
