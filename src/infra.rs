@@ -1,5 +1,5 @@
-//! What the stages and sources stand on: HTTP to other services, the store, the audit trail, callers' identities, metrics,
-//! logs and traces. Each large dependency has its one home here.
+//! Infrastructure for the layers above: HTTP clients, the store, the audit trail, authentication, metrics, logs and
+//! traces. Each large dependency is used in one module here.
 
 pub mod audit;
 pub mod auth;

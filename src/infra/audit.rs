@@ -1,12 +1,12 @@
-//! The audit trail: one line of JSON for each call, each line holding the hash of the one before it.
+//! The audit trail: one line of JSON for each call, each line containing the hash of the previous one.
 //!
-//! Room for a call's line is taken before the call runs ([`Audit::reserve`]), so that no line is ever
-//! dropped: without room, or with a disk that refuses, the call is refused. A thread of its own owns the
-//! chain and does the formatting, hashing and blocking I/O ([`writer`]); handing a line over costs the
-//! caller a copy of its fields. Arguments stand in the trail as a digest only.
+//! Space for a call's line is reserved before the call runs ([`Audit::reserve`]), so that no line is ever dropped:
+//! with a full queue, or a disk that fails, the call is refused. A separate thread owns the chain and does the
+//! formatting, hashing and blocking I/O ([`writer`]); the caller only copies its fields. The trail contains only a
+//! digest of the arguments.
 //!
-//! The chain has no key: it shows that a trail was changed, as long as whoever changed it could not write
-//! the head (`<file>.head`) as well. Ship head or lines to another machine where that must be excluded.
+//! The chain has no key: it detects changes as long as the author of a change could not also write the head
+//! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
 
 mod chain;
 mod verify;
@@ -43,7 +43,7 @@ pub struct Audit {
 #[derive(Debug)]
 struct Handle(Arc<Trail>);
 
-/// What callers and the writer share.
+/// State shared by callers and the writer.
 #[derive(Debug)]
 struct Trail {
     queue: BatchQueue<Entry>,
@@ -51,12 +51,12 @@ struct Trail {
     /// Lines that may be reserved, waiting or being written at once.
     max_lines: usize,
     lines: AtomicUsize,
-    /// The disk refuses, or the trail is closed.
+    /// The disk fails, or the trail is closed.
     refusing: AtomicBool,
     stopped: watch::Sender<bool>,
 }
 
-/// Room for one line, taken before the call runs. Dropped unwritten, it gives the room back.
+/// Space for one line, reserved before the call runs and freed on drop.
 #[derive(Debug)]
 #[must_use]
 pub struct AuditSlot {
@@ -64,17 +64,17 @@ pub struct AuditSlot {
     written: bool,
 }
 
-/// Awaited before answering under `durability: strict`; ready at once otherwise.
+/// Awaited before the reply under `durability: strict`; ready at once otherwise.
 #[derive(Debug)]
 #[must_use]
 pub struct Durable(Option<oneshot::Receiver<()>>);
 
-/// How long a caller is told to stay away when the trail takes no more lines.
+/// Seconds after which a caller should retry when the trail accepts no lines.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Audit {
-    /// Makes the trail or goes on with the one there is, once its end fits its head.
-    /// At most `max_lines` lines may wait; `readiness` is told while the disk refuses.
+    /// Creates the trail or continues an existing one, once its end matches its head. At most `max_lines` lines may
+    /// wait; `readiness` is degraded while the disk fails.
     ///
     /// # Errors
     /// The file cannot be used, another process writes it, or it was tampered with.
@@ -106,7 +106,7 @@ impl Audit {
         let ending = Ending(Arc::clone(&trail));
         let writer = Writer::new(disk, chain, Arc::clone(&trail), readiness);
         let write = move || {
-            // Kept until the file is closed, also by a panic.
+            // Kept until the file is closed, also after a panic.
             let _ending = ending;
             writer.run();
         };
@@ -114,10 +114,10 @@ impl Audit {
         Ok(Self { handle: Arc::new(Handle(trail)) })
     }
 
-    /// Takes room for one line.
+    /// Reserves space for one line.
     ///
     /// # Errors
-    /// `overloaded` when the queue is full, the disk refuses, or the trail is closed.
+    /// `overloaded` when the queue is full, the disk fails, or the trail is closed.
     pub fn reserve(&self) -> Result<AuditSlot, CallError> {
         let trail = &self.handle.0;
         if trail.refusing.load(Ordering::Acquire) {
@@ -125,13 +125,13 @@ impl Audit {
         }
         if trail.lines.fetch_add(1, Ordering::AcqRel) >= trail.max_lines {
             trail.lines.fetch_sub(1, Ordering::AcqRel);
-            return Err(overloaded("too many lines wait for the audit trail, and no tool runs without one"));
+            return Err(overloaded("the queue of the audit trail is full, and no tool runs without a line"));
         }
         Ok(AuditSlot { trail: Arc::clone(trail), written: false })
     }
 
-    /// Refuses further calls, writes and syncs what waits, and stops the writer. Calls still under way
-    /// have a second to hand in their lines.
+    /// Refuses further calls, writes and syncs waiting lines, and stops the writer. Running calls have a second to
+    /// send their lines.
     pub async fn close(&self) {
         self.handle.0.close();
         let mut stopped = self.handle.0.stopped.subscribe();
@@ -141,7 +141,7 @@ impl Audit {
 }
 
 impl AuditSlot {
-    /// Hands the line over. Never blocks and never fails; also called from Drop.
+    /// Sends the line to the writer. Never blocks and never fails; also called from Drop.
     pub fn write(mut self, record: &CallRecord<'_>) -> Durable {
         self.written = true;
         let (acknowledge, durable) = match self.trail.durability {
@@ -171,7 +171,7 @@ impl Durable {
     /// Waits until the line is on the disk, if the trail is strict.
     ///
     /// # Errors
-    /// `internal` when the disk refuses: the tool ran, but its line may never be kept.
+    /// `internal` when the disk fails: the tool ran, but its line may be lost.
     pub async fn wait(self) -> Result<(), CallError> {
         match self.0 {
             None => Ok(()),
@@ -203,7 +203,7 @@ impl Trail {
     }
 }
 
-/// Says that nothing is written any more.
+/// Reports that nothing is written any more.
 #[derive(Debug)]
 struct Ending(Arc<Trail>);
 

@@ -1,7 +1,7 @@
-//! Who calls: an API key or a token becomes a [`Caller`].
+//! Authentication: an API key or a token becomes a [`Caller`].
 //!
-//! Credentials that are there must be right: a wrong key is refused also where callers without any are
-//! let in. No secret appears in an error, a log line or `Debug`.
+//! Credentials must be valid if they are sent: a wrong key is refused even where callers without credentials are
+//! accepted. No secret appears in an error, a log line or `Debug`.
 
 mod identity;
 mod jwks;
@@ -25,16 +25,16 @@ use crate::core::error::{CallError, ErrorCode};
 
 pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
 
-/// What the configuration knows of callers.
+/// The configured credentials.
 #[derive(Debug)]
 pub struct Authenticator {
     keys: ApiKeys,
     tokens: Option<Tokens>,
-    /// Who a request without credentials comes from, where such requests are let in.
+    /// The caller of a request without credentials, where such requests are accepted.
     anonymous: Option<Arc<Caller>>,
 }
 
-/// Why `auth` of the configuration cannot work.
+/// Why the `auth` configuration is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{place}: {problem}")]
 pub struct AuthConfigError {
@@ -43,21 +43,21 @@ pub struct AuthConfigError {
     pub problem: String,
 }
 
-/// Why a request is not let in: a sentence for its sender, without anything secret.
+/// Why a request is refused: a message for its sender, without secrets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Refusal(&'static str);
 
-/// SHA-256 of a key or token: what is kept and looked up instead of it.
+/// SHA-256 of a key or token: stored and looked up instead of it.
 type SecretDigest = [u8; 32];
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 impl Authenticator {
-    /// `fetch` gets the key set of `auth.jwt.jwks_url`; it is first asked when a token comes in, so that
-    /// an issuer that is down does not keep the service from starting.
+    /// `fetch` gets the key set of `auth.jwt.jwks_url`. It is first used when a token arrives, so that an unavailable
+    /// issuer does not keep the service from starting.
     ///
     /// # Errors
-    /// All faults of the configuration, each with its place.
+    /// All errors of the configuration, each with its place.
     pub async fn new(
         config: &AuthConfig,
         on_loopback: bool,
@@ -79,7 +79,7 @@ impl Authenticator {
         Ok(Self { keys, tokens, anonymous: anonymous.then(|| Arc::new(Caller::anonymous())) })
     }
 
-    /// Goes on with the issuer's keys that are known already: a reload while the issuer is down shuts nobody out.
+    /// Keeps the issuer's current keys: a reload while the issuer is down locks no caller out.
     pub fn keep_keys_of(&mut self, before: &Self) {
         if let (Some(tokens), Some(before)) = (&mut self.tokens, &before.tokens) {
             tokens.keep_keys_of(before);
@@ -93,7 +93,7 @@ impl Authenticator {
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, CallError> {
         let caller = match credential(headers) {
             Ok(Some(credential)) => match &self.anonymous {
-                // Where no credential is known, none is wrong: clients of model APIs always send one.
+                // Without configured credentials, none are checked: clients of model APIs always send some.
                 Some(anonymous) if self.keys.is_empty() && self.tokens.is_none() => Ok(Arc::clone(anonymous)),
                 _ => self.recognize(&credential).await,
             },
@@ -110,41 +110,38 @@ impl Authenticator {
         }
         match &self.tokens {
             Some(tokens) if credential.may_be_token() => tokens.verify(credential.secret, &digest).await,
-            _ => Err(Refusal("the API key is not known here; ask the operators of this service for one")),
+            _ => Err(Refusal("unknown API key; get one from the operators of this service")),
         }
     }
 
     fn how_to_sign_in(&self) -> &'static str {
         match (self.keys.is_empty(), &self.tokens) {
-            (_, Some(_)) => {
-                "this service needs to know who calls: send `Authorization: Bearer` with a token or an API key"
-            }
+            (_, Some(_)) => "authentication required: send `Authorization: Bearer` with a token or an API key",
             (false, None) => {
-                "this service needs to know who calls: send an API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+                "authentication required: send an API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
             }
             (true, None) => {
-                "this service needs to know who calls, and no way to sign in is configured: \
+                "authentication required, and no credentials are configured: \
                  its operators can set `auth.api_keys` or `auth.jwt`"
             }
         }
     }
 }
 
-/// What a request says of its sender.
+/// The credentials of a request.
 struct Credential<'a> {
     secret: &'a str,
     bearer: bool,
 }
 
 impl Credential<'_> {
-    /// A signed token has three parts (RFC 7515, compact serialization), and only comes as a bearer.
+    /// A signed token has three parts (RFC 7515, compact serialization), and is only accepted as a bearer.
     fn may_be_token(&self) -> bool {
         self.bearer && self.secret.bytes().filter(|byte| *byte == b'.').count() == 2
     }
 }
 
-/// The one credential of a request. More than one is refused: which of them counts would be a guess, and
-/// a proxy in front may guess otherwise.
+/// The one credential of a request. More than one is refused: a proxy in front may choose another than we do.
 fn credential(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Refusal> {
     let authorization = only(headers, AUTHORIZATION)?;
     let api_key = only(headers, API_KEY)?;
@@ -165,7 +162,7 @@ fn credential(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Refusal> {
 fn present(secret: &str, bearer: bool) -> Result<Option<Credential<'_>>, Refusal> {
     let secret = secret.trim();
     if secret.is_empty() {
-        return Err(Refusal("the credentials are empty; send a key, or leave the header out"));
+        return Err(Refusal("the credentials are empty; send a key, or omit the header"));
     }
     Ok(Some(Credential { secret, bearer }))
 }
@@ -174,7 +171,9 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> 
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
-        (Some(value), None) => value.to_str().map(Some).map_err(|_| Refusal("the credentials are not plain text")),
-        (Some(_), Some(_)) => Err(Refusal("the header with the credentials stands there more than once")),
+        (Some(value), None) => {
+            value.to_str().map(Some).map_err(|_| Refusal("the credentials are not visible ASCII text"))
+        }
+        (Some(_), Some(_)) => Err(Refusal("duplicate header with credentials; send it once")),
     }
 }

@@ -1,16 +1,16 @@
-//! Many threads put things in, one takes them out in batches: a wake-up for each batch, not one for
-//! each thing, and a lock held only as long as it takes to push.
+//! Many threads add items, one takes them in batches: one wake-up per batch, not per item, and a lock held only for a
+//! push.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What waits to be taken by the one thread that writes it down.
+/// Items that wait for the one consuming thread.
 #[derive(Debug)]
 pub(crate) struct BatchQueue<T> {
     waiting: Mutex<Waiting<T>>,
     changed: Condvar,
-    /// This many do not wait for more.
+    /// A batch of this size does not wait for more.
     plenty: usize,
 }
 
@@ -23,9 +23,9 @@ struct Waiting<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// Nobody waits for more; what still comes is taken.
+    /// The consumer no longer waits for more; late items are still taken.
     Closing,
-    /// Nobody takes any more.
+    /// Items are no longer taken.
     Ended,
 }
 
@@ -35,8 +35,8 @@ impl<T> BatchQueue<T> {
         Self { waiting: Mutex::new(waiting), changed: Condvar::new(), plenty: plenty.max(1) }
     }
 
-    /// Lets `add` push onto what waits; `false`, without calling it, once nobody takes any more.
-    /// `add` runs under a lock: it must not log.
+    /// Calls `add` with the waiting items; returns `false`, without calling it, once items are no longer taken. `add`
+    /// runs under a lock: it must not log.
     #[must_use]
     pub(crate) fn put(&self, add: impl FnOnce(&mut Vec<T>)) -> bool {
         let mut waiting = self.lock();
@@ -55,8 +55,8 @@ impl<T> BatchQueue<T> {
         true
     }
 
-    /// Waits for the first item, then up to `gather` for more, and moves all into `taken` (empty, and
-    /// kept by the caller so that its memory is used again). `false` once closed and empty.
+    /// Waits for the first item, then up to `gather` for more, and moves all into `taken` (empty, and kept by the
+    /// caller to reuse its memory). `false` once closed and empty.
     pub(crate) fn take(&self, gather: Duration, taken: &mut Vec<T>) -> bool {
         let mut waiting = self
             .changed
@@ -71,7 +71,7 @@ impl<T> BatchQueue<T> {
         !taken.is_empty() || waiting.state == State::Open
     }
 
-    /// Taking waits for nothing from here on. What is put in later can still be taken.
+    /// Further takes do not wait. Late items can still be taken.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
         if waiting.state == State::Open {
@@ -85,7 +85,7 @@ impl<T> BatchQueue<T> {
         self.lock().state != State::Open
     }
 
-    /// Nobody takes any more. What came in since the last time is given back.
+    /// Items are no longer taken. Returns those added since the last take.
     pub(crate) fn end(&self) -> Vec<T> {
         let mut waiting = self.lock();
         waiting.state = State::Ended;

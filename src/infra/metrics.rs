@@ -1,8 +1,8 @@
 //! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
 //!
-//! All families stand in [`families`], each named once with its help as its doc comment. Every one of them
-//! is exported from the start. Labels are bounded: tools that are registered, breakers that live, closed
-//! lists of words; a name that names no tool counts as `unknown`.
+//! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
+//! are bounded: registered tools, existing breakers, closed lists of words; a name of no registered tool counts as
+//! `unknown`.
 
 mod families;
 mod sandbox;
@@ -30,7 +30,7 @@ pub use self::tool::ToolMetrics;
 pub struct Metrics {
     registry: Registry,
     families: Arc<Families>,
-    /// Where calls count that name no tool there is.
+    /// The counters for calls of unknown tools.
     unknown: ToolMetrics,
     /// Looked up once: counted on every call.
     stages: [prometheus::Histogram; Stage::ALL.len()],
@@ -60,7 +60,7 @@ pub struct MetricsError {
     problem: prometheus::Error,
 }
 
-/// The label `tool_name` of calls that name no tool there is.
+/// The label `tool_name` for calls of unknown tools.
 const UNKNOWN: &str = "unknown";
 
 impl Metrics {
@@ -109,7 +109,7 @@ impl Metrics {
         }
     }
 
-    /// How many tools there are that somebody should look at.
+    /// The number of tools that need an operator's attention.
     pub fn tools_to_look_at(&self, quarantined: usize, flagged: usize) {
         self.families.tools_quarantined.set(i64::try_from(quarantined).unwrap_or(i64::MAX));
         self.families.tools_flagged.set(i64::try_from(flagged).unwrap_or(i64::MAX));
@@ -166,7 +166,7 @@ impl Metrics {
         self.families.policy_last_reload_successful.set(accepted.into());
     }
 
-    /// A stored reply was given again instead of running the call again.
+    /// A stored reply was returned instead of running the call again.
     pub fn idempotent_replay(&self) {
         self.families.idempotent_replays.inc();
     }

@@ -1,8 +1,8 @@
-//! The one HTTP client: everything a tool asks of the network goes through [`Outbound::send`].
+//! The HTTP client for all outgoing requests: every tool uses [`Outbound::send`].
 //!
-//! It connects only to addresses the guard permits (checked where the connection is made, and again
-//! on every redirect), keeps to its number of requests under way, reads no more of a body than it
-//! was asked to, and ends at the call's deadline. It does not retry: that is the pipeline's business.
+//! It connects only to addresses that the guard permits (checked when the connection is made, and again on every
+//! redirect), limits the requests under way, reads no more of a body than requested, and ends at the call's deadline.
+//! It does not retry: the pipeline does.
 
 mod client;
 mod domains;
@@ -45,23 +45,23 @@ pub use self::guard::{AddressGuard, InvalidNetwork};
 pub use self::status::check_status;
 pub use self::stream::OutboundStream;
 
-/// The client. Clones share its connections, slots and looked-up addresses; [one for a source](Self::for_source) has
+/// The client. Clones share its connections, slots and cached addresses; [one for a source](Self::for_source) has
 /// connections of its own, since each was opened to an address that this source may reach.
 #[derive(Debug, Clone)]
 pub struct Outbound {
     guard: Arc<AddressGuard>,
-    /// One pool of connections for each trust: one that was opened unchecked must never serve a tool's request.
+    /// One pool of connections for each trust level: an unchecked one must never serve a tool's request.
     for_callers: Client,
     for_operator: Client,
     dialing: Arc<Dialing>,
     slots: Arc<Slots>,
-    /// Of answers that stay open: they must not keep short requests waiting.
+    /// For responses that stay open: they must not delay short requests.
     streams: Arc<Slots>,
-    /// Of those that were asked of an address of the configuration.
+    /// For those to addresses of the configuration.
     streams_of_operator: Arc<Slots>,
 }
 
-/// What connections of all sources are opened with.
+/// The shared parts for connections of all sources.
 #[derive(Debug)]
 struct Dialing {
     names: Arc<Names>,
@@ -88,16 +88,16 @@ pub enum OutboundError {
     Tls(#[from] rustls::Error),
 }
 
-/// Who chose the address of a request.
+/// The origin of a request's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// A caller, a tool's document, another server: public addresses, and those named for the source.
+    /// A caller, a tool's document, another server: public addresses, and those permitted for the source.
     Caller,
     /// The operator, in the configuration: any address. A redirect to another origin is the caller's again.
     Operator,
 }
 
-/// What is asked, and the bounds it must keep.
+/// The request, and its limits.
 #[derive(Debug, Clone)]
 pub struct OutboundRequest<'a> {
     pub method: Method,
@@ -106,18 +106,18 @@ pub struct OutboundRequest<'a> {
     /// Dropped when a redirect leaves the origin, except what only describes content. Credentials are marked as
     /// sensitive.
     pub headers: HeaderMap,
-    /// Credentials that stand somewhere else than in the headers.
+    /// Credentials outside of the headers.
     pub secrets: Option<Arc<[String]>>,
     pub body: Option<Bytes>,
-    /// Of everything together: waiting for a slot, redirects, the last byte of the body.
+    /// For everything together: waiting for a slot, redirects, the last byte of the body.
     pub deadline: Deadline,
-    /// Most bytes of the body, decompressed.
+    /// Maximum bytes of the body, decompressed.
     pub max_response_bytes: usize,
     /// What happens to a body with more bytes.
     pub too_long: TooLong,
-    /// Redirects followed; with 0 a redirect is an answer like any other.
+    /// Maximum redirects; with 0 a redirect is a response like any other.
     pub max_redirects: usize,
-    /// Hosts that may be asked, redirects included.
+    /// Permitted hosts, including those of redirects.
     pub allowed: &'a DomainList,
     pub trust: Trust,
     /// Passed on as `traceparent` and `tracestate`.
@@ -147,7 +147,7 @@ impl OutboundRequest<'static> {
     }
 }
 
-/// What to do with a body that is longer than asked for.
+/// What to do with a body longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TooLong {
     /// `output_too_large`.
@@ -156,22 +156,22 @@ pub enum TooLong {
     Cut,
 }
 
-/// An answer, whole, whatever its status: [`check_status`] tells success from failure.
+/// A complete response with any status: [`check_status`] separates success from failure.
 #[derive(Debug, Clone)]
 pub struct OutboundResponse {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// Where the answer came from, redirects followed.
+    /// The URL of the response, after redirects.
     pub url: Url,
     pub body: Bytes,
-    /// The body went on; see [`TooLong::Cut`].
+    /// The body was longer; see [`TooLong::Cut`].
     pub cut: bool,
-    /// The address really connected to.
+    /// The address of the connection.
     pub remote_addr: Option<SocketAddr>,
     pub sent: SentCredentials,
 }
 
-/// The credentials of one request, which its answer may repeat.
+/// The credentials of one request, which its response may repeat.
 #[derive(Debug, Clone, Default)]
 pub struct SentCredentials {
     pub headers: HeaderMap,
@@ -222,8 +222,8 @@ impl Outbound {
         })
     }
 
-    /// The client of one source, which may reach `networks` beside those of `outbound.allow_networks`. `key` is where
-    /// the configuration names them.
+    /// The client of one source, which may reach `networks` in addition to those of `outbound.allow_networks`. `key`
+    /// is the configuration key of the list.
     ///
     /// # Errors
     /// An entry that is no network.
@@ -231,7 +231,7 @@ impl Outbound {
         Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
     }
 
-    /// The client of `web_fetch`: public addresses and the web's ports, and what is named for it, but never the
+    /// The client of `web_fetch`: public addresses and ports 80 and 443, and those permitted for it, but never the
     /// gateway itself.
     ///
     /// # Errors
@@ -269,8 +269,8 @@ impl Outbound {
         }
     }
 
-    /// Fetches a document from an address of the configuration (a key set, say): a private one is
-    /// as good as a public one, a redirect is not followed.
+    /// Fetches a document from an address of the configuration, such as a key set: private addresses are permitted,
+    /// redirects are not followed.
     ///
     /// # Errors
     /// Those of [`Outbound::send`], and every status but success.
@@ -318,8 +318,8 @@ impl Outbound {
         }
     }
 
-    /// What can be said of a request before it is sent. A host name's addresses are checked by the
-    /// resolver; an address in the URL never gets there, so it is checked here.
+    /// The checks before a request is sent. A host name's addresses are checked by the resolver; an address in the
+    /// URL does not pass it, so it is checked here.
     fn check(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
         let url = &request.url;
         if !matches!(url.scheme(), "http" | "https") {
@@ -376,19 +376,19 @@ pub fn upstream_of(url: &Url) -> Upstream {
     Upstream(format!("{}://{host}:{port}", url.scheme()).into())
 }
 
-/// As [`upstream_of`], but as it stands in the URL: a port that goes without saying is not said.
+/// As [`upstream_of`], but as in the URL: without a default port.
 fn origin_of(url: &Url) -> &str {
     &url[..Position::BeforePath]
 }
 
-/// The whole answer, or where to go on.
+/// The complete response, or the next URL.
 type Answer = ControlFlow<OutboundResponse, (StatusCode, Url)>;
 
 async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
     let limit = request.max_response_bytes;
     let refuse = request.too_long == TooLong::Refuse;
     let Response { status, headers, remote_addr, body: mut answer } = response;
-    // The announced length is believed only to refuse early.
+    // The announced length is used only to refuse early.
     if refuse && answer.announced().is_some_and(|length| length > limit as u64) {
         return Err(Failure::TooLarge { limit });
     }

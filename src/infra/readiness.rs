@@ -1,4 +1,4 @@
-//! What is degraded right now, by name, for `/readyz`: the service runs on, and says so.
+//! The degraded components, by name, for `/readyz`: the service continues, and reports them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! Another sekisho, asked over HTTP: by commands with `--server`, and by agents that use its tools.
+//! Another sekisho, used over HTTP: by commands with `--server`, and by agents that use its tools.
 
 use std::fmt;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl RemoteGateway {
             ..OutboundRequest::get(self.url(question.path, question.query)?, Deadline::after(question.within))
         };
         let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
-        let body = serde_json::from_slice(&answer.body).map_err(|_| "what answers there is no sekisho".to_owned())?;
+        let body = serde_json::from_slice(&answer.body).map_err(|_| "the server there is not sekisho".to_owned())?;
         Ok(RemoteReply { success: answer.status.is_success(), body })
     }
 

@@ -1,4 +1,4 @@
-//! What must survive a restart: one SQLite file. The only home of sqlx.
+//! The persistent state: one SQLite file. The only module that uses sqlx.
 //!
 //! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
 
@@ -32,12 +32,12 @@ pub struct Store {
     path: Arc<Path>,
 }
 
-/// Why the store cannot be used, and what to do about it.
+/// Why the store cannot be used, and the remedy.
 #[derive(Debug, Error)]
 pub enum StoreError {
-    #[error("the store's folder {} cannot be made: {source}", path.display())]
+    #[error("the store's folder {} cannot be created: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
-    #[error("the store {} cannot be kept for this user alone: {source}", path.display())]
+    #[error("the permissions of the store {} cannot be restricted to this user: {source}", path.display())]
     NotPrivate { path: PathBuf, source: io::Error },
     #[error(
         "the store {} is damaged ({problem}); stop sekisho and put back a copy, or move the file away together with \
@@ -51,7 +51,7 @@ pub enum StoreError {
         path.display()
     )]
     Newer { path: PathBuf, found: i64, known: i64 },
-    #[error("the disk of the store {} is full; make room", path.display())]
+    #[error("the disk of the store {} is full; free some space", path.display())]
     Full { path: PathBuf },
     #[error("the store {} failed: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
@@ -60,13 +60,13 @@ pub enum StoreError {
 /// How long a statement waits for another process that is writing.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Between tries to open a file that another process is just making.
+/// Pause between attempts to open a file that another process is creating.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 const CONNECTIONS: u32 = 4;
 
-/// The steps from an empty file to today's schema, in order. `PRAGMA user_version` counts those taken;
-/// a step that was ever released is never changed.
+/// The migrations from an empty file to today's schema, in order. `PRAGMA user_version` counts those applied; a
+/// released migration is never changed.
 const MIGRATIONS: &[&str] = &[
     usage::SCHEMA,
     summaries::SCHEMA,
@@ -77,8 +77,8 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 impl Store {
-    /// Opens the file, made together with its folder where missing, and brings its schema up to date.
-    /// Other processes may have it open as well.
+    /// Opens the file, creates it and its folder if they are missing, and applies migrations. Other processes may
+    /// have it open as well.
     ///
     /// # Errors
     /// [`StoreError`], naming the file.
@@ -94,8 +94,8 @@ impl Store {
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(BUSY_TIMEOUT);
         let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).before_acquire(|connection, _| {
-            // On a full disk SQLite ends a transaction by itself, and sqlx goes on believing in it:
-            // such a connection would refuse every further transaction.
+            // On a full disk SQLite ends a transaction itself, while sqlx assumes it is still open: such a connection
+            // would refuse every further transaction.
             Box::pin(async move { Ok(!connection.is_in_transaction()) })
         });
         Self::connect(pool, options, path).await
@@ -106,7 +106,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`], when SQLite has no memory.
     pub async fn in_memory() -> Result<Self, StoreError> {
-        // Every connection would have a database of its own, and take it along when it closes.
+        // Every connection would have a database of its own, which is lost when it closes.
         let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
         Self::connect(pool, SqliteConnectOptions::new().in_memory(true), Path::new(":memory:")).await
     }
@@ -132,7 +132,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes the steps not yet taken, and gives the version found. One process at a time.
+    /// Applies missing migrations, and returns the version found. One process at a time.
     async fn migrate_from_found(&self) -> sqlx::Result<i64> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
         let found: i64 = sqlx::query_scalar("PRAGMA user_version").fetch_one(&mut *transaction).await?;
@@ -189,7 +189,7 @@ fn code_of(error: &sqlx::Error) -> Option<u32> {
     Some(extended & 0xff)
 }
 
-/// Usage is nobody's business but the service's.
+/// Usage data is private to the service.
 fn make_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

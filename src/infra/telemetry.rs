@@ -1,7 +1,7 @@
-//! Logs to stderr, and traces over OTLP when the `OTEL_*` variables ask for them.
+//! Logs to stderr, and traces over OTLP when the `OTEL_*` variables request them.
 //!
-//! Every ended call is one line (E87) and, with traces on, one span `tool_execution` (E88). Neither holds
-//! arguments or secrets. With traces off the span does not exist: making it costs a few instructions.
+//! Every ended call is one line (E87) and, with traces on, one span `tool_execution` (E88). Neither contains
+//! arguments or secrets. With traces off the span does not exist, and its creation costs a few instructions.
 
 mod agent;
 mod json;
@@ -81,7 +81,7 @@ pub fn start(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError>
     };
     let logs = Sink::start(io::stderr()).map_err(TelemetryError::Thread)?;
     let subscriber = tracing_subscriber::registry().with(log_layer(&logs, json, terminal, filter));
-    // Not an optional layer: it would have every call ask whether somebody wants its span.
+    // Not an optional layer: every call would then check whether its span is wanted.
     match &traces {
         None => tracing::subscriber::set_global_default(subscriber),
         Some(provider) => tracing::subscriber::set_global_default(subscriber.with(trace_layer(provider.tracer(SCOPE)))),
@@ -224,7 +224,7 @@ where
 
 fn log_filter(from: &'static str, directives: &str) -> Result<EnvFilter, TelemetryError> {
     let directives = directives.split(',').map(str::trim).filter(|directive| !directive.is_empty());
-    // It logs whole messages: what MCP servers and clients say to each other.
+    // It logs whole messages between MCP servers and clients.
     let directives = directives.chain(["rmcp=off"]);
     let mut parsed = directives.map(|text| {
         let invalid = || TelemetryError::InvalidDirective { from, directive: text.to_owned() };

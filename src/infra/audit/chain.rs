@@ -1,4 +1,4 @@
-//! The form of a line, and how lines hang together.
+//! The format of a line, and the hash chain of lines.
 //!
 //! `hash` is the SHA-256, in hex, over `prev` and then the line as it reads without its hash:
 //! `{"seq":1,…,"prev":"…"}`. The first line's `prev` is 64 zeros.
@@ -17,13 +17,13 @@ use crate::core::call::{CallId, Caller, Stage, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::{CallRecord, Status};
 
-/// Longest text taken over from a caller, in bytes: a line stays a line, whatever was sent.
+/// Maximum length of a text from a caller, in bytes: a line stays bounded.
 pub(super) const MAX_TEXT: usize = 256;
 
 /// No line is longer, newline included: a text grows at most sixfold when escaped.
 pub(super) const MAX_LINE: usize = 32 << 10;
 
-/// One call as it is handed to the writer: owned, and cheap to make.
+/// One call as it is sent to the writer: owned, and cheap to create.
 #[derive(Debug)]
 pub(super) struct Entry {
     time: SystemTime,
@@ -45,7 +45,7 @@ pub(super) struct Entry {
     attempts: u32,
     duration: Duration,
     trace_id: Option<[u8; 16]>,
-    /// Told once the line is on the disk; dropped when the disk refuses it.
+    /// Notified once the line is on the disk; dropped when the disk fails.
     pub(super) acknowledge: Option<oneshot::Sender<()>>,
 }
 
@@ -107,7 +107,7 @@ struct Line<'a> {
     prev: Hash,
 }
 
-/// The end of a trail: where the next line goes and what it hangs on.
+/// The end of a trail: position and previous hash of the next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Chain {
@@ -167,19 +167,19 @@ const HASH_FIELD: &[u8] = b",\"hash\":\"";
 /// `,"hash":"` and 64 digits and `"}`.
 const HASH_TAIL: usize = HASH_FIELD.len() + 64 + 2;
 
-/// What a written line says of its place in the chain.
+/// A written line's place in the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) seq: u64,
     pub(super) prev: Hash,
-    /// The hash that stands in the line.
+    /// The hash in the line.
     pub(super) stated: Hash,
     /// The hash the line should have.
     pub(super) actual: Hash,
 }
 
 impl Link {
-    /// Reads a line without its newline; `None` when it is no line of a trail.
+    /// Parses a line without its newline; `None` when it is not a line of a trail.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Fields {
@@ -250,7 +250,7 @@ fn micros<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::O
     serializer.collect_str(&format_args!("{timestamp:.6}"))
 }
 
-/// `text`, or as much of it as is kept of what callers write.
+/// `text`, truncated to the maximum for texts of callers.
 pub(crate) fn shortened(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_TEXT)]
 }

@@ -1,4 +1,4 @@
-//! Checking a trail: every line hangs on the one before it, and the last one known to the head is there.
+//! Verifies a trail: every line continues the previous one, and the line in the head exists.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,17 +9,17 @@ use thiserror::Error;
 use super::chain::{Chain, Hash, Link, MAX_LINE};
 use super::writer::head_path;
 
-/// A trail that is whole.
+/// A complete trail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verified {
     pub lines: u64,
-    /// Whole lines, and bytes of one that is not yet whole, beyond the last state of the head: a writer at
-    /// work, or one that was killed.
+    /// Complete lines, and bytes of an incomplete one, after the last state of the head: the writer is running, or
+    /// was killed.
     pub lines_beyond_head: u64,
     pub unfinished_bytes: u64,
 }
 
-/// What is wrong with a trail, and in which line.
+/// The error in a trail, and its line.
 #[derive(Debug, Error)]
 pub enum AuditError {
     #[error("{path} cannot be used: {problem}", path = path.display())]
@@ -36,15 +36,15 @@ pub enum AuditError {
     Malformed { line: u64 },
     #[error("line {line} was changed: its content does not have the hash it states")]
     Changed { line: u64 },
-    #[error("line {line} is missing, or lines were moved: line number {found} stands in its place")]
+    #[error("line {line} is missing, or lines were moved: found line number {found}")]
     OutOfOrder { line: u64, found: u64 },
     #[error("line {line} does not follow the line before it: one of the two was replaced")]
     Replaced { line: u64 },
-    #[error("line {line} is cut off: the head knows {known} lines")]
+    #[error("line {line} is missing: the head records {known} lines")]
     CutOff { line: u64, known: u64 },
-    #[error("line {line} is not the one the head knows: the end of the trail was replaced")]
+    #[error("line {line} differs from the head's record: the end of the trail was replaced")]
     NotTheHead { line: u64 },
-    #[error("{path}, which says where the trail ends, is missing or damaged", path = path.display())]
+    #[error("{path}, which records the end of the trail, is missing or damaged", path = path.display())]
     NoHead { path: PathBuf },
     #[error(
         "the audit trail {path} was tampered with or damaged: {fault}. Find the extent with `sekisho audit verify`, \
@@ -55,7 +55,7 @@ pub enum AuditError {
 }
 
 impl AuditError {
-    /// The line, counted from 1, that is at fault.
+    /// The line of the error, counted from 1.
     pub fn line(&self) -> Option<u64> {
         match self {
             Self::Malformed { line }
@@ -70,13 +70,13 @@ impl AuditError {
     }
 }
 
-/// Checks the chain from the first line to the head, and what lies beyond it. The trail may be in use.
+/// Verifies the chain from the first line to the head, and the lines after it. The trail may be in use.
 ///
 /// # Errors
-/// The first fault.
+/// The first error.
 pub fn verify(file: &Path) -> Result<Verified, AuditError> {
     let unusable = |problem| AuditError::Unusable { path: file.to_owned(), problem };
-    // The head first: lines written meanwhile lie beyond it.
+    // The head first: lines written meanwhile are after it.
     let head = read_head(file)?;
     let mut lines = Lines::new(BufReader::new(File::open(file).map_err(unusable)?));
     let mut chain = Chain::EMPTY;
@@ -94,7 +94,7 @@ pub fn verify(file: &Path) -> Result<Verified, AuditError> {
 fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) -> Result<Verified, AuditError> {
     let known = match head {
         Some(head) => head.lines,
-        // The head is there before the first line.
+        // The head exists before the first line.
         None if chain.lines + unfinished_bytes > 0 => return Err(AuditError::NoHead { path: head_path(file) }),
         None => 0,
     };
@@ -105,7 +105,7 @@ fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) 
 }
 
 impl Chain {
-    /// Goes on to `line`, if that is the next one.
+    /// Advances to `line`, if it is the next one.
     pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditError> {
         let number = self.lines + 1;
         let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
@@ -122,7 +122,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Whether `line` is the last one this chain knows.
+    /// Whether `line` is the last one of this chain.
     pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditError> {
         let number = self.lines;
         let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
@@ -160,7 +160,7 @@ pub(super) enum Next<'a> {
     /// Without its newline.
     Line(&'a [u8]),
     End {
-        /// What stands behind the last newline.
+        /// The bytes after the last newline.
         unfinished_bytes: u64,
     },
 }
@@ -175,7 +175,7 @@ impl<R: BufRead> Lines<R> {
         let read = self.from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut self.line)?;
         Ok(match self.line.split_last() {
             Some((b'\n', line)) => Next::Line(line),
-            // Too long: no line of ours, and found to be none.
+            // Too long for a line of ours: reported as invalid.
             _ if read == MAX_LINE => Next::Line(&self.line),
             _ => Next::End { unfinished_bytes: read as u64 },
         })

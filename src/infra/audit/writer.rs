@@ -1,6 +1,6 @@
-//! The one writer of a trail, a thread of its own: takes what waits, writes and syncs it as one group,
-//! then the head. While the disk refuses, calls are refused too and the group is tried again and again,
-//! each time from the end of the last whole line, so that nothing is lost and no half line stays.
+//! The only writer of a trail, on its own thread: takes waiting lines, writes and syncs them as one group, then the
+//! head. While the disk fails, calls are refused and the group is retried, each time from the end of the last
+//! complete line, so that no line is lost and no partial line remains.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,26 +16,25 @@ use super::verify::{AuditError, Lines, Next, read_head, verify};
 use super::{Durability, Trail};
 use crate::infra::readiness::Readiness;
 
-/// How long lines gather before they are written as one group: with the writing itself they are on the
-/// disk 50 ms after their call.
+/// How long lines are collected into one group: including the write they are on the disk 50 ms after their call.
 const GATHER: Duration = Duration::from_millis(40);
 
-/// Between tries while the disk refuses.
+/// Interval of retries while the disk fails.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How long a closing trail waits for calls under way, and for a disk that refuses.
+/// How long a closing trail waits for running calls, and for a disk that fails.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The name under which `/readyz` knows the trail.
+/// The trail's name in `/readyz`.
 const COMPONENT: &str = "audit";
 
-/// What the writer needs of a file.
+/// The operations that the writer needs of a file.
 pub(super) trait Disk: Send + 'static {
-    /// Writes `text` behind what is there.
+    /// Appends `text`.
     fn append(&mut self, text: &[u8]) -> io::Result<()>;
-    /// Returns once what was written is on the disk.
+    /// Returns once the written text is on the disk.
     fn sync(&mut self) -> io::Result<()>;
-    /// Cuts off everything beyond the first `bytes`.
+    /// Truncates the file to the first `bytes`.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
     /// Replaces the head as a whole.
     fn write_head(&mut self, head: &Chain) -> io::Result<()>;
@@ -44,9 +43,9 @@ pub(super) trait Disk: Send + 'static {
 /// The owner of the chain.
 pub(super) struct Writer<D> {
     disk: D,
-    /// The end of what is on the disk.
+    /// The end of the file on the disk.
     chain: Chain,
-    /// Something may stand behind that end: part of a group that did not get through.
+    /// Bytes may follow that end: a part of a group that failed.
     torn: bool,
     head_is_behind: bool,
     trail: Arc<Trail>,
@@ -58,7 +57,7 @@ impl<D: Disk> Writer<D> {
         Self { disk, chain, torn: false, head_is_behind: false, trail, readiness }
     }
 
-    /// Writes until the trail is closed and every line reserved was written or given back.
+    /// Writes until the trail is closed and every reserved line was written or released.
     pub(super) fn run(mut self) {
         if let Err(problem) = self.write_what_comes() {
             let lines = self.trail.lines.load(Ordering::Acquire);
@@ -87,7 +86,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Brings the entries to the disk, however long that takes; an error only while closing.
+    /// Writes the entries to the disk, for as long as it takes; returns an error only while closing.
     fn commit(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
         let mut end = self.chain;
         let mut text = Vec::new();
@@ -102,7 +101,7 @@ impl<D: Disk> Writer<D> {
         }
         self.trail.give_back(entries.len());
         for acknowledge in entries.drain(..).filter_map(|entry| entry.acknowledge) {
-            // A caller that hung up is not waiting any more.
+            // A disconnected caller no longer waits.
             let _ = acknowledge.send(());
         }
         self.write_head();
@@ -113,7 +112,7 @@ impl<D: Disk> Writer<D> {
         self.truncate_partial()?;
         self.torn = true;
         if let Err(problem) = self.disk.append(text).and_then(|()| self.disk.sync()) {
-            // At once, since the next try may never come.
+            // At once, since there may be no further attempt.
             let _ = self.truncate_partial();
             return Err(problem);
         }
@@ -122,7 +121,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    /// Cuts off what did not get through as a whole.
+    /// Removes a partially written group.
     fn truncate_partial(&mut self) -> io::Result<()> {
         if self.torn {
             self.disk.cut(self.chain.bytes)?;
@@ -143,7 +142,7 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Readiness comes first: a caller who is refused finds the reason there.
+    /// Readiness first: a refused caller finds the reason there.
     fn refuse(&self, problem: &io::Error, entries: &mut [Entry]) {
         self.readiness.degrade(COMPONENT, format!("the audit trail cannot be written, calls are refused: {problem}"));
         self.trail.refusing.store(true, Ordering::Release);
@@ -185,7 +184,7 @@ impl Disk for TrailFile {
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         // What is written to a file without a name is gone when it is closed.
         if self.file.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed; restart to begin a new trail"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed; restart to start a new trail"));
         }
         self.file.write_all(text)
     }
@@ -215,8 +214,8 @@ pub(super) fn head_path(file: &Path) -> PathBuf {
     path.into()
 }
 
-/// Opens and locks a trail, checks its end against its head, and cuts off a line that a crash left half
-/// written: nobody was ever told that it stands there.
+/// Opens and locks a trail, verifies its end against its head, and removes a line that a crash left incomplete: no
+/// reply depended on it.
 pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
     let unusable = |problem| AuditError::Unusable { path: path.clone(), problem };
     let file = create(&path).map_err(unusable)?;
@@ -227,7 +226,7 @@ pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
     }
     let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|fault| AuditError::Refused {
         path: path.clone(),
-        // Which looked at the end only: the whole may tell where it began.
+        // Only the end was verified: the full check may find the first change.
         fault: Box::new(verify(&path).err().unwrap_or(fault)),
     })?;
     let mut disk = TrailFile { file, head: head_path(&path) };
@@ -235,12 +234,12 @@ pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
         tracing::warn!(unfinished_bytes, file = %path.display(), "cut off the unfinished last line of the audit trail");
         disk.cut(chain.bytes).and_then(|()| disk.sync()).map_err(unusable)?;
     }
-    // There before the first line, so that lines without a head are a fault.
+    // Written before the first line, so that lines without a head are an error.
     disk.write_head(&chain).and_then(|()| sync_folder(&path)).map_err(unusable)?;
     Ok((disk, chain))
 }
 
-/// Follows the chain from the head's line to the end of the file. Also the number of bytes behind it.
+/// Follows the chain from the head's line to the end of the file. Also returns the number of bytes after it.
 fn end_of(file: &File, path: &Path) -> Result<(Chain, u64), AuditError> {
     let unusable = |problem| AuditError::Unusable { path: path.to_owned(), problem };
     let length = file.metadata().map_err(unusable)?.len();
@@ -290,7 +289,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Makes the files' names survive a power loss.
+/// Makes the files' names durable across a power loss.
 fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),

@@ -1,4 +1,4 @@
-//! The keys an issuer signs with (JSON Web Key Set, RFC 7517), and when they are fetched anew.
+//! The keys of an issuer (JSON Web Key Set, RFC 7517), and when they are fetched again.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 /// Gets the text of an issuer's key set. `outbound` implements it for URLs.
 pub trait KeySource: Send + Sync {
     /// # Errors
-    /// Why there is none.
+    /// Why there is no key set.
     fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>>;
 }
 
@@ -31,12 +31,12 @@ pub struct KeyFetchError {
     pub cause: String,
 }
 
-/// What strangers are told of it: neither an address nor a word of the issuer's.
+/// The message for callers: without an address and without text of the issuer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyFetchFailure {
     NoConnection,
     NoAnswer,
-    /// The issuer answered, and not with a key set.
+    /// The issuer's response is not a key set.
     WrongAnswer,
 }
 
@@ -44,15 +44,15 @@ impl KeyFetchFailure {
     pub(super) fn message(self) -> &'static str {
         match self {
             Self::NoConnection => {
-                "the keys of the token's issuer could not be fetched: there is no connection to it; \
+                "the keys of the token's issuer could not be fetched: connection failed; \
                  this says nothing of the token, try again in a moment"
             }
             Self::NoAnswer => {
-                "the keys of the token's issuer could not be fetched: it does not answer in time; \
+                "the keys of the token's issuer could not be fetched: no response in time; \
                  this says nothing of the token, try again in a moment"
             }
             Self::WrongAnswer => {
-                "the keys of the token's issuer could not be fetched: it answers with something else; \
+                "the keys of the token's issuer could not be fetched: the response is not a key set; \
                  this says nothing of the token, try again in a moment"
             }
         }
@@ -72,22 +72,22 @@ impl KeySource for KeyFile {
     }
 }
 
-/// The keys known now, shared by all calls.
+/// The current keys, shared by all calls.
 pub(super) struct IssuerKeys {
     source: Arc<dyn KeySource>,
     current: ArcSwap<KeySet>,
-    /// Held while the source is asked, so that one asks for all.
+    /// Held during a fetch, so that one fetch serves all.
     fetches: Mutex<Fetches>,
 }
 
-/// How asking the source went.
+/// The result of fetching.
 #[derive(Default)]
 struct Fetches {
-    /// It is not asked before; `None` where it was never asked.
+    /// No fetch before this time; `None` if there was none yet.
     next: Option<Instant>,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Of the last one, where it failed.
+    /// Of the last fetch, if it failed.
     failure: Option<KeyFetchFailure>,
 }
 
@@ -112,7 +112,7 @@ impl Fetches {
 #[derive(Default)]
 pub(super) struct KeySet {
     keys: Vec<IssuerKey>,
-    /// Differs for every set with other keys, so that what one set vouched for ends with it.
+    /// Different for every set with other keys, so that cached tokens end with their set.
     pub(super) generation: u64,
     text: Vec<u8>,
     fetched: Option<Instant>,
@@ -124,20 +124,20 @@ struct IssuerKey {
     key: DecodingKey,
 }
 
-/// A token with an unknown key makes us ask the issuer at most this often, whoever sends how many: strangers can
-/// neither flood the issuer nor delay a new key for longer.
+/// Minimum interval of fetches for tokens with an unknown key: callers can neither flood the issuer nor delay a new
+/// key for longer.
 const BETWEEN_FETCHES: Duration = Duration::from_secs(10);
 
-/// How long after a failure the issuer is asked again; doubled from failure to failure.
+/// Pause after a failed fetch; doubled with each failure.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// The longest such pause.
+/// Maximum of this pause.
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-/// Keys this old are fetched anew without being asked for, so that a withdrawn key ends.
+/// Keys of this age are fetched again without a request, so that a withdrawn key expires.
 const OLD: Duration = Duration::from_secs(15 * 60);
 
-/// The longest a token with an unknown key waits for the issuer.
+/// Maximum time that a token with an unknown key waits for the issuer.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 const MAX_SET_BYTES: usize = 1 << 20;
@@ -147,7 +147,7 @@ impl IssuerKeys {
         Self { source, current: ArcSwap::from_pointee(KeySet::default()), fetches: Mutex::default() }
     }
 
-    /// The keys as they are; old ones are fetched anew behind the call's back.
+    /// The current keys; old ones are refreshed in the background.
     pub(super) fn current(self: &Arc<Self>) -> Arc<KeySet> {
         let set = self.current.load_full();
         if set.fetched.is_some_and(|fetched| fetched.elapsed() >= OLD) && self.may_fetch() {
@@ -157,19 +157,19 @@ impl IssuerKeys {
         set
     }
 
-    /// The keys after asking the issuer, unless that was done a moment ago, and why it gave none last.
+    /// The keys after a fetch, unless there was one recently, and the last error.
     pub(super) async fn renewed(self: &Arc<Self>) -> (Arc<KeySet>, Option<KeyFetchFailure>) {
-        // A task of its own: a caller who hangs up must not cut off what others wait for.
+        // A task of its own: a caller who disconnects must not cancel the fetch that others wait for.
         let keys = self.clone();
         let _ = tokio::spawn(async move { keys.fetch().await }).await;
         let failure = self.fetches.lock().await.failure;
         (self.current.load_full(), failure)
     }
 
-    /// Fetches and swaps. Whatever goes wrong, the keys known so far stay.
+    /// Fetches and replaces the keys. On an error the current keys stay.
     ///
     /// # Errors
-    /// What went wrong, after it was logged.
+    /// The error, which is logged.
     pub(super) async fn fetch(&self) -> Result<(), String> {
         let mut fetches = self.fetches.lock().await;
         if !fetches.may_begin() {
@@ -188,7 +188,7 @@ impl IssuerKeys {
                 Ok(())
             }
             Err(KeyFetchError { kind, cause }) => {
-                tracing::warn!(cause, "the token issuer's keys could not be fetched; those known so far stay");
+                tracing::warn!(cause, "the token issuer's keys could not be fetched; the current ones stay");
                 fetches.failed(kind);
                 Err(cause)
             }
@@ -201,7 +201,7 @@ impl IssuerKeys {
 }
 
 impl KeySet {
-    /// The one key that may have signed a token with this header. Without an id there must be no choice.
+    /// The one key that may have signed a token with this header. Without an id there must be only one.
     pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&DecodingKey> {
         let mut fitting = self
             .keys
@@ -227,14 +227,14 @@ impl KeySet {
         let document: Document =
             serde_json::from_slice(&text).map_err(|error| wrong(format!("not a JSON Web Key Set: {error}")))?;
         let generation = if text == before.text { before.generation } else { before.generation + 1 };
-        // A kind of key that we do not know must not cost us those that we do.
+        // A key of an unsupported kind must not exclude the others.
         let keys = document.keys.into_iter().filter_map(IssuerKey::of).collect();
         Ok(Self { keys, generation, text, fetched: Some(Instant::now()) })
     }
 }
 
 impl IssuerKey {
-    /// `None` for a key that is not for signing, or not of a kind we accept.
+    /// `None` for a key that is not for signatures, or of an unsupported kind.
     fn of(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;
@@ -253,7 +253,7 @@ impl IssuerKey {
     }
 }
 
-/// What a key can sign with: asymmetric algorithms only, and for a curve the one that fits it.
+/// The algorithms of a key: asymmetric only, and for a curve the matching one.
 fn possible_algorithms(key: &AlgorithmParameters) -> Vec<Algorithm> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     match key {

@@ -18,15 +18,15 @@ use crate::core::call::Caller;
 pub(super) struct Tokens {
     config: JwtConfig,
     keys: Arc<IssuerKeys>,
-    /// Tokens checked before, so that a caller's every request does not cost a signature check.
+    /// Tokens verified before, so that not every request costs a signature check.
     seen: DashMap<SecretDigest, Seen>,
 }
 
 struct Seen {
     caller: Arc<Caller>,
-    /// Of the keys that vouched for it.
+    /// Of the keys that verified it.
     generation: u64,
-    /// Seconds since 1970 until which it holds, the leeway included.
+    /// Expiry in seconds since 1970, including the leeway.
     until: u64,
 }
 
@@ -35,7 +35,7 @@ type Claims = Map<String, Value>;
 /// Tokens remembered at once.
 const MAX_SEEN: usize = 10_000;
 
-/// Clocks further apart than this are a fault to mend, not to allow for.
+/// Clocks that differ by more must be corrected.
 const MAX_LEEWAY_SECONDS: u64 = 3_600;
 
 impl Tokens {
@@ -51,7 +51,7 @@ impl Tokens {
             fault(".issuer", "must not be empty".to_owned());
         }
         if config.issuer.chars().any(char::is_control) {
-            fault(".issuer", "must not have control characters in it".to_owned());
+            fault(".issuer", "must not contain control characters".to_owned());
         }
         if config.audience.is_empty() {
             fault(".audience", "must not be empty".to_owned());
@@ -63,11 +63,11 @@ impl Tokens {
             (Some(file), None, _) => Some(Arc::new(KeyFile(file.clone())) as Arc<dyn KeySource>),
             (None, Some(_), Some(fetch)) => Some(fetch),
             (None, Some(_), None) => {
-                fault(".jwks_url", "nothing here can fetch it; give `jwks_file`".to_owned());
+                fault(".jwks_url", "cannot be fetched here; set `jwks_file`".to_owned());
                 None
             }
             _ => {
-                fault("", "give either `jwks_url` or `jwks_file`".to_owned());
+                fault("", "set either `jwks_url` or `jwks_file`".to_owned());
                 None
             }
         };
@@ -75,7 +75,7 @@ impl Tokens {
         if let (Some(keys), Some(_)) = (&keys, &config.jwks_file) {
             match keys.fetch().await {
                 Err(problem) => fault(".jwks_file", problem),
-                Ok(()) if keys.current().is_empty() => fault(".jwks_file", "holds no key for signatures".to_owned()),
+                Ok(()) if keys.current().is_empty() => fault(".jwks_file", "contains no key for signatures".to_owned()),
                 Ok(()) => {}
             }
         }
@@ -85,14 +85,14 @@ impl Tokens {
         }
     }
 
-    /// Takes over the keys of the same address.
+    /// Takes over the keys of the same URL.
     pub(super) fn keep_keys_of(&mut self, before: &Self) {
         if self.config.jwks_url.is_some() && self.config.jwks_url == before.config.jwks_url {
             self.keys = Arc::clone(&before.keys);
         }
     }
 
-    /// `digest` is the token's, under which it is remembered.
+    /// `digest` is the token's, the key of the cache.
     pub(super) async fn verify(&self, token: &str, digest: &SecretDigest) -> Result<Arc<Caller>, Refusal> {
         let generation = self.keys.current().generation;
         if let Some(seen) = self.seen.get(digest)
@@ -133,23 +133,22 @@ impl Tokens {
     }
 
     fn caller(&self, claims: &Claims) -> Result<Arc<Caller>, Refusal> {
-        // The library also takes a list of issuers, which RFC 7519 does not know.
+        // The library also accepts a list of issuers, which RFC 7519 does not define.
         if claims.get("iss").and_then(Value::as_str) != Some(&self.config.issuer) {
             return Err(refusal(&ErrorKind::InvalidIssuer));
         }
-        let id = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a text"))?;
+        let id = claims.get("sub").and_then(Value::as_str).ok_or(Refusal("the token's `sub` must be a string"))?;
         let tenant = match claims.get(&self.config.tenant_claim) {
             None | Some(Value::Null) => "default",
             Some(Value::String(tenant)) => tenant,
-            Some(_) => return Err(Refusal("the token's claim with the tenant must be a text")),
+            Some(_) => return Err(Refusal("the token's tenant claim must be a string")),
         };
-        let roles = roles(claims.get(&self.config.roles_claim)).ok_or(Refusal(
-            "the token's claim with the roles must be a list of texts, or one text with spaces between",
-        ))?;
+        let roles = roles(claims.get(&self.config.roles_claim))
+            .ok_or(Refusal("the token's roles claim must be a list of strings, or one string separated by spaces"))?;
         identity::checked(Caller::of_issuer(&self.config.issuer, id, tenant, roles)).map_err(Refusal)
     }
 
-    /// Checked a moment ago: `exp` is there, and a number.
+    /// Verified before: `exp` exists and is a number.
     fn until(&self, claims: &Claims) -> u64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is meant")]
         let seconds = |number: f64| number as u64;
@@ -177,16 +176,16 @@ impl fmt::Debug for Tokens {
 
 fn check_header(header: &Header) -> Result<(), Refusal> {
     if header.alg.family() == AlgorithmFamily::Hmac {
-        return Err(Refusal("the token is not signed with a key pair (RS, PS, ES or EdDSA), which alone is accepted"));
+        return Err(Refusal("the token is not signed with a key pair (RS, PS, ES or EdDSA), the only accepted kind"));
     }
     if header.crit.is_some() {
-        // RFC 7515, 4.1.11: who does not know the extensions listed there must refuse.
-        return Err(Refusal("the token asks for extensions (`crit`) that this service does not know"));
+        // RFC 7515, 4.1.11: unsupported extensions in this list must be refused.
+        return Err(Refusal("the token requires extensions (`crit`) that this service does not support"));
     }
     Ok(())
 }
 
-/// `None` for anything but a list of texts or one text; no roles without the claim.
+/// `None` for anything but a list of strings or one string; no roles without the claim.
 fn roles(claim: Option<&Value>) -> Option<Vec<String>> {
     match claim {
         None | Some(Value::Null) => Some(Vec::new()),
@@ -204,7 +203,7 @@ fn refusal(kind: &ErrorKind) -> Refusal {
         ErrorKind::InvalidAudience => "the token is not meant for this service (its audience is another)",
         ErrorKind::InvalidSignature => "the token's signature is wrong",
         ErrorKind::MissingRequiredClaim(_) => "the token lacks one of the claims `exp`, `iss`, `aud` and `sub`",
-        _ => "the bearer is neither a known API key nor a well-formed token",
+        _ => "the bearer is neither a valid API key nor a well-formed token",
     })
 }
 

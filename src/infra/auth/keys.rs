@@ -1,4 +1,4 @@
-//! API keys, kept only as their SHA-256.
+//! API keys, stored only as their SHA-256.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use super::{AuthConfigError, SecretDigest, identity};
 use crate::config::ApiKeyConfig;
 use crate::core::call::Caller;
 
-/// The keys of the configuration, each with the caller it stands for.
+/// The configured keys, each with its caller.
 #[derive(Default)]
 pub(super) struct ApiKeys {
     callers: HashMap<SecretDigest, (SecretDigest, Arc<Caller>)>,
 }
 
 impl ApiKeys {
-    /// Also gives every fault of the configured keys; the keys are of use only without any.
+    /// Also returns all errors of the configured keys; the keys are valid only without errors.
     pub(super) fn new(configured: &[ApiKeyConfig]) -> (Self, Vec<AuthConfigError>) {
         let (mut keys, mut faults) = (Self::default(), Vec::new());
         for (index, key) in configured.iter().enumerate() {
@@ -29,8 +29,8 @@ impl ApiKeys {
         (keys, faults)
     }
 
-    /// Finding the digest of a key tells nothing about the key: who can choose a digest's beginning can
-    /// break SHA-256. The digest itself is then compared in constant time.
+    /// Timing of the lookup reveals nothing about the key: choosing a digest's prefix would require breaking SHA-256.
+    /// The digest itself is then compared in constant time.
     pub(super) fn find(&self, digest: &SecretDigest) -> Option<Arc<Caller>> {
         let (known, caller) = self.callers.get(digest)?;
         bool::from(known.ct_eq(digest)).then(|| caller.clone())
@@ -45,7 +45,7 @@ impl ApiKeys {
         let caller = identity::checked(Caller::new(&configured.id, &configured.tenant, configured.roles.clone()))?;
         match self.callers.insert(digest, (digest, caller)) {
             None => Ok(()),
-            Some(_) => Err("another entry has the same key; a key stands for one caller"),
+            Some(_) => Err("another entry has the same key; each caller needs its own key"),
         }
     }
 }
@@ -61,15 +61,15 @@ fn digest_of(configured: &ApiKeyConfig) -> Result<SecretDigest, &'static str> {
         (Some(key), None) => {
             let key = key.expose();
             if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err("`key` is empty or has characters in it that a header cannot carry; is its variable set?");
+                return Err("`key` is empty or contains characters that a header cannot carry; is its variable set?");
             }
             Ok(Sha256::digest(key).into())
         }
         (None, Some(hex)) => {
             from_hex(hex).ok_or("`key_sha256` must be the 64 hex digits of `printf %s \"$KEY\" | sha256sum`")
         }
-        (Some(_), Some(_)) => Err("give `key` or `key_sha256`, not both"),
-        (None, None) => Err("give `key` or `key_sha256`"),
+        (Some(_), Some(_)) => Err("set `key` or `key_sha256`, not both"),
+        (None, None) => Err("set `key` or `key_sha256`"),
     }
 }
 

@@ -41,7 +41,7 @@ async fn sign_in(config: &AuthConfig, on_loopback: bool, pairs: &[(&str, &str)])
 }
 
 #[tokio::test]
-async fn a_key_tells_who_calls() {
+async fn a_key_identifies_its_caller() {
     let config = with_keys(AnonymousAccess::Never);
     for (pair, id) in [
         (("authorization", "Bearer first-key"), "alice"),
@@ -58,7 +58,7 @@ async fn a_key_tells_who_calls() {
 }
 
 #[tokio::test]
-async fn credentials_that_are_wrong_are_refused_even_where_nobody_needs_any() {
+async fn wrong_credentials_are_refused_even_where_none_are_required() {
     let config = with_keys(AnonymousAccess::Always);
     let cases: &[&[(&str, &str)]] = &[
         &[("authorization", "Bearer first-ke")],
@@ -87,7 +87,7 @@ async fn credentials_that_are_wrong_are_refused_even_where_nobody_needs_any() {
 }
 
 #[tokio::test]
-async fn callers_without_credentials_are_let_in_as_configured() {
+async fn callers_without_credentials_are_accepted_as_configured() {
     for (access, on_loopback, allowed) in [
         (AnonymousAccess::Loopback, true, true),
         (AnonymousAccess::Loopback, false, false),
@@ -104,7 +104,7 @@ async fn callers_without_credentials_are_let_in_as_configured() {
 }
 
 #[tokio::test]
-async fn a_key_is_not_looked_at_where_none_is_configured_and_nobody_needs_one() {
+async fn a_key_is_ignored_where_none_is_configured_and_none_is_required() {
     let any_key = [("authorization", "Bearer none")];
     let caller = sign_in(&AuthConfig::default(), true, &any_key).await.unwrap();
     assert!(caller.anonymous && caller.roles.is_empty(), "{caller:?}");
@@ -113,7 +113,7 @@ async fn a_key_is_not_looked_at_where_none_is_configured_and_nobody_needs_one() 
 }
 
 #[tokio::test]
-async fn what_is_missing_says_how_to_sign_in() {
+async fn the_error_for_missing_credentials_explains_how_to_sign_in() {
     let error = sign_in(&AuthConfig::default(), false, &[]).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Unauthenticated);
     assert!(error.message().contains("auth.api_keys"), "{error}");
@@ -128,14 +128,14 @@ async fn a_key_always_gives_the_same_caller_without_making_one_anew() {
 }
 
 #[tokio::test]
-async fn keys_that_cannot_work_are_named() {
+async fn invalid_keys_are_named() {
     let hash = |text: &str| ApiKeyConfig { key: None, key_sha256: Some(text.into()), ..api_key("x", "") };
     let named = |id: &str| api_key(id, "other");
     for (key, problem) in [
         (api_key("x", ""), "is its variable set?"),
         (api_key("x", "with space"), "a header cannot carry"),
         (api_key("x", "schlüssel"), "a header cannot carry"),
-        (ApiKeyConfig { key: None, ..api_key("x", "") }, "give `key` or `key_sha256`"),
+        (ApiKeyConfig { key: None, ..api_key("x", "") }, "set `key` or `key_sha256`"),
         (ApiKeyConfig { key_sha256: Some("00".repeat(32)), ..api_key("x", "y") }, "not both"),
         (hash("abc"), "64 hex digits"),
         (hash(&"0".repeat(63)), "64 hex digits"),

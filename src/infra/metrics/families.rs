@@ -45,19 +45,19 @@ families! {
     tool_errors: IntCounterVec = "tool_errors_total" { tool_name, error_type },
     /// What executed calls cost, in US dollars each.
     tool_cost: HistogramVec = "tool_cost_usd" { tool_name } in DOLLARS,
-    /// Calls whose caller hung up.
+    /// Calls whose client disconnected.
     tool_cancellations: IntCounterVec = "tool_cancellations_total" { tool_name },
-    /// Outputs that did not fit the tool's output schema and were passed on all the same.
+    /// Outputs that did not match the tool's output schema and were passed on.
     tool_output_schema_violations: IntCounterVec = "tool_output_schema_violations_total" { tool_name },
     /// Deprecated name of tool_output_schema_violations_total, exported until version 0.3.
     tool_output_misfits: IntCounterVec = "tool_output_misfits_total" { tool_name },
     /// State of the circuit breaker of an upstream: 0 closed, 1 half-open, 2 open.
     breaker_state: IntGaugeVec = "circuit_breaker_state" { base_url },
-    /// Failures a circuit breaker counted. What it refused while open is not among them.
+    /// Failures counted by a circuit breaker. Calls that it refused while open are not included.
     breaker_failures: IntCounterVec = "circuit_breaker_failures_total" { base_url },
     /// Calls refused by a rate limit.
     rate_limit_exceeded: IntCounterVec = "rate_limit_exceeded_total" { tool_name },
-    /// Calls left in the bucket of the caller who called last.
+    /// Calls left in the bucket of the latest caller.
     rate_limit_tokens: IntGaugeVec = "rate_limit_tokens_available" { tool_name },
     /// Seconds that calls spent in each stage of the pipeline.
     stage_duration: HistogramVec = "stage_duration_seconds" { stage } in STAGE_SECONDS,
@@ -67,37 +67,37 @@ families! {
     policy_decisions: IntCounterVec = "policy_decisions_total" { decision },
     /// Calls refused by a budget, by error code.
     budget_refusals: IntCounterVec = "budget_refusals_total" { error_type },
-    /// Times the configuration was read again, by whether it was accepted.
+    /// Reloads of the configuration, by whether it was accepted.
     configuration_reloads: IntCounterVec = "configuration_reloads_total" { result },
     /// Whether the configuration read last is the one in force (1) or was rejected (0).
     configuration_last_reload_successful: IntGauge = "configuration_last_reload_successful" {},
-    /// Times the policies were read again, by whether they were accepted.
+    /// Reloads of the policies, by whether they were accepted.
     policy_reloads: IntCounterVec = "policy_reloads_total" { result },
     /// Whether the policies read last are those in force (1) or were rejected (0).
     policy_last_reload_successful: IntGauge = "policy_last_reload_successful" {},
-    /// Stored replies given again for an idempotency key.
+    /// Stored replies returned for an idempotency key.
     idempotent_replays: IntCounter = "idempotent_replays_total" {},
-    /// Sandboxed runs that are over, by how they ended.
+    /// Sandboxed runs that have ended, by how they ended.
     sandbox_runs: IntCounterVec = "sandbox_runs_total" { end },
     /// Processor time that sandboxed programs have used.
     sandbox_cpu: Counter = "sandbox_cpu_seconds_total" {},
-    /// Sandboxed runs that live now, those among them that were cancelled and have not stopped yet.
+    /// Sandboxed runs that are running now, including cancelled ones that have not stopped yet.
     sandbox_live: IntGauge = "sandbox_runs_live" {},
-    /// Sandboxed runs that wait for room.
+    /// Sandboxed runs that wait for capacity.
     sandbox_queued: IntGauge = "sandbox_runs_queued" {},
     /// Worker processes of the sandbox that are ready.
     sandbox_workers: IntGauge = "sandbox_workers_ready" {},
-    /// Worker processes of the sandbox that died, or had to be ended.
+    /// Worker processes of the sandbox that exited, or had to be ended.
     sandbox_workers_lost: IntCounter = "sandbox_workers_lost_total" {},
     /// Whether an MCP server is connected (1) or not (0).
     mcp_server_up: IntGaugeVec = "mcp_server_up" { server },
     /// Times the connection to an MCP server was made or lost, by which of the two.
     mcp_connections: IntCounterVec = "mcp_connections_total" { server, event },
-    /// Runs of agents that are over, by how they ended.
+    /// Runs of agents that have ended, by how they ended.
     agent_runs: IntCounterVec = "agent_runs_total" { agent, reason },
     /// Seconds that runs of agents took.
     agent_duration: HistogramVec = "agent_run_duration_seconds" { agent } in CALL_SECONDS,
-    /// What the models of runs cost, in US dollars each; tools are counted on their own.
+    /// Cost of the models of runs, in US dollars each; tools are counted separately.
     agent_cost: HistogramVec = "agent_run_cost_usd" { agent } in DOLLARS,
     /// Tokens of the models of runs, by direction: input or output.
     agent_tokens: IntCounterVec = "agent_tokens_total" { agent, direction },
@@ -107,11 +107,11 @@ families! {
     agent_tool_calls: IntCounterVec = "agent_tool_calls_total" { agent },
     /// Tools that runs did not offer their models, since there were more than `max_tools`.
     agent_tools_left_out: IntCounterVec = "agent_tools_left_out_total" { agent },
-    /// Tools from outside that are neither offered nor run until they are approved.
+    /// Tools from outside that are not offered until they are approved.
     tools_quarantined: IntGauge = "tools_quarantined" {},
-    /// Tools that are offered and have what looks like hidden instructions in their words.
+    /// Tools that are offered although their text may contain hidden instructions.
     tools_flagged: IntGauge = "tools_flagged" {},
-    /// Always 1; its labels say what runs.
+    /// Always 1; its labels describe the build.
     build_info: IntGaugeVec = "build_info" { version, os, arch },
 }
 
@@ -127,7 +127,7 @@ const STAGE_SECONDS: [f64; 12] =
 const DOLLARS: [f64; 9] = [0.0, 0.000_1, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0];
 
 impl Families {
-    /// `# HELP` and `# TYPE` of every family that `gathered` does not show.
+    /// `# HELP` and `# TYPE` of every family that is missing in `gathered`.
     pub(super) fn without_samples<'a>(&'a self, gathered: &'a [MetricFamily]) -> impl Iterator<Item = String> + 'a {
         let is_shown = |description: &Desc| gathered.iter().any(|family| family.name() == description.fq_name);
         self.all().into_iter().flat_map(move |(kind, family)| {

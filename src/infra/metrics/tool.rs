@@ -10,8 +10,8 @@ use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
 use crate::core::record::{CallRecord, Status};
 
-/// What is counted of one tool, from its first call on: of thousands of tools most are never called, and each would
-/// stand in every scrape with a hundred lines of zeros.
+/// The metrics of one tool, from its first call on: of thousands of tools most are never called, and each would add a
+/// hundred lines of zeros to every scrape.
 #[derive(Debug)]
 pub struct ToolMetrics {
     name: Box<str>,
@@ -102,9 +102,9 @@ impl Counted {
     }
 }
 
-/// Calls that were refused, or that nobody meant to run, take microseconds and cost nothing: they would drown
-/// those that ran. One whose caller hung up meanwhile, or whose tool panicked, has no time noted for its
-/// execution, but passed the last stage before.
+/// Refused calls and dry runs take microseconds and cost nothing: they would distort the figures of executed calls. A
+/// call whose client disconnected, or whose tool panicked, has no duration for its execution, but has passed the last
+/// stage before.
 fn was_executed(record: &CallRecord<'_>) -> bool {
     let was_let_through = record.stages.iter().any(|(stage, _)| *stage == Stage::Breaker);
     was_let_through && record.status != Status::Refused && !record.call.dry_run

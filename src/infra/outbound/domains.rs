@@ -1,9 +1,9 @@
-//! Which hosts may be asked: the lists of E74–E76 and `web_fetch.allowed_domains`.
+//! Permitted hosts: the lists of E74–E76 and `web_fetch.allowed_domains`.
 
 use thiserror::Error;
 use url::{Host, Url};
 
-/// A list of hosts. A name stands for itself and its subdomains, an address for itself.
+/// A list of hosts. A name includes its subdomains, an address only itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainList {
     /// `*` is on the list.
@@ -11,7 +11,7 @@ pub struct DomainList {
     hosts: Vec<Host>,
 }
 
-/// An entry of a domain list that is no host.
+/// An invalid entry of a domain list.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{0:?} is not a host name; write example.com (its subdomains are meant too), an address, or * for every host")]
 pub struct InvalidDomain(pub String);
@@ -23,10 +23,10 @@ impl DomainList {
         &ANY
     }
 
-    /// The hosts named; `*` means every host, no entry means none.
+    /// The listed hosts; `*` means every host, an empty list none.
     ///
     /// # Errors
-    /// The first entry that is no host.
+    /// The first invalid entry.
     pub fn parse(entries: &[String]) -> Result<Self, InvalidDomain> {
         let mut list = Self { everything: false, hosts: Vec::new() };
         for entry in entries {
@@ -44,7 +44,7 @@ impl DomainList {
     }
 }
 
-/// In the form the URL parser gives hosts: lower case, IDN as punycode, any spelling of an address as that address.
+/// As the URL parser writes hosts: lower case, IDN as punycode, any notation of an address as that address.
 fn parse_host(name: &str) -> Option<Host> {
     match Host::parse(name).ok()? {
         Host::Domain(domain) if domain.starts_with('.') || domain.contains('*') => None,
@@ -64,7 +64,7 @@ fn covers(listed: &Host, host: &Host<&str>) -> bool {
     }
 }
 
-/// `example.com.` is `example.com`, said in full.
+/// `example.com.` is the fully qualified form of `example.com`.
 fn without_root(domain: &str) -> &str {
     domain.strip_suffix('.').unwrap_or(domain)
 }

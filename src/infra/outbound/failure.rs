@@ -1,6 +1,5 @@
-//! What can go wrong between us and an upstream, and how it is told: to the caller by host name
-//! alone (addresses inside and query strings with keys are for the log), with the blame the
-//! circuit breaker and the retries go by.
+//! Errors between us and an upstream, and their messages: callers see only the host name (internal addresses and
+//! query strings with keys are for the log), with the blame for the circuit breaker and the retries.
 
 use std::error::Error;
 use std::io;
@@ -19,7 +18,7 @@ use crate::core::error::{Blame, CallError, ErrorCode};
 pub(super) enum Failure {
     #[error("only http and https addresses can be fetched, not {scheme}:")]
     Scheme { scheme: String },
-    #[error("an address with a user name or password in it is not fetched; leave them out")]
+    #[error("URLs with a user name or password are not fetched; remove them")]
     UserInfo,
     #[error("{host} is not on the list of hosts this tool may reach")]
     NotAllowed { host: String },
@@ -27,15 +26,15 @@ pub(super) enum Failure {
     RefusedLiteral { address: IpAddr, key: Arc<str> },
     #[error("{host} is not at a public address; tools may not reach it unless {key} names it")]
     RefusedName { host: String, address: IpAddr, key: Arc<str> },
-    #[error("port {port} is none of the web's; web_fetch may not reach it unless tools.web_fetch.allow_ports names it")]
+    #[error("port {port} is not 80 or 443; web_fetch may not reach it unless tools.web_fetch.allow_ports lists it")]
     RefusedPort { port: u16 },
     #[error("{host} is this gateway itself, which its tools may not reach")]
     OwnAddress { host: String },
     #[error("more than {limit} redirects; fetch the final address itself")]
     TooManyRedirects { limit: usize },
-    #[error("{host} redirects to something that is no address")]
+    #[error("{host} redirects to an invalid URL")]
     BadRedirect { host: String },
-    #[error("{host} redirects from https to http, which would give away what the request carries")]
+    #[error("{host} redirects from https to http, which would expose the request's contents")]
     Downgrade { host: String },
     #[error("the answer is longer than the {limit} bytes allowed; ask for less at a time")]
     TooLarge { limit: usize },
@@ -43,9 +42,9 @@ pub(super) enum Failure {
     Deadline { host: String },
     #[error("no connection to {host}: {problem}")]
     NoConnection { host: String, problem: &'static str, cause: String },
-    #[error("the connection to {host} broke off before the whole answer was there")]
+    #[error("the connection to {host} closed before the response was complete")]
     BrokenOff { host: String, cause: String },
-    #[error("the answer of {host} cannot be decoded")]
+    #[error("the response of {host} cannot be decoded")]
     Garbled { host: String, cause: String },
     #[error("the request to {host} cannot be written as HTTP")]
     Unwritable { host: String, cause: String },

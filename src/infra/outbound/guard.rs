@@ -1,6 +1,6 @@
-//! Which addresses tools may reach: the public ones, and those the operator allows. Everything else
-//! (loopback, private networks, cloud metadata, …) is refused, so that a tool cannot be used to
-//! reach what only this machine can reach (server-side request forgery).
+//! The addresses that tools may reach: public ones, and those the operator permits. All others (loopback, private
+//! networks, cloud metadata, …) are refused, so that a tool cannot reach services that only this machine can reach
+//! (server-side request forgery).
 //!
 //! The ranges are those of the IANA special-purpose address registries:
 //! <https://www.iana.org/assignments/iana-ipv4-special-registry> and `iana-ipv6-special-registry`.
@@ -11,28 +11,28 @@ use std::sync::Arc;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use thiserror::Error;
 
-/// Lets the addresses and ports of one source's requests through or not. Addresses that are public always are.
+/// Permits or refuses the addresses and ports of one source's requests. Public addresses are always permitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressGuard {
-    /// Let through although they are not public.
+    /// Permitted although they are not public.
     allowed: Vec<IpNet>,
     ports: AllowedPorts,
-    /// The configuration key that lets further addresses through, for errors.
+    /// The configuration key for further addresses, for errors.
     key: Arc<str>,
 }
 
 /// Ports that a source may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AllowedPorts {
-    /// Whoever wrote the address into the configuration chose its port too.
+    /// The operator who configured the address chose its port too.
     Any,
     Only(Vec<u16>),
 }
 
-/// The key that lets addresses through for every MCP server and OpenAPI collection.
+/// The configuration key for addresses of every MCP server and OpenAPI collection.
 const SHARED_KEY: &str = "outbound.allow_networks";
 
-/// The ports of the web, for requests whose address a caller chooses.
+/// Ports 80 and 443, for requests whose address a caller chooses.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
 /// An entry of an `allow_networks` list that is no address range.
@@ -136,7 +136,7 @@ const MAPPED: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff,
 const TRANSLATED: Ipv6Net = v6(0x64, 0xff9b, 0, 96);
 const SIX_TO_FOUR: Ipv6Net = v6(0x2002, 0, 0, 16);
 
-/// The IPv4 address that stands in an IPv6 one and is where packets really go.
+/// The IPv4 address inside an IPv6 one, which is the real destination.
 fn real_target(address: IpAddr) -> IpAddr {
     let IpAddr::V6(address) = address else { return address };
     let [_, _, a, b, c, d, ..] = address.octets();

@@ -1,5 +1,5 @@
-//! The gateway's own listeners, which no caller may reach by way of the gateway: a request that comes from this
-//! machine is believed more than one from elsewhere.
+//! The gateway's own listeners, which no caller may reach through the gateway: a request from this machine is trusted
+//! more than one from elsewhere.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};

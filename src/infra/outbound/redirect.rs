@@ -1,4 +1,4 @@
-//! Where a redirect leads, and what of a request goes along (RFC 9110 §15.4).
+//! The target of a redirect, and the parts of a request that follow it (RFC 9110 §15.4).
 
 use http::{HeaderName, Method, StatusCode, header};
 use url::Url;
@@ -7,10 +7,10 @@ use super::client::Response;
 use super::failure::{Failure, host_of};
 use super::{OutboundRequest, Trust};
 
-/// Headers that describe content and tell nothing about the caller.
+/// Headers that describe content and reveal nothing about the caller.
 const HARMLESS: [HeaderName; 4] = [header::ACCEPT, header::ACCEPT_LANGUAGE, header::CONTENT_TYPE, header::USER_AGENT];
 
-/// The address a response redirects to; `None` when it does not.
+/// The target of a response's redirect; `None` without one.
 ///
 /// # Errors
 /// A `Location` that is no address.
@@ -23,7 +23,7 @@ pub(super) fn location(response: &Response, from: &Url) -> Result<Option<Url>, F
     target.map(Some).ok_or_else(|| Failure::BadRedirect { host: host_of(from) })
 }
 
-/// Turns `request` into the one that the redirect asks for. Whether its address may be reached is checked afterwards.
+/// Turns `request` into the redirected one. Whether its address may be reached is checked afterwards.
 ///
 /// # Errors
 /// A step from `https` to `http` that would carry something confidential along.

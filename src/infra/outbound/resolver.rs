@@ -1,6 +1,6 @@
-//! From host names to addresses: looked up, kept for a while (E71), and filtered by the guard.
-//! The connector is given nothing but what comes out here, so that what is checked is what is
-//! connected to, also when a name's address changes in between (DNS rebinding).
+//! Resolves host names to addresses, caches them (E71), and filters them by the guard. The connector gets only
+//! addresses from here, so that the checked address is the one connected to, even when a name's address changes in
+//! between (DNS rebinding).
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,17 +35,17 @@ pub(super) fn system_lookup() -> Lookup {
     })
 }
 
-/// The name stands for addresses, none of which tools may reach.
+/// The name resolves only to addresses that tools may not reach.
 #[derive(Debug, Error)]
 #[error("{host} is at {address}, which is not public")]
 pub(super) struct RefusedAddress {
     pub(super) host: String,
     pub(super) address: IpAddr,
-    /// The configuration key that would let it through.
+    /// The configuration key that would permit it.
     pub(super) key: Arc<str>,
 }
 
-/// There is no address of the name, or no answer to the question for it.
+/// The name has no address, or its lookup failed.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub(super) struct Unresolved(#[from] io::Error);
@@ -84,7 +84,7 @@ impl Service<Name> for GuardedResolver {
     }
 }
 
-/// Names kept at once; the one looked up longest ago goes first.
+/// Maximum cached names; the one looked up longest ago is removed first.
 const MAX_NAMES: usize = 1_024;
 
 /// Look-ups running at once. One may take half a minute on a blocking thread that cannot be

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Slots for requests. Whoever finds none waits in line, in the order of arrival.
+/// Slots for requests. A request without a free slot waits, in order of arrival.
 #[derive(Debug)]
 pub(super) struct Slots {
     total: Arc<Semaphore>,
     per_origin: usize,
-    /// Only origins somebody holds or waits for a slot of.
+    /// Only origins with a slot held or waited for.
     origins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_who_stops_waiting_leaves_nothing_behind() {
+    async fn a_request_that_stops_waiting_frees_its_slot() {
         let slots = Slots::new(2, 1);
         let held = slots.acquire("a").await;
         assert!(slots.acquire("a").now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! What an upstream's status means for the call, the breaker and the retries (fault 2 of the specification).
+//! The meaning of an upstream's status for the call, the breaker and the retries (fault 2 of the specification).
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::OutboundResponse;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::core::redaction::SentSecrets;
 
-/// Success, or what the status says went wrong: 5xx is the upstream's own failure, 429 asks for
-/// patience, every other status is an answer to this very call and counts against nobody.
+/// Success, or the error for the status: 5xx is the upstream's own failure, 429 requests a pause, every other status
+/// is a response to this call and is not counted.
 ///
 /// # Errors
 /// `upstream_error` for 5xx and 429 (with the upstream's `Retry-After`), `tool_error` otherwise.
@@ -37,7 +37,7 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
     }
 }
 
-/// The longest wait an upstream may ask for; more would only be a longer way to say no.
+/// Maximum wait that an upstream may request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 /// `Retry-After` in either of its forms, seconds or a date (RFC 9110 §10.2.3).
@@ -52,7 +52,7 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Characters of an upstream's own words that are passed on.
+/// Maximum characters of an upstream's message that are passed on.
 const MAX_MESSAGE: usize = 300;
 
 /// The message in an error body: the field most services put it in, or a short plain text.
@@ -60,11 +60,11 @@ fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
     let text = std::str::from_utf8(body).ok()?.trim();
     let message = match serde_json::from_str::<Value>(text) {
         Ok(json) => json_message(&json)?.to_owned(),
-        // A page for a browser says nothing that its status does not.
+        // A page for a browser adds nothing to its status.
         Err(_) if text.starts_with('<') => return None,
         Err(_) => text.to_owned(),
     };
-    // Before it is cut: a part of a secret would no longer be known.
+    // Before it is truncated: a part of a secret would no longer be recognised.
     let message = secrets.strike(&message);
     let readable = |character: char| if character.is_control() { ' ' } else { character };
     let shown: String = message.chars().map(readable).take(MAX_MESSAGE).collect();

@@ -1,4 +1,4 @@
-//! Answers that are read as they come: event streams, which may stay open for as long as a session does.
+//! Responses that are read as they arrive: event streams, which may stay open as long as a session.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ impl OutboundStream {
         Ok(body.freeze())
     }
 
-    /// The body as it comes, without bound: whoever reads it bounds what it keeps.
+    /// The body as it arrives, without a limit: the reader limits what it stores.
     pub fn pieces(self) -> impl Stream<Item = Result<Bytes, CallError>> + Send + 'static {
         let Self { mut body, place, .. } = self;
         async_stream::stream! {

@@ -293,7 +293,7 @@ async fn a_connection_that_fails_is_the_networks_fault() {
     for (target, message) in [
         (url(closed, "/"), "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
         (https, "no connection to 127.0.0.1: it was refused, or the TLS handshake failed"),
-        (url(half, "/?key=secret"), "the connection to 127.0.0.1 broke off before the whole answer was there"),
+        (url(half, "/?key=secret"), "the connection to 127.0.0.1 closed before the response was complete"),
     ] {
         let error = outbound().send(request(target)).await.unwrap_err();
         assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
@@ -308,7 +308,7 @@ async fn a_body_that_cannot_be_decoded_is_the_upstreams_fault() {
     let address = serve(Router::new().route("/", get(|| async { ([("content-encoding", "gzip")], "no gzip") }))).await;
     let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
-    assert_eq!(error.message(), "the answer of 127.0.0.1 cannot be decoded");
+    assert_eq!(error.message(), "the response of 127.0.0.1 cannot be decoded");
 }
 
 #[tokio::test]

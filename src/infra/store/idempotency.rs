@@ -1,4 +1,4 @@
-//! Calls with an idempotency key: which were started, and what they were answered.
+//! Calls with an idempotency key: which were started, and their replies.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What each run of an agent used.
+//! The usage of each run of an agent.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct AgentRun {
     pub used: RunUsage,
 }
 
-/// As the columns stand.
+/// In the order of the columns.
 type Row = (String, String, String, String, i64, i64, i64, i64, String, i64);
 
 impl Store {

@@ -1,9 +1,9 @@
-//! What is remembered of conversations: one short summary a thread (A42).
+//! Memory of conversations: one short summary per thread (A42).
 
 use super::{Store, StoreError};
 
-/// `caller_key` keeps callers apart: a guessed thread id opens nothing. `used` is a counter that grows with
-/// every use, since a clock may stand still or go back.
+/// `caller_key` separates callers: a guessed thread id gives no access. `used` is a counter that increases with every
+/// use, since a clock may stop or go back.
 pub(super) const SCHEMA: &str = "
     CREATE TABLE thread_summaries (
         caller_key TEXT   NOT NULL, -- tenant and id of the caller

@@ -1,5 +1,5 @@
-//! Where log lines go: a buffer that a thread of its own writes out, so that logging a call costs a copy
-//! and no system call. Lines are out within 50 ms, and all of them before the process ends.
+//! Log output: a buffer that a separate thread writes, so that logging a call costs a copy and no system call. Lines
+//! are written within 50 ms, and all of them before the process exits.
 
 use std::io::{self, Write};
 use std::sync::Arc;

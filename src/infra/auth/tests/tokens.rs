@@ -1,4 +1,4 @@
-//! Tokens: what is let in, what is refused, and when the issuer is asked for its keys.
+//! Tokens: which are accepted, which are refused, and when the issuer's keys are fetched.
 //!
 //! The key pairs in `tests/fixtures/auth` were made for these tests and open nothing.
 

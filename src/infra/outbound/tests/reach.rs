@@ -188,7 +188,7 @@ async fn web_fetch_reaches_the_ports_of_the_web_and_those_named_for_it() {
     // What is named for other sources counts nothing here.
     let closed = outbound().for_web_fetch(&networks).unwrap();
     let error = closed.send(request(url(address, "/"))).await.unwrap_err();
-    assert!(error.message().contains("unless tools.web_fetch.allow_ports names it"), "{error}");
+    assert!(error.message().contains("unless tools.web_fetch.allow_ports lists it"), "{error}");
     let ports = WebFetchConfig { allow_ports: vec![address.port()], ..networks };
     let open = outbound().for_web_fetch(&ports).unwrap();
     assert_eq!(open.send(request(url(address, "/"))).await.unwrap().body, "inside");
