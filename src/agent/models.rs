@@ -218,7 +218,7 @@ mod tests {
             match problem {
                 None => assert_eq!(message, None),
                 Some(problem) => {
-                    assert!(message.as_ref().is_some_and(|message| message.contains(problem)), "{message:?}")
+                    assert!(message.as_ref().is_some_and(|message| message.contains(problem)), "{message:?}");
                 }
             }
         }

@@ -70,7 +70,7 @@ impl Pipeline {
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
-        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(&tool, &permit))));
+        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(tool, &permit))));
         verdicts
     }
 

@@ -88,7 +88,7 @@ pub(super) fn explain(
             .take(MAX_VIOLATIONS)
             .for_each(|error| formatter.explain(&error, &mut violations)),
         Effort::First => {
-            validator.validate(value).err().iter().for_each(|error| formatter.explain(error, &mut violations))
+            validator.validate(value).err().iter().for_each(|error| formatter.explain(error, &mut violations));
         }
         Effort::None => {}
     }
