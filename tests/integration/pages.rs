@@ -15,11 +15,13 @@ const README: &str = include_str!("../../README.md");
 const AGENTS: &str = include_str!("../../docs/agents.md");
 const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
+const GLOSSARY: &str = include_str!("../../docs/glossary.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
 const OPENAPI: &str = include_str!("../../docs/openapi.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
 const PYTHON: &str = include_str!("../../docs/python.md");
+const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// Pages for users. Those about deployment and examples have tests of their own.
@@ -317,4 +319,74 @@ fn every_link_leads_to_a_file_and_a_heading() {
         }
     }
     assert!(followed >= 30, "only {followed} links were found");
+}
+
+#[test]
+fn the_glossary_defines_each_word_in_one_sentence() {
+    let mut words = BTreeSet::new();
+    for entry in GLOSSARY.split("\n- **").skip(1).map(|rest| rest.split("\n\n").next().unwrap()) {
+        let (word, definition) = entry.split_once(": ").unwrap_or_else(|| panic!("no definition: {entry}"));
+        let definition = definition.trim();
+        assert!(definition.ends_with('.') && !definition.contains(". "), "not one sentence: {entry}");
+        assert!(words.insert(word), "defined twice: {word}");
+    }
+    assert!((35..=60).contains(&words.len()), "{} words", words.len());
+}
+
+/// Requirements that a comment cites: `E68`, those of `E79–E86`, and `fault 2`.
+fn cited(comment: &str) -> Vec<String> {
+    let id = regex::Regex::new(r"\b([A-E])(\d{1,2})(?:[–-][A-E]?(\d{1,2}))?\b").unwrap();
+    let fault = regex::Regex::new(r"\b[Ff]ault (\d{1,2})\b").unwrap();
+    let ids = id.captures_iter(comment).flat_map(|found| {
+        let first: u32 = found[2].parse().unwrap();
+        let last = found.get(3).map_or(first, |last| last.as_str().parse().unwrap());
+        (first..=last).map(move |number| format!("{}{number}", &found[1])).collect::<Vec<_>>()
+    });
+    ids.chain(fault.captures_iter(comment).map(|found| format!("fault {}", &found[1]))).collect()
+}
+
+#[test]
+fn ids_and_ranges_of_ids_are_found_in_comments() {
+    assert_eq!(cited("E7, E56–E58 and A9 (fault 2)."), ["E7", "E56", "E57", "E58", "A9", "fault 2"]);
+    assert_eq!(cited("SHA256, UTF-8, B123, find fault with it"), Vec::<String>::new());
+}
+
+/// All files below a folder.
+fn files_below(folder: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() { files_below(&entry, files) } else { files.push(entry) }
+    }
+}
+
+#[test]
+fn every_requirement_that_a_comment_cites_is_on_the_page() {
+    let mut listed = set(SPECIFICATION.split("**").skip(1).step_by(2));
+    let numbers =
+        section(SPECIFICATION, "Faults").lines().filter_map(|line| line.split_once(". ")?.0.parse::<u32>().ok());
+    listed.extend(numbers.map(|number| format!("fault {number}")));
+    let mut files = Vec::new();
+    for folder in ["src", "tests", "policies", "config"] {
+        files_below(&std::path::Path::new(ROOT).join(folder), &mut files);
+    }
+    let (mut citations, mut missing) = (0, BTreeSet::new());
+    for file in files {
+        let mark = match file.extension().and_then(|extension| extension.to_str()) {
+            Some("rs") => "//",
+            Some("yaml" | "rego") => "#",
+            _ => continue,
+        };
+        // This file's own examples are none.
+        if file.ends_with(file!()) {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        for id in text.lines().filter_map(|line| line.split_once(mark)).flat_map(|(_, comment)| cited(comment)) {
+            citations += 1;
+            if !listed.contains(&id) {
+                missing.insert(format!("{id} in {}", file.display()));
+            }
+        }
+    }
+    assert_eq!(missing, BTreeSet::new(), "docs/specification.md lacks them");
+    assert!(citations >= 100, "only {citations} were found");
 }
