@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use sekisho::config::{Config, Environment, PolicyConfig};
 use sekisho::registry::Snapshot;
@@ -24,9 +25,25 @@ const PYTHON: &str = include_str!("../../docs/python.md");
 const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
-/// Pages for users. Those about deployment and examples have tests of their own.
-const PAGES: [&str; 10] =
-    [README, AGENTS, BENCHMARKS, CONFIGURATION, MCP, OPENAPI, OPERATIONS, POLICIES, PYTHON, TOOLS];
+/// The README and the pages in docs/ whose commands are run here.
+const PAGES: [(&str, &str); 12] = [
+    ("README.md", README),
+    ("agents.md", AGENTS),
+    ("benchmarks.md", BENCHMARKS),
+    ("configuration.md", CONFIGURATION),
+    ("glossary.md", GLOSSARY),
+    ("mcp.md", MCP),
+    ("openapi.md", OPENAPI),
+    ("operations.md", OPERATIONS),
+    ("policies.md", POLICIES),
+    ("python.md", PYTHON),
+    ("specification.md", SPECIFICATION),
+    ("tools.md", TOOLS),
+];
+
+/// Pages with tests elsewhere: `tests/tidy.rs` (architecture), `deploy.rs` and `examples.rs` (deployment), `deploy.rs`
+/// (security).
+const TESTED_ELSEWHERE: [&str; 3] = ["architecture.md", "deployment.md", "security.md"];
 
 /// The most lines of the README: what it is, why, a start, and where to read on.
 const MAX_README_LINES: usize = 150;
@@ -73,43 +90,82 @@ fn shell(directory: &TempDir, line: &str) -> Output {
 }
 
 #[test]
+fn every_page_is_tested() {
+    let files = std::fs::read_dir(format!("{ROOT}/docs")).unwrap();
+    let files = files.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let tested = PAGES.iter().map(|(name, _)| *name).filter(|name| *name != "README.md");
+    assert_eq!(set(files), set(tested.chain(TESTED_ELSEWHERE)));
+}
+
+/// The lines of all shell blocks.
+fn commands_shown() -> impl Iterator<Item = &'static str> {
+    PAGES.into_iter().flat_map(|(_, page)| blocks(page, "sh")).flat_map(str::lines)
+}
+
+#[test]
 fn every_command_shown_runs() {
     let (served, directory) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     assert!(
         shell(&directory, "curl --version").status.success(),
         "curl is missing. Install it with: sudo apt-get install curl"
     );
-    // They are to be typed where the repository is.
+    // The commands are to be typed in the root of the repository.
     std::fs::create_dir(directory.path().join("config")).unwrap();
     std::os::unix::fs::symlink(format!("{ROOT}/config/examples"), directory.path().join("config/examples")).unwrap();
     let serving = Serving::start(&served);
     let address = serving.url.strip_prefix("http://").unwrap();
     let mut run = 0;
-    for line in PAGES
-        .into_iter()
-        .flat_map(|page| blocks(page, "sh"))
-        .flat_map(str::lines)
-        .filter(|line| !line.starts_with("scripts/"))
-    {
+    for line in commands_shown().filter(|line| !line.starts_with("scripts/")) {
         let output = shell(&directory, &line.replace("localhost:8080", address));
-        let told = text(&output);
-        assert!(output.status.success(), "{line}: {told}");
-        assert!(!told.is_empty() && !told.contains(r#""success":false"#), "{line}: {told}");
+        let printed = text(&output);
+        assert!(output.status.success(), "{line}: {printed}");
+        assert!(!printed.is_empty() && !printed.contains(r#""success":false"#), "{line}: {printed}");
         run += 1;
     }
-    assert!(run >= 10, "only {run} lines were found");
+    assert!(run >= 15, "only {run} lines were found");
 }
 
+/// They build, test and measure the program: too long for a test. `scripts/test` runs them.
 #[test]
-fn every_command_in_the_text_is_one() {
+fn every_script_shown_can_be_run() {
+    use std::os::unix::fs::PermissionsExt;
+    let scripts: BTreeSet<_> = commands_shown().filter_map(|line| line.split(' ').next()).collect();
+    let scripts: Vec<_> = scripts.into_iter().filter(|word| word.starts_with("scripts/")).collect();
+    assert!(scripts.len() >= 4, "{scripts:?}");
+    for script in scripts {
+        let file = std::fs::metadata(format!("{ROOT}/{script}")).unwrap_or_else(|error| panic!("{script}: {error}"));
+        assert!(file.permissions().mode() & 0o100 != 0, "{script} cannot be executed");
+    }
+}
+
+/// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
+const NOT_RUN: [&str; 5] = ["sekisho serve", "sekisho chat", "sekisho mcp", "sekisho explain", "sekisho import"];
+
+#[test]
+fn every_command_in_the_text_exists() {
     let directory = TempDir::new().unwrap();
-    let commands: Vec<_> = PAGES.into_iter().flat_map(code_spans).filter(|span| span.starts_with("sekisho ")).collect();
-    assert!(commands.len() >= 4, "{commands:?}");
-    for command in commands.into_iter().filter(|command| !command.starts_with("sekisho serve")) {
-        let output = shell(&directory, &command.replace("FILE", &format!("'{ROOT}/config/sekisho.yaml'")));
-        // The call that the text has explained is a refused one.
-        let expected = if command.starts_with("sekisho explain") { 3 } else { 0 };
-        assert_eq!(output.status.code(), Some(expected), "{command}: {}", text(&output));
+    // What `sekisho audit verify` reads.
+    assert!(shell(&directory, r#"sekisho call calculator '{"expression": "1"}'"#).status.success());
+    let spans = PAGES.into_iter().flat_map(|(_, page)| code_spans(page));
+    let commands: Vec<_> = spans.filter(|span| span.starts_with("sekisho ")).collect();
+    assert!(commands.len() >= 15, "{commands:?}");
+    for command in commands {
+        let words: Vec<_> = command.split([' ', '\n']).collect();
+        let is_plain = |word: &&&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '_');
+        let is_option = |word: &&&str| word.starts_with("--");
+        let subcommand: Vec<_> = words.iter().take_while(|word| is_plain(word) && !is_option(word)).copied().collect();
+        let help = shell(&directory, &format!("{} --help", subcommand.join(" ")));
+        assert!(help.status.success(), "{command}: {}", text(&help));
+        for option in words.iter().filter(is_option) {
+            assert!(text(&help).contains(option), "{command}: no option {option}");
+        }
+        let is_complete = command.contains(" '") || !NOT_RUN.iter().any(|start| command.starts_with(start));
+        if is_complete && !command.contains("URL") {
+            let output = shell(&directory, &command.replace("FILE", &format!("'{ROOT}/config/sekisho.yaml'")));
+            // The calls that the text explains are refused.
+            let expected = if command.starts_with("sekisho explain") { 3 } else { 0 };
+            assert_eq!(output.status.code(), Some(expected), "{command}: {}", text(&output));
+        }
     }
 }
 
@@ -290,21 +346,27 @@ fn the_readme_is_short() {
     assert!(lines <= MAX_README_LINES, "{lines} lines; move what only some readers need to a page of docs/");
 }
 
-/// The anchor that a forge makes of a heading.
-fn anchor(heading: &str) -> String {
-    let kept = heading.trim_start_matches('#').trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+/// The anchors that a forge makes of a page's headings.
+fn anchors(page: &str) -> impl Iterator<Item = String> {
+    // Every second part is a code block, whose comments are no headings.
+    let lines = page.split("```").step_by(2).flat_map(str::lines);
+    lines.filter_map(|line| line.strip_prefix('#')).map(|heading| {
+        let heading = heading.trim_start_matches('#').trim().chars();
+        let kept = heading.filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+    })
 }
 
 #[test]
 fn every_link_leads_to_a_file_and_a_heading() {
     let root = std::path::Path::new(ROOT);
     let pages = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let others = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md"].map(|page| root.join(page));
     let mut followed = 0;
-    for page in pages.chain([root.join("README.md")]) {
+    for page in pages.chain(others) {
         let text = std::fs::read_to_string(&page).unwrap();
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.contains("://") {
+            if link.contains("://") || link.starts_with("mailto:") {
                 continue;
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -312,13 +374,33 @@ fn every_link_leads_to_a_file_and_a_heading() {
             assert!(target.exists(), "{}: {link} leads nowhere", page.display());
             if !heading.is_empty() {
                 let target = std::fs::read_to_string(&target).unwrap();
-                let mut anchors = target.lines().filter(|line| line.starts_with('#')).map(anchor);
-                assert!(anchors.any(|anchor| anchor == heading), "{}: no heading for {link}", page.display());
+                assert!(anchors(&target).any(|anchor| anchor == heading), "{}: no heading for {link}", page.display());
             }
             followed += 1;
         }
     }
-    assert!(followed >= 30, "only {followed} links were found");
+    assert!(followed >= 60, "only {followed} links were found");
+}
+
+#[tokio::test]
+async fn a_degraded_component_is_on_the_page() {
+    let directory = TempDir::new().unwrap();
+    let config =
+        "{openapi: {collections: {gone: {spec_file: missing.yaml}}}, mcp: {servers: {gone: {command: missing}}}}";
+    let app = TestApp::in_directory(directory, config).await;
+    let listed = set(rows(section(OPERATIONS, "Health")).into_iter().flat_map(|row| code_spans(row[0])));
+    let degraded = async || answer(app.get("/readyz")).await.1["degraded"].as_object().cloned().unwrap_or_default();
+    for component in ["openapi:gone", "mcp:gone"] {
+        // The server is started in the background.
+        let until = Instant::now() + Duration::from_secs(30);
+        while !degraded().await.contains_key(component) {
+            assert!(Instant::now() < until, "{component} is not degraded");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    for component in degraded().await.keys() {
+        assert!(listed.contains(&component.replace("gone", "NAME")), "{component} is not among {listed:?}");
+    }
 }
 
 #[test]
