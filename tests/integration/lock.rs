@@ -228,7 +228,10 @@ async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "tool_changed"), "{reply}");
     assert_eq!(reply["error_info"]["stage"], "find");
     let told = reply["error"].as_str().unwrap();
-    assert!(told.contains("description, parameters changed") && !told.contains("IMPORTANT"), "{told}");
+    assert!(
+        told.contains("changed since it was approved: description, parameters;") && !told.contains("IMPORTANT"),
+        "{told}"
+    );
 
     let held = listed(&app, "clock__now").await;
     assert_eq!(held["quarantined"], "changed since it was approved: description, parameters", "{held}");
@@ -289,7 +292,10 @@ async fn what_a_server_says_beside_its_tools_is_held_back_until_it_is_approved()
     until(async || prompts().await.as_array().unwrap().is_empty().then_some(())).await;
     let refused = greet().await;
     assert_eq!(refused["error"]["data"]["error_info"]["code"], "tool_changed", "{refused}");
-    assert!(refused["error"]["message"].as_str().unwrap().contains("prompts changed"), "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().unwrap().contains("changed since it was approved: prompts;"),
+        "{refused}"
+    );
     assert_eq!(instructions().await, Value::Null);
     assert_eq!(app.call("clock__now", json!({})).await.0, StatusCode::OK, "its tools are as they were");
     let waits = async || degraded(&app).await["quarantine"].as_str().map(str::to_owned);

@@ -172,7 +172,7 @@ async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
     let (_, ready) = answer(app.get("/readyz")).await;
     let why = |name: &str| ready["degraded"][name].as_str().unwrap_or_default().to_owned();
     assert_eq!(ready["status"], "degraded");
-    assert!(why("mcp:mute").contains("shake hands"), "{ready}");
+    assert!(why("mcp:mute").contains("did not complete the handshake"), "{ready}");
     assert!(!why("mcp:garbage").is_empty(), "{ready}");
     assert!(why("mcp:nowhere").contains("/nowhere/at/all cannot be started"), "{ready}");
     assert_eq!(why("mcp:fine"), "");
