@@ -7,6 +7,7 @@ pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;
 pub mod json;
+pub mod mcp_headers;
 pub mod peer;
 pub mod record;
 pub mod redaction;

@@ -1,28 +1,36 @@
-//! `/mcp`: sekisho as one MCP server over streamable HTTP, with sessions for the revisions that have them, without
-//! sessions for 2026-07-28.
+//! `/mcp`: sekisho as one MCP server over streamable HTTP and over standard input and output, with sessions for the
+//! revisions that have them, without sessions for 2026-07-28.
 //!
-//! This module checks, before any policy or limit: the caller, the page's origin and host name, that the body is JSON
-//! without duplicate keys, and the owner of the session. Ordinary tool calls are answered by `fast_path`; rmcp serves
-//! everything else, and refuses `Mcp-*` headers that differ from the body (-32020). Both run calls through the
-//! pipeline like any other.
+//! One way leads through this module. `http` and `stdio` read a [`message::Message`]; `methods` starts the request,
+//! as a [`running_request::Running`]: its work, and a queue of what the work sends to the client. Whoever serves the
+//! request takes its steps one after the other. A request that ends at once is answered in the task that read it. A
+//! longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
+//! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
+//!
+//! The types of the protocol are rmcp's. Calls pass through the pipeline like any other.
 
 #![expect(deprecated, reason = "rmcp marks what 2026-07-28 marks; clients of that revision and older ones use it")]
 
+mod browser_guard;
 mod cancelled;
 mod catalogue;
+mod channel;
 mod client;
 mod client_context;
 mod event_log;
-mod fast_path;
-mod handler;
+mod event_response;
+mod headers;
 mod http;
+mod http_refusal;
 mod message;
+mod methods;
 mod parked_calls;
 mod protected_resource;
 mod result;
 mod running_request;
 mod search;
-mod session_client;
+mod session;
+mod session_request;
 mod sessions;
 mod stdio;
 mod subscriptions;
@@ -32,7 +40,6 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use self::catalogue::Catalogues;
-use self::client_context::McpClientContext;
 use self::parked_calls::ParkedCalls;
 use self::sessions::Sessions;
 use crate::gateway::Gateway;
@@ -51,24 +58,19 @@ pub(super) struct McpServer {
     parked: ParkedCalls,
     /// Cancelled when the service stops accepting requests: streams that only wait for events end then.
     draining: CancellationToken,
+    /// How many tools the caller may not use, if the person who starts the gateway can change that.
+    left_out: Option<String>,
 }
 
 impl McpServer {
-    /// `draining` is cancelled when no more requests are accepted.
-    fn new(gateway: &Arc<Gateway>, draining: CancellationToken) -> Arc<Self> {
-        let config = gateway.config().server.mcp.clone();
+    fn new(gateway: &Arc<Gateway>, left_out: Option<String>) -> Arc<Self> {
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
-            sessions: Arc::new(Sessions::new(&config)),
+            sessions: Arc::new(Sessions::new(&gateway.config().server.mcp)),
             parked: ParkedCalls::new(),
-            draining,
+            draining: gateway.draining().clone(),
+            left_out,
         })
-    }
-
-    /// Whether no argument of the tool must also be sent in a header (SEP-2243), among the tools that the caller may
-    /// see.
-    fn needs_no_param_headers(&self, name: &str, client_context: &McpClientContext) -> bool {
-        !self.catalogues.present(&self.gateway).has_parameters_in_headers(name, &client_context.caller)
     }
 }

@@ -1,10 +1,10 @@
 //! `/mcp`: what an MCP client finds there, with sessions and without. Every message is held against the
 //! protocol's own JSON Schemas (`tests/fixtures/mcp/`).
 
+mod at_once;
 pub(crate) mod client;
 mod hostile;
 mod operations;
-mod plain;
 mod replicas;
 mod revisions;
 pub(crate) mod stdio;

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code, config};
-use crate::mcp::client::McpClient;
+use crate::mcp::client::{McpClient, News};
 use crate::mcp::{NEWER, OLDER, stdio};
 use crate::mcp_servers::{ready, yaml};
 use crate::moody::running;
@@ -248,19 +248,25 @@ async fn log_lines_levels_and_progress_are_each_clients_own() {
             let news = client.listen(json!({})).await;
             clients.push((client, news, level));
         }
-        for (n, (client, ..)) in clients.iter().enumerate() {
-            Client::Mcp(client.clone()).call(&app, "say", json!({"text": format!("line of {n}")})).await;
-        }
-        for (n, (_, news, level)) in clients.iter_mut().enumerate() {
-            if *level == "warning" {
-                let told = in_time(news.next_of("notifications/message")).await;
-                assert_eq!(told["params"]["data"], format!("line of {n}"));
+        // A line comes with its call, if it can be assigned to one, else on the session's own stream.
+        let lines = async |client: &McpClient, news: &mut News, line: Value, is_wanted: bool| {
+            let params = json!({"name": "st__say", "arguments": line});
+            let mut messages = client.converse("tools/call", params, |_| unreachable!()).await;
+            let with_call = messages.iter().any(|message| message["method"] == "notifications/message");
+            if is_wanted && !with_call {
+                messages.push(in_time(news.next_of("notifications/message")).await);
             }
+            let lines = messages.iter().filter(|message| message["method"] == "notifications/message");
+            lines.map(|line| line["params"]["data"].clone()).collect::<Vec<_>>()
+        };
+        for (n, (client, news, level)) in clients.iter_mut().enumerate() {
+            let (text, is_wanted) = (format!("line of {n}"), *level == "warning");
+            let expected: &[&str] = if is_wanted { &[&text] } else { &[] };
+            assert_eq!(lines(client, news, json!({"text": text}), is_wanted).await, expected);
         }
-        // Whoever wants only errors hears nothing else, whatever the others want.
+        // A client that wants only errors gets nothing else, whatever the others want.
         let (quiet, news, _) = clients.last_mut().unwrap();
-        Client::Mcp(quiet.clone()).call(&app, "say", json!({"text": "the first", "level": "error"})).await;
-        assert_eq!(in_time(news.next_of("notifications/message")).await["params"]["data"], "the first");
+        assert_eq!(lines(quiet, news, json!({"text": "the first", "level": "error"}), true).await, ["the first"]);
 
         let steps = clients.iter().enumerate().map(|(n, (client, ..))| async move {
             let text = format!("step of {n}");
@@ -312,26 +318,22 @@ async fn a_resource_is_told_of_in_the_session_that_subscribed() {
             clients.push((client, news));
         }
         let touch = async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "touch", json!({})).await;
-        let say =
-            async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "say", json!({"text": "a mark"})).await;
         assert_eq!(touch(&clients[0].0).await, "1");
         let told = in_time(clients[0].1.next_of("notifications/resources/updated")).await;
         assert_eq!(told["params"]["uri"], "st+note://mine");
-        for (client, news) in &mut clients[1..] {
-            say(client).await;
-            // Before the mark nothing is told of the other's resource.
-            loop {
-                let told = in_time(news.next()).await.unwrap();
-                assert_ne!(told["method"], "notifications/resources/updated", "another's resource: {told}");
-                if told["method"] == "notifications/message" {
-                    break;
-                }
-            }
-        }
         // One that no longer listens takes nothing from the others.
         clients[0].0.result("resources/unsubscribe", json!({"uri": "st+note://mine"}), "EmptyResult").await;
         assert_eq!((touch(&clients[0].0).await, touch(&clients[1].0).await), ("0".into(), "1".into()));
         in_time(clients[1].1.next_of("notifications/resources/updated")).await;
+        // Each was notified of its own resource only.
+        for (client, mut news) in clients {
+            client.end().await;
+            let mut updates = 0;
+            while let Some(message) = in_time(news.next()).await {
+                updates += usize::from(message["method"] == "notifications/resources/updated");
+            }
+            assert_eq!(updates, 0);
+        }
         app.stop().await;
     }
 }

@@ -98,9 +98,11 @@ impl Catalogue {
         self.tools.get(at).filter(|_| !hidden)
     }
 
-    /// Whether arguments of the tool must also be sent in headers; false for a tool that is hidden from the caller.
-    pub(super) fn has_parameters_in_headers(&self, name: &str, caller: &Caller) -> bool {
-        self.in_headers.contains(name) && self.get(name, caller).is_some()
+    /// The tool's input schema, if arguments must also be sent in headers; `None` for a tool that is hidden from the
+    /// caller.
+    pub(super) fn schema_with_headers(&self, name: &str, caller: &Caller) -> Option<Arc<JsonObject>> {
+        let tool = self.in_headers.contains(name).then(|| self.get(name, caller)).flatten()?;
+        Some(Arc::clone(&tool.input_schema))
     }
 }
 

@@ -1,16 +1,21 @@
 //! The client of a request, for the running call: a [`ClientPeer`] that passes everything on to the task that serves
 //! the request.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use rmcp::model::{
+    LoggingMessageNotification, LoggingMessageNotificationParam, ProgressNotification, ProgressNotificationParam,
+    ProgressToken, ServerNotification,
+};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::sessions::SessionState;
+use super::session::McpSession;
 use crate::core::call::OpenTime;
 use crate::core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions,
@@ -30,7 +35,8 @@ const ASKED_TOGETHER: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Client {
     capabilities: Value,
-    wants_progress: bool,
+    /// Names the request in its notifications of progress; `None` if the client requested none.
+    progress_token: Option<ProgressToken>,
     log_level: Option<LogLevel>,
     /// Answers that the request contained, before any question.
     given: Mutex<Answers>,
@@ -38,31 +44,16 @@ pub(super) struct Client {
     missing: Mutex<Option<Value>>,
     asking: OpenTime,
     /// The session, and how long it had waited for the client's answers before the call.
-    session: Option<(Arc<SessionState>, Duration)>,
-    events: mpsc::Sender<ClientEvent>,
+    session: Option<(Arc<McpSession>, Duration)>,
+    events: mpsc::Sender<ServerNotification>,
     questions: mpsc::Sender<ClientQuestion>,
 }
 
 /// The receiving side of a call's events and questions, held by the task that serves the request.
 #[derive(Debug)]
 pub(super) struct ClientEvents {
-    pub events: PeekReceiver<ClientEvent>,
-    pub questions: PeekReceiver<ClientQuestion>,
-}
-
-/// Items from a call, in order.
-#[derive(Debug)]
-pub(super) struct PeekReceiver<T> {
-    receiver: mpsc::Receiver<T>,
-    /// The next item, if it was peeked.
-    next: Option<Box<T>>,
-}
-
-/// A notification for the client.
-#[derive(Debug)]
-pub(super) enum ClientEvent {
-    Progress(Progress),
-    Log(LogMessage),
+    pub events: mpsc::Receiver<ServerNotification>,
+    pub questions: mpsc::Receiver<ClientQuestion>,
 }
 
 /// A question to the client. Its channel is closed when the call no longer waits.
@@ -75,7 +66,7 @@ pub(super) struct ClientQuestion {
 impl Client {
     pub(super) fn new(
         capabilities: Value,
-        wants_progress: bool,
+        progress_token: Option<ProgressToken>,
         log_level: Option<LogLevel>,
         given: Answers,
     ) -> (Self, ClientEvents) {
@@ -83,7 +74,7 @@ impl Client {
         let (questions, question_receiver) = mpsc::channel(MAX_QUEUED_QUESTIONS);
         let client = Self {
             capabilities,
-            wants_progress,
+            progress_token,
             log_level,
             given: Mutex::new(given),
             missing: Mutex::default(),
@@ -92,25 +83,28 @@ impl Client {
             events,
             questions,
         };
-        (
-            client,
-            ClientEvents { events: PeekReceiver::new(event_receiver), questions: PeekReceiver::new(question_receiver) },
-        )
+        (client, ClientEvents { events: event_receiver, questions: question_receiver })
     }
 
     /// Counts the time of the session's own questions too: this call may have caused them.
-    pub(super) fn in_session(self, session: &Arc<SessionState>) -> Self {
+    pub(super) fn in_session(self, session: &Arc<McpSession>) -> Self {
         Self { session: Some((Arc::clone(session), session.time_asking())), ..self }
     }
 
     /// The client capabilities (`ClientCapabilities`) whose absence prevented a question.
     pub(super) fn missing(&self) -> Option<Value> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.missing.lock().clone()
+    }
+
+    /// Sends the client a notification, after those before it.
+    pub(super) async fn notify(&self, notification: ServerNotification) {
+        // The receiver is dropped when the client has gone.
+        _ = self.events.send(notification).await;
     }
 
     /// Moves matching answers that arrived in advance out of `questions`.
     fn given(&self, questions: &mut Questions) -> Answers {
-        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut given = self.given.lock();
         let mut answers = Answers::new();
         questions.retain(|key, question| match given.remove(key) {
             Some(answer) if fits(question.method, &answer) => {
@@ -125,7 +119,7 @@ impl Client {
     async fn wait(&self, mut questions: Questions) -> Result<Answers, Unanswered> {
         let unanswerable = questions.values().find(|question| !is_answered_by(&self.capabilities, question));
         if let Some(question) = unanswerable {
-            *self.missing.lock().unwrap_or_else(PoisonError::into_inner) = Some(capability_for(question));
+            *self.missing.lock() = Some(capability_for(question));
             return Err(Unanswered::Unsupported);
         }
         let mut answers = self.given(&mut questions);
@@ -139,40 +133,13 @@ impl Client {
     }
 }
 
-impl<T> PeekReceiver<T> {
-    fn new(receiver: mpsc::Receiver<T>) -> Self {
-        Self { receiver, next: None }
-    }
-
-    /// `None` when the sender is closed. Cancel-safe.
-    pub(super) async fn recv(&mut self) -> Option<T> {
-        match self.next.take() {
-            Some(next) => Some(*next),
-            None => self.receiver.recv().await,
-        }
-    }
-
-    pub(super) fn try_recv(&mut self) -> Option<T> {
-        self.next.take().map(|next| *next).or_else(|| self.receiver.try_recv().ok())
-    }
-
-    /// Waits until an item can be received; pending forever if none arrives.
-    pub(super) async fn arrived(&mut self) {
-        if self.next.is_none() {
-            self.next = self.receiver.recv().await.map(Box::new);
-        }
-        if self.next.is_none() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    pub(super) fn is_empty(&mut self) -> bool {
-        self.next = self.try_recv().map(Box::new);
-        self.next.is_none()
-    }
-}
-
 impl ClientEvents {
+    /// Of a request that sends none.
+    pub(super) fn none() -> Self {
+        let ((_, events), (_, questions)) = (mpsc::channel(1), mpsc::channel(1));
+        Self { events, questions }
+    }
+
     /// The questions that are asked together with `first`: a server of an older revision sends each question
     /// separately, and a client of the newer one gets all of them in one request.
     pub(super) async fn with_others(&mut self, first: ClientQuestion) -> Vec<ClientQuestion> {
@@ -191,7 +158,7 @@ impl ClientPeer for Client {
     }
 
     fn wants_progress(&self) -> bool {
-        self.wants_progress
+        self.progress_token.is_some()
     }
 
     fn log_level(&self) -> Option<LogLevel> {
@@ -204,15 +171,19 @@ impl ClientPeer for Client {
     }
 
     fn progress(&self, progress: Progress) {
-        if self.wants_progress {
-            // A client that is too slow misses some of them.
-            _ = self.events.try_send(ClientEvent::Progress(progress));
-        }
+        let Some(token) = self.progress_token.clone() else { return };
+        let mut params = ProgressNotificationParam::new(token, progress.progress);
+        params.total = progress.total;
+        params.message = progress.message;
+        // A client that is too slow misses some of them.
+        _ = self.events.try_send(ServerNotification::ProgressNotification(ProgressNotification::new(params)));
     }
 
     fn log(&self, message: LogMessage) {
-        if self.log_level.is_some_and(|least| message.level >= least) {
-            _ = self.events.try_send(ClientEvent::Log(message));
+        if self.log_level.is_some_and(|least| message.level >= least)
+            && let Some(notification) = log_notification(message)
+        {
+            _ = self.events.try_send(notification);
         }
     }
 
@@ -223,6 +194,14 @@ impl ClientPeer for Client {
         }
         .boxed()
     }
+}
+
+/// `notifications/message`.
+pub(super) fn log_notification(message: LogMessage) -> Option<ServerNotification> {
+    let level = serde_json::from_value(json!(message.level)).ok()?;
+    let mut params = LoggingMessageNotificationParam::new(level, message.data);
+    params.logger = message.logger;
+    Some(ServerNotification::LoggingMessageNotification(LoggingMessageNotification::new(params)))
 }
 
 /// Whether a client with these capabilities answers the question. An elicitation needs the capability `form` unless
@@ -274,7 +253,7 @@ mod tests {
 
     fn client(capabilities: Value, given: Value) -> (Client, ClientEvents) {
         let given = serde_json::from_value(given).expect("answers");
-        Client::new(capabilities, true, Some(LogLevel::Warning), given)
+        Client::new(capabilities, None, Some(LogLevel::Warning), given)
     }
 
     #[tokio::test]
@@ -313,7 +292,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_unanswered_question_ends_after_two_minutes() {
-        let (client, _hearing) = client(json!({"roots": {}}), json!({}));
+        let (client, _events) = client(json!({"roots": {}}), json!({}));
         let before = tokio::time::Instant::now();
         assert_eq!(client.ask(questions(QuestionMethod::Roots, json!({}))).await, Err(Unanswered::TimedOut));
         assert_eq!(before.elapsed(), ANSWER_TIMEOUT);
@@ -324,12 +303,12 @@ mod tests {
         let (client, mut client_events) = client(json!({}), json!({}));
         let message = |level| LogMessage { level, logger: None, data: json!("text") };
         client.log(message(LogLevel::Info));
-        assert!(client_events.events.is_empty(), "less severe than requested");
+        assert!(client_events.events.try_recv().is_err(), "less severe than requested");
         for _ in 0..MAX_QUEUED_EVENTS * 2 {
             client.log(message(LogLevel::Error));
         }
         let mut received = 0;
-        while client_events.events.try_recv().is_some() {
+        while client_events.events.try_recv().is_ok() {
             received += 1;
         }
         assert_eq!(received, MAX_QUEUED_EVENTS);

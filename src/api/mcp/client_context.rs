@@ -1,14 +1,13 @@
 //! The sender of a request, and the session and budgets of its calls.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value, json};
 
 use super::client::Client;
-use super::running_request::Running;
-use super::sessions::SessionState;
+use super::session::McpSession;
 use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
@@ -21,16 +20,14 @@ const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     pub scopes: BudgetScopes,
-    /// The MCP session, which is also the session of its calls.
-    pub session: Option<String>,
-    /// The client's side of the session.
-    pub client_session: Option<Arc<SessionState>>,
+    /// Its session.
+    pub session: Option<Arc<McpSession>>,
+    /// The id of the session, which is also the session of its calls.
+    pub session_id: Option<String>,
     pub trace: Option<TraceParent>,
     /// Whether to list three search tools in place of all tools.
     pub search: bool,
     pub tokens: Tokens,
-    /// The call that this request has already started.
-    pub begun: Mutex<Option<Running>>,
 }
 
 /// The caller's own tokens, by name. They are sent only to the services that they are for.
@@ -44,21 +41,11 @@ impl McpClientContext {
             caller,
             scopes: BudgetScopes::default(),
             session: None,
-            client_session: None,
+            session_id: None,
             trace: None,
             search: false,
             tokens: Tokens::default(),
-            begun: Mutex::default(),
         }
-    }
-
-    /// Detaches a running call, for the next task that serves the request.
-    pub(super) fn detach(&self, call: Running) {
-        *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
-    }
-
-    pub(super) fn attach(&self) -> Option<Running> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
@@ -66,7 +53,7 @@ impl McpClientContext {
             scopes: self.scopes.clone(),
             trace: self.trace.clone(),
             peer: Some(client),
-            client_session: self.client_session.clone().map(|session| session as Arc<dyn ClientSession>),
+            client_session: self.session.clone().map(|session| session as Arc<dyn ClientSession>),
             tool_parameters: self.tokens.tool_parameters(),
             ..CallContext::new(tool, Arc::clone(&self.caller), Via::Mcp)
         }

@@ -1,80 +1,75 @@
-//! Stores the recent events of a session's streams: a client that reconnects sends the id of the last event it
-//! received (`Last-Event-ID`), and gets all later events of that stream.
+//! The recent events of a session's streams: a client that reconnects sends the id of the last event it received
+//! (`Last-Event-ID`), and gets all later events of that stream.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use async_trait::async_trait;
 use futures_util::{Stream, stream};
-use rmcp::model::JsonRpcMessage;
-use rmcp::transport::common::server_side_http::ServerSseMessage;
-use rmcp::transport::streamable_http_server::session::{EventId, EventStore, EventStoreError, EventStream, StreamId};
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::watch;
 
-use super::catalogue::size;
-
-/// Maximum bytes of stored events of one session, as JSON. The oldest are dropped first; a larger event is not
-/// stored.
+/// Maximum bytes of stored events of one session. The oldest are dropped first; a larger event is not stored.
 const MAX_BYTES: usize = 512 * 1024;
 const MAX_EVENTS: usize = 1_000;
 
 /// Open streams of one session; each open request has one.
 const MAX_STREAMS: usize = 256;
 
-/// Suffix of the name that rmcp gives to the stream without a request, which never ends.
-const OF_NO_REQUEST: &str = ":common";
+/// The number of the stream without a request, which is always open.
+pub(super) const STANDALONE: u64 = 0;
 
 /// The events of one session.
-#[derive(Debug, Default)]
-pub(super) struct Events {
+#[derive(Debug)]
+pub(super) struct EventLog {
     log: Arc<Mutex<Log>>,
     /// Notified of new events; closed with the session.
     grown: watch::Sender<()>,
 }
 
-#[derive(Debug, Default)]
+/// An event as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Event {
+    /// `None` for an event that a client cannot resume after.
+    pub id: Option<Position>,
+    /// A message. `None` for the first event of a stream, which only gives the client an id to resume after.
+    pub message: Option<Arc<str>>,
+}
+
+/// The position of an event: its id, as clients see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Position {
+    stream: u64,
+    index: u64,
+}
+
+#[derive(Debug)]
 struct Log {
     events: VecDeque<StoredEvent>,
     bytes: usize,
-    open: HashMap<StreamId, Open>,
+    /// Open stream → index of its next event.
+    open: BTreeMap<u64, u64>,
     /// Number of streams so far.
     streams: u64,
-}
-
-/// An open stream.
-#[derive(Debug)]
-struct Open {
-    number: u64,
-    /// Index of its next event.
-    next: u64,
 }
 
 #[derive(Debug)]
 struct StoredEvent {
     at: Position,
-    event: ServerSseMessage,
-    bytes: usize,
+    event: Event,
     is_last: bool,
-}
-
-/// The position of an event: its id, as clients see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
-    stream: u64,
-    index: u64,
 }
 
 #[derive(Debug, Error)]
 #[error("the id belongs to no event of the session")]
-struct InvalidEventId;
+pub(super) struct InvalidEventId;
 
 /// What follows an event.
 enum Next {
     Event {
-        event: ServerSseMessage,
+        event: Event,
         is_last: bool,
     },
     NotYet,
@@ -82,19 +77,45 @@ enum Next {
     Nothing,
 }
 
-impl Events {
-    fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for EventLog {
+    fn default() -> Self {
+        let log =
+            Log { events: VecDeque::new(), bytes: 0, open: BTreeMap::from([(STANDALONE, 0)]), streams: STANDALONE };
+        Self { log: Arc::new(Mutex::new(log)), grown: watch::Sender::new(()) }
+    }
+}
+
+impl EventLog {
+    /// Opens a stream, and returns its number.
+    pub(super) fn open(&self) -> u64 {
+        self.log.lock().open()
     }
 
-    /// Ends with the stream, or with the session.
-    fn follow(&self, last: Position) -> impl Stream<Item = ServerSseMessage> + Send + Sync + use<> {
-        let begin = (Arc::clone(&self.log), self.grown.subscribe(), Some(last));
-        stream::unfold(begin, async |(log, mut grown, last)| {
+    /// Stores an event of a stream. `is_last` closes the stream.
+    pub(super) fn append(&self, stream: u64, message: Option<Arc<str>>, is_last: bool) -> Event {
+        let event = self.log.lock().append(stream, message, is_last);
+        // There may be no receiver.
+        self.grown.send_replace(());
+        event
+    }
+
+    /// Closes a stream that has no last event.
+    pub(super) fn close(&self, stream: u64) {
+        self.log.lock().open.remove(&stream);
+        self.grown.send_replace(());
+    }
+
+    /// The events after the one with this id, also those still to come. Ends with the stream, or with the session.
+    ///
+    /// # Errors
+    /// No event of a session has such an id.
+    pub(super) fn replay_after(&self, id: &str) -> Result<impl Stream<Item = Event> + Send + use<>, InvalidEventId> {
+        let begin = (Arc::clone(&self.log), self.grown.subscribe(), Some(id.parse()?));
+        Ok(stream::unfold(begin, async |(log, mut grown, last): (_, _, Option<Position>)| {
             let last = last?;
             loop {
                 grown.mark_unchanged();
-                let next = log.lock().unwrap_or_else(PoisonError::into_inner).after(last);
+                let next = log.lock().after(last);
                 match next {
                     Next::Event { event, is_last } => {
                         let last = (!is_last).then_some(last.next());
@@ -104,51 +125,36 @@ impl Events {
                     Next::Nothing => return None,
                 }
             }
-        })
-    }
-}
-
-#[async_trait]
-impl EventStore for Events {
-    async fn store_event(&self, stream_id: &str, event: &ServerSseMessage) -> Result<EventId, EventStoreError> {
-        let at = self.log().add(stream_id, event);
-        // There may be no receiver.
-        self.grown.send_replace(());
-        Ok(at.to_string())
-    }
-
-    async fn replay_events_after(&self, last_event_id: &str) -> Result<EventStream, EventStoreError> {
-        Ok(Box::pin(self.follow(last_event_id.parse()?)))
+        }))
     }
 }
 
 impl Log {
-    fn add(&mut self, stream_id: &str, event: &ServerSseMessage) -> Position {
-        let open = match self.open.get_mut(stream_id) {
-            Some(open) => open,
-            None => {
-                self.evict_for_a_stream();
-                self.streams += 1;
-                self.open.entry(stream_id.to_owned()).or_insert(Open { number: self.streams, next: 0 })
-            }
-        };
-        let at = Position { stream: open.number, index: open.next };
-        open.next += 1;
-        let is_answer =
-            matches!(event.message.as_deref(), Some(JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_)));
-        let is_last = is_answer && !stream_id.ends_with(OF_NO_REQUEST);
-        if is_last {
-            self.open.remove(stream_id);
+    fn open(&mut self) -> u64 {
+        if self.open.len() >= MAX_STREAMS {
+            // Requests end; one that takes longer than 255 later ones cannot be resumed any more.
+            let oldest = self.open.range(STANDALONE + 1..).next().map(|(number, _)| *number);
+            oldest.map(|oldest| self.open.remove(&oldest));
         }
-        let bytes = event.message.as_deref().map_or(0, size);
-        if bytes <= MAX_BYTES {
-            let mut event = event.clone();
-            event.event_id = Some(at.to_string());
-            self.bytes += bytes;
-            self.events.push_back(StoredEvent { at, event, bytes, is_last });
+        self.streams += 1;
+        self.open.insert(self.streams, 0);
+        self.streams
+    }
+
+    fn append(&mut self, stream: u64, message: Option<Arc<str>>, is_last: bool) -> Event {
+        let Some(next) = self.open.get_mut(&stream) else { return Event { id: None, message } };
+        let at = Position { stream, index: *next };
+        *next += 1;
+        if is_last {
+            self.open.remove(&stream);
+        }
+        let event = Event { id: Some(at), message };
+        if event.bytes() <= MAX_BYTES {
+            self.bytes += event.bytes();
+            self.events.push_back(StoredEvent { at, event: event.clone(), is_last });
             self.drop_the_oldest();
         }
-        at
+        event
     }
 
     fn after(&self, last: Position) -> Next {
@@ -156,24 +162,21 @@ impl Log {
         if let Some(kept) = self.events.iter().find(|kept| kept.at == next) {
             return Next::Event { event: kept.event.clone(), is_last: kept.is_last };
         }
-        let goes_on = self.open.values().any(|open| open.number == next.stream && open.next == next.index);
+        let goes_on = self.open.get(&next.stream) == Some(&next.index);
         if goes_on { Next::NotYet } else { Next::Nothing }
     }
 
     fn drop_the_oldest(&mut self) {
         while self.bytes > MAX_BYTES || self.events.len() > MAX_EVENTS {
             let Some(dropped) = self.events.pop_front() else { return };
-            self.bytes -= dropped.bytes;
+            self.bytes -= dropped.event.bytes();
         }
     }
+}
 
-    /// The stream of a cancelled request never ends, so the oldest stream is evicted.
-    fn evict_for_a_stream(&mut self) {
-        if self.open.len() < MAX_STREAMS {
-            return;
-        }
-        let oldest = self.open.values().map(|open| open.number).min();
-        self.open.retain(|_, open| Some(open.number) != oldest);
+impl Event {
+    fn bytes(&self) -> usize {
+        self.message.as_ref().map_or(0, |message| message.len())
     }
 }
 
@@ -202,77 +205,88 @@ impl FromStr for Position {
 #[cfg(test)]
 mod tests {
     use futures_util::{FutureExt, StreamExt};
-    use rmcp::model::ServerJsonRpcMessage;
-    use serde_json::{Value, json};
 
     use super::*;
 
-    fn event(message: Value) -> ServerSseMessage {
-        let message: ServerJsonRpcMessage = serde_json::from_value(message).expect("a message");
-        ServerSseMessage::from_message(message)
+    fn message(text: &str) -> Option<Arc<str>> {
+        Some(text.into())
     }
 
-    fn log(text: &str) -> ServerSseMessage {
-        let params = json!({"level": "info", "data": text});
-        event(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
+    fn append(events: &EventLog, stream: u64, text: &str, is_last: bool) -> String {
+        events.append(stream, message(text), is_last).id.expect("an id").to_string()
     }
 
-    fn answer() -> ServerSseMessage {
-        event(json!({"jsonrpc": "2.0", "id": 1, "result": {}}))
-    }
-
-    async fn ids(events: &Events, after: &str) -> Vec<String> {
-        let stream = events.replay_events_after(after).await.expect("a stream");
-        stream.map(|event| event.event_id.expect("an id")).collect().await
+    async fn ids(events: &EventLog, after: &str) -> Vec<String> {
+        let stream = events.replay_after(after).expect("a stream");
+        stream.map(|event| event.id.expect("an id").to_string()).collect().await
     }
 
     #[tokio::test]
     async fn missed_events_are_replayed_only_from_their_own_stream() {
-        let events = Events::default();
-        let first = events.store_event("a", &log("1")).await.expect("an id");
-        let other = events.store_event("b", &log("other")).await.expect("an id");
-        let second = events.store_event("a", &log("2")).await.expect("an id");
-        let last = events.store_event("a", &answer()).await.expect("an id");
+        let events = EventLog::default();
+        let (a, b) = (events.open(), events.open());
+        let first = append(&events, a, "1", false);
+        let other = append(&events, b, "other", false);
+        let second = append(&events, a, "2", false);
+        let last = append(&events, a, "answer", true);
         assert_eq!(ids(&events, &first).await, [second, last.clone()]);
         assert!(ids(&events, &last).await.is_empty(), "it had ended");
-        events.store_event("b", &answer()).await.expect("an id");
+        append(&events, b, "answer", true);
         assert_eq!(ids(&events, &other).await.len(), 1);
     }
 
     #[tokio::test]
     async fn an_open_stream_is_followed_to_its_end_or_the_sessions() {
-        let events = Events::default();
-        let first = events.store_event("a", &log("1")).await.expect("an id");
-        let mut stream = events.replay_events_after(&first).await.expect("a stream");
+        let events = EventLog::default();
+        let (open, closed) = (events.open(), events.open());
+        let first = append(&events, open, "1", false);
+        let other = append(&events, closed, "1", false);
+        let mut stream = Box::pin(events.replay_after(&first).expect("a stream"));
+        let mut of_closed = Box::pin(events.replay_after(&other).expect("a stream"));
         assert!(stream.next().now_or_never().is_none(), "nothing yet");
-        events.store_event("a", &log("2")).await.expect("an id");
+        assert!(of_closed.next().now_or_never().is_none(), "nothing yet");
+        append(&events, open, "2", false);
         assert!(stream.next().await.is_some());
+        events.close(closed);
+        assert!(of_closed.next().await.is_none());
         drop(events);
         assert!(stream.next().await.is_none());
     }
 
     #[tokio::test]
     async fn stored_events_are_bounded() {
-        let events = Events::default();
-        let first = events.store_event("a", &log("1")).await.expect("an id");
-        events.store_event("a", &log(&"x".repeat(MAX_BYTES))).await.expect("an id");
+        let events = EventLog::default();
+        let first = append(&events, STANDALONE, "1", false);
+        append(&events, STANDALONE, &"x".repeat(MAX_BYTES + 1), false);
         assert!(
             ids(&events, &first).await.is_empty(),
             "too large to be stored: the stream ends instead of skipping it"
         );
-        for number in 0..2 * MAX_EVENTS {
-            events.store_event(&format!("stream {number}"), &log("text")).await.expect("an id");
+        for _ in 0..2 * MAX_EVENTS {
+            append(&events, events.open(), "text", false);
         }
-        let log = events.log();
+        append(&events, STANDALONE, "still open", false);
+        let log = events.log.lock();
         assert!(log.events.len() <= MAX_EVENTS && log.open.len() <= MAX_STREAMS);
-        assert_eq!(log.bytes, log.events.iter().map(|kept| kept.bytes).sum::<usize>());
+        assert_eq!(log.bytes, log.events.iter().map(|kept| kept.event.bytes()).sum::<usize>());
+    }
+
+    #[tokio::test]
+    async fn an_evicted_stream_is_still_sent_but_not_stored() {
+        let events = EventLog::default();
+        let evicted = events.open();
+        for _ in 0..MAX_STREAMS {
+            events.open();
+        }
+        let event = events.append(evicted, message("answer"), true);
+        assert_eq!(event, Event { id: None, message: message("answer") });
     }
 
     #[tokio::test]
     async fn ids_of_unknown_events_are_refused() {
         for id in ["", "0", "1-", "-1", "1-x", "18446744073709551616-0"] {
-            assert!(Events::default().replay_events_after(id).await.is_err(), "{id}");
+            assert!(EventLog::default().replay_after(id).is_err(), "{id}");
         }
-        assert!(ids(&Events::default(), "18446744073709551615-18446744073709551615").await.is_empty());
+        assert!(ids(&EventLog::default(), "18446744073709551615-18446744073709551615").await.is_empty());
     }
 }

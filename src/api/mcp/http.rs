@@ -1,46 +1,44 @@
-//! The route `/mcp`: authenticates the caller and selects the session; rmcp implements the protocol.
+//! The route `/mcp`: streamable HTTP. Authenticates the caller, checks headers, finds the session, and answers.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{HeaderName, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use futures_util::StreamExt;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use serde_json::{Map, Value};
-use tower::Service;
+use futures_util::{StreamExt, stream};
+use rmcp::model::{ErrorCode as McpErrorCode, ErrorData, ProtocolVersion, ServerJsonRpcMessage};
 
+use super::channel::{Channel, encoded};
 use super::client_context::{McpClientContext, Tokens};
-use super::fast_path::FastPathCall;
-use super::handler::McpHandler;
-use super::sessions::CallerSessions;
-use super::{McpServer, message, protected_resource};
+use super::event_log::Event;
+use super::event_response::event_response;
+use super::headers::{Era, LAST_EVENT, SESSION};
+use super::http_refusal::HttpRefusal;
+use super::message::{Message, Refusal, Request as McpRequest};
+use super::methods::{self, Started};
+use super::running_request::{Sent, StatelessRequest};
+use super::session::McpSession;
+use super::session_request::SessionRequest;
+use super::{McpServer, browser_guard, headers, message, protected_resource, result};
+use crate::api::reply;
 use crate::api::request::{RequestMeta, read};
-use crate::config::{McpToolListing, ServerConfig};
+use crate::config::McpToolListing;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
-
-/// The fields of a JSON-RPC message.
-type Message = Map<String, Value>;
-
-/// Header of the protocol with the session id.
-pub(super) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 /// Header that selects how tools are listed: `all` or `search`.
 const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, and the metadata on how to sign in to it.
 pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
-    let server = McpServer::new(gateway, gateway.draining().clone());
+    let server = McpServer::new(gateway, None);
     Router::new()
         .route("/mcp", any(async move |State(gateway), request| serve(&server, &gateway, request).await))
         .merge(protected_resource::routes())
@@ -52,123 +50,260 @@ async fn serve(server: &Arc<McpServer>, gateway: &Arc<Gateway>, request: Request
         Ok(origin) => origin,
         Err(error) => return refused(error, &parts, gateway),
     };
-    match admit(server, gateway, origin, parts, body).await {
-        Ok(response) => response,
-        Err(response) => response,
-    }
-}
-
-async fn admit(
-    server: &Arc<McpServer>,
-    gateway: &Arc<Gateway>,
-    origin: RequestMeta,
-    mut parts: Parts,
-    body: Body,
-) -> Result<Response, Response> {
-    let config = &gateway.config().server;
-    let (body, message) = json_body(config, &parts, body).await?;
-    let sessions = server.sessions.of(Arc::clone(&origin.caller.key));
-    let client_context =
-        client_context(gateway, origin, &parts.headers, &sessions).map_err(|error| refused(error, &parts, gateway))?;
-    if parts.method == Method::DELETE && client_context.session.is_none() {
-        let error = CallError::new(ErrorCode::UnknownSession, "no MCP session has this id");
-        return Err(error.into_response());
-    }
-    let client_context = Arc::new(client_context);
-    let plain =
-        message.and_then(|message| FastPathCall::of(&parts.headers, message, server, &client_context, &sessions));
-    if let Some(call) = plain
-        && let Some(answer) = call.answer(server, &client_context).await
-    {
-        return Ok(answer);
-    }
-    parts.extensions.insert(Arc::clone(&client_context));
-    by_rmcp(server, client_context, sessions, Request::from_parts(parts, Full::new(body))).await
-}
-
-/// Lets rmcp serve the request.
-async fn by_rmcp(
-    server: &Arc<McpServer>,
-    client_context: Arc<McpClientContext>,
-    sessions: CallerSessions,
-    request: Request<Full<Bytes>>,
-) -> Result<Response, Response> {
-    let method = request.method().clone();
-    let sessions = Arc::new(sessions);
-    let mut service = StreamableHttpService::new(
-        {
-            let server = Arc::clone(server);
-            let sessions = Arc::clone(&sessions);
-            move || Ok(McpHandler::new(Arc::clone(&server), Arc::clone(&client_context), sessions.begun()))
-        },
-        Arc::clone(&sessions),
-        transport(&server.gateway.config().server),
-    );
-    let answer: Result<_, Infallible> = service.call(request).await;
-    let Ok(answer) = answer;
-    if sessions.were_full() {
-        let error =
-            CallError::new(ErrorCode::Overloaded, "there are too many MCP sessions; end one, or try again later");
-        return Err(error.into_response());
-    }
-    let mut answer = typed(answer).await;
-    if method == Method::DELETE && answer.status() == StatusCode::ACCEPTED {
-        // The session has ended: nothing is left to wait for, and with another status the Python SDK reports a
-        // failure.
-        *answer.status_mut() = StatusCode::NO_CONTENT;
-    }
-    Ok(if method == Method::GET { until_draining(answer, server) } else { answer })
-}
-
-fn transport(server: &ServerConfig) -> StreamableHttpServerConfig {
-    let config = StreamableHttpServerConfig::default().with_json_response(true).with_max_request_body_bytes(usize::MAX);
-    // On loopback the request guard has refused every other host already.
-    let config = match server.mcp.allowed_hosts.is_empty() {
-        true => config.disable_allowed_hosts(),
-        false => config.with_allowed_hosts(&server.mcp.allowed_hosts),
+    let response = match parts.method {
+        Method::POST => post(server, origin, &parts, body).await,
+        Method::GET => get(server, &origin, &parts),
+        Method::DELETE => delete(server, &origin, &parts),
+        _ => Err(HttpRefusal::not_allowed("GET, POST, DELETE")),
     };
-    let own_pages = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
-    let own_pages = own_pages.into_iter().filter(|_| server.is_loopback()).map(String::from);
-    config.with_allowed_origins(own_pages.chain(server.mcp.allowed_origins.iter().cloned())).enforce_origin_validation()
+    response.unwrap_or_else(IntoResponse::into_response)
 }
 
-/// The fields, if the body is one message.
-async fn json_body(server: &ServerConfig, parts: &Parts, body: Body) -> Result<(Bytes, Option<Message>), Response> {
-    let within = Duration::from_secs(server.read_timeout_seconds);
-    let bytes = read(body, server.max_body_bytes, within).await.map_err(IntoResponse::into_response)?;
-    let is_message = parts.method == Method::POST;
-    let message = is_message.then(|| message::read(&bytes)).transpose().map_err(IntoResponse::into_response)?;
-    Ok((bytes, message))
+async fn post(
+    server: &Arc<McpServer>,
+    origin: RequestMeta,
+    parts: &Parts,
+    body: Body,
+) -> Result<Response, HttpRefusal> {
+    let gateway = &server.gateway;
+    browser_guard::check(&gateway.config().server, parts)?;
+    if !headers::accepts_events(&parts.headers, true) {
+        return Err(HttpRefusal::status(
+            StatusCode::NOT_ACCEPTABLE,
+            "accept both application/json and text/event-stream",
+        ));
+    }
+    if !headers::sends_json(&parts.headers) {
+        return Err(HttpRefusal::status(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "the content type must be application/json",
+        ));
+    }
+    let message = read_message(gateway, body).await?;
+    let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &origin.caller);
+    let request = match message {
+        Message::Request(request) => request,
+        other => {
+            if let Message::Notification { method, params } = &other {
+                headers::check_repeated(&parts.headers, method, params, schema)
+                    .map_err(|error| Refusal::new(error, None))?;
+            }
+            return no_request(server, &origin, &parts.headers, other);
+        }
+    };
+    if request.meta.protocol_version().is_none() {
+        headers::has_sessions(&parts.headers)?;
+    }
+    let id = request.id.clone();
+    let era = headers::era_of(&parts.headers, &request).map_err(|error| Refusal::new(error, Some(id.clone())))?;
+    headers::check_repeated(&parts.headers, &request.method, &request.params, schema)
+        .map_err(|error| Refusal::new(error, Some(id)))?;
+    match era {
+        Era::Stateless => stateless(server, client_context(gateway, origin, &parts.headers)?, request).await,
+        Era::Sessions => in_session(server, origin, &parts.headers, request).await,
+    }
+}
+
+/// A notification, or the answer to a question.
+fn no_request(
+    server: &Arc<McpServer>,
+    origin: &RequestMeta,
+    headers: &HeaderMap,
+    message: Message,
+) -> Result<Response, HttpRefusal> {
+    if !headers::has_sessions(headers)? {
+        return match message {
+            Message::Answer { .. } | Message::AnswerToNothing => Err(Refusal::new(
+                ErrorData::invalid_request("no request of this server waits for an answer", None),
+                None,
+            )
+            .into()),
+            Message::Notification { .. } | Message::Request(_) => Ok(StatusCode::ACCEPTED.into_response()),
+        };
+    }
+    let (_, session) = own_session(server, origin, headers)?;
+    let _active = session.active();
+    session.receive(server, &origin.caller, message);
+    Ok(StatusCode::ACCEPTED.into_response())
+}
+
+/// A request of 2026-07-28. Its response ends with it, and dropping the response cancels it.
+async fn stateless(
+    server: &Arc<McpServer>,
+    client: McpClientContext,
+    request: McpRequest,
+) -> Result<Response, HttpRefusal> {
+    let id = request.id.clone();
+    if let Some(version) = request.meta.protocol_version()
+        && !ProtocolVersion::KNOWN_VERSIONS.contains(&version)
+    {
+        let error = ErrorData::unsupported_protocol_version(version, ProtocolVersion::KNOWN_VERSIONS);
+        return Err(Refusal::new(error, Some(id)).into());
+    }
+    if !headers::has_metadata(&request) {
+        return Err(Refusal::new(headers::missing_metadata(&request), Some(id)).into());
+    }
+    let client = Arc::new(client);
+    let Started { running, binding } = methods::start(server, &client, request, Era::Stateless);
+    let mut request = StatelessRequest::new(running, &client.caller, binding);
+    let first = match request.next(&server.parked).await {
+        Sent::Outcome(outcome) => {
+            let message = result::message(Era::Stateless, id, outcome);
+            return Ok(reply::json(status_of(&message), &message));
+        }
+        Sent::Notification(notification) => ServerJsonRpcMessage::notification(notification),
+    };
+    let server = Arc::clone(server);
+    let later = stream::unfold(Some((request, server, id)), async |state| {
+        let (mut request, server, id) = state?;
+        Some(match request.next(&server.parked).await {
+            Sent::Notification(notification) => {
+                (ServerJsonRpcMessage::notification(notification), Some((request, server, id)))
+            }
+            Sent::Outcome(outcome) => (result::message(Era::Stateless, id, outcome), None),
+        })
+    });
+    let messages = stream::once(async { first }).chain(later);
+    Ok(event_response(messages.map(|message| Event { id: None, message: encoded(&message) })))
+}
+
+/// The status that 2026-07-28 requires for an error; older revisions define none.
+fn status_of(message: &ServerJsonRpcMessage) -> StatusCode {
+    let ServerJsonRpcMessage::Error(error) = message else { return StatusCode::OK };
+    match error.error.code {
+        McpErrorCode::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
+        McpErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY
+        | McpErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+        | McpErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
+        _ => StatusCode::OK,
+    }
+}
+
+/// A request of a revision with sessions.
+async fn in_session(
+    server: &Arc<McpServer>,
+    origin: RequestMeta,
+    headers: &HeaderMap,
+    request: McpRequest,
+) -> Result<Response, HttpRefusal> {
+    if request.method == "initialize" && !headers.contains_key(&SESSION) {
+        return initialize(server, &origin, request);
+    }
+    let (session_id, session) = own_session(server, &origin, headers)?;
+    let active = session.active();
+    let client = McpClientContext {
+        session: Some(Arc::clone(&session)),
+        session_id: Some(session_id),
+        ..client_context(&server.gateway, origin, headers)?
+    };
+    let id = request.id.clone();
+    let Started { running, .. } = methods::start(server, &Arc::new(client), request, Era::Sessions);
+    Ok(SessionRequest::new(id, running, session, active).answer().await)
+}
+
+fn initialize(server: &Arc<McpServer>, origin: &RequestMeta, request: McpRequest) -> Result<Response, HttpRefusal> {
+    let (result, capabilities) = match methods::initialize(server, &origin.caller, request.params) {
+        Ok(initialized) => initialized,
+        Err(error) => return Ok(reply::json(StatusCode::OK, &result::message(Era::Sessions, request.id, Err(error)))),
+    };
+    let (session_id, session) = server.sessions.start(&origin.caller)?;
+    session.initialize(capabilities);
+    let message = result::message(Era::Sessions, request.id, Ok(result.into()));
+    let mut response = reply::json(StatusCode::OK, &message);
+    if let Ok(session_id) = session_id.parse() {
+        response.headers_mut().insert(SESSION, session_id);
+    }
+    Ok(response)
+}
+
+/// The session's messages outside its requests, or with `Last-Event-ID` the rest of an earlier stream.
+fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
+    let headers = &parts.headers;
+    browser_guard::check(&server.gateway.config().server, parts)?;
+    if !headers::accepts_events(headers, false) {
+        return Err(HttpRefusal::status(StatusCode::NOT_ACCEPTABLE, "accept text/event-stream"));
+    }
+    if !headers::has_sessions(headers)? {
+        return Err(HttpRefusal::not_allowed("POST"));
+    }
+    let (_, session) = own_session(server, origin, headers)?;
+    let _active = session.active();
+    let ended = session.ended().clone();
+    let draining = server.draining.clone();
+    // A stream that only waits for events must not delay shutdown.
+    let until = async move {
+        tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} }
+    };
+    if let Some(last) = headers.get(&LAST_EVENT) {
+        // An unknown id gets an empty stream: after an error, clients would repeat the request for ever.
+        let replayed = last.to_str().ok().and_then(|last| session.events.replay_after(last).ok());
+        return Ok(match replayed {
+            Some(replayed) => event_response(replayed.take_until(until)),
+            None => event_response(stream::empty()),
+        });
+    }
+    let Channel::Stream(stream) = &session.outside else {
+        return Err(CallError::internal("the session has no stream").into());
+    };
+    // Each message goes to one stream only (streamable HTTP, \"Multiple Connections\"): a second one stays silent.
+    Ok(match stream.connect() {
+        Some(received) => {
+            stream.begin();
+            event_response(received.take_until(until))
+        }
+        None => event_response(stream::pending().take_until(until)),
+    })
+}
+
+fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<Response, HttpRefusal> {
+    browser_guard::check(&server.gateway.config().server, parts)?;
+    if !headers::has_sessions(&parts.headers)? {
+        return Err(HttpRefusal::not_allowed("POST"));
+    }
+    let (id, _) = own_session(server, origin, &parts.headers)?;
+    server.sessions.end(&id);
+    // With 202, the Python SDK reports a failure.
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+async fn read_message(gateway: &Gateway, body: Body) -> Result<Message, HttpRefusal> {
+    let config = &gateway.config().server;
+    let within = Duration::from_secs(config.read_timeout_seconds);
+    let bytes: Bytes = read(body, config.max_body_bytes, within).await?;
+    Ok(message::read(&bytes)?)
+}
+
+/// The caller's session that the header names.
+fn own_session(
+    server: &McpServer,
+    origin: &RequestMeta,
+    headers: &HeaderMap,
+) -> Result<(String, Arc<McpSession>), HttpRefusal> {
+    let Some(id) = headers.get(&SESSION) else {
+        let message = "the header Mcp-Session-Id is missing; send `initialize` to start a session";
+        return Err(HttpRefusal::status(StatusCode::BAD_REQUEST, message));
+    };
+    let found = id.to_str().ok().and_then(|id| Some((id.to_owned(), server.sessions.get(&origin.caller, id)?)));
+    found.ok_or_else(|| CallError::new(ErrorCode::UnknownSession, "no MCP session has this id").into())
 }
 
 fn client_context(
     gateway: &Gateway,
     origin: RequestMeta,
     headers: &HeaderMap,
-    sessions: &CallerSessions,
-) -> Result<McpClientContext, CallError> {
+) -> Result<McpClientContext, HttpRefusal> {
     let search = match headers.get(&LISTING).map(HeaderValue::as_bytes) {
         None => gateway.config().server.mcp.tools == McpToolListing::Search,
         Some(b"search") => true,
         Some(b"all") => false,
         Some(_) => {
             let message = format!("the header {LISTING} must be `all` or `search`");
-            return Err(CallError::new(ErrorCode::InvalidRequest, message));
+            return Err(CallError::new(ErrorCode::InvalidRequest, message).into());
         }
     };
-    let named = headers.get(&SESSION).and_then(|id| id.to_str().ok()).filter(|id| sessions.own(id));
-    let client_session = named.and_then(|id| sessions.state(id));
-    let session = named.map(str::to_owned);
+    let tokens = Tokens::of(headers)?;
     let RequestMeta { caller, scopes, trace, .. } = origin;
-    Ok(McpClientContext {
-        scopes,
-        session,
-        client_session,
-        trace,
-        search,
-        tokens: Tokens::of(headers)?,
-        ..McpClientContext::new(caller)
-    })
+    Ok(McpClientContext { scopes, trace, search, tokens, ..McpClientContext::new(caller) })
 }
 
 /// Adds to a 401 where the client can sign in.
@@ -179,36 +314,4 @@ fn refused(error: CallError, parts: &Parts, gateway: &Gateway) -> Response {
         response.headers_mut().insert(WWW_AUTHENTICATE, protected_resource::challenge(parts, gateway));
     }
     response
-}
-
-/// rmcp refuses unreadable requests in plain text; here each refusal becomes a typed error.
-async fn typed(answer: Response<BoxBody<Bytes, Infallible>>) -> Response {
-    let is_typed =
-        answer.headers().get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let status = answer.status();
-    if is_typed || !(status.is_client_error() || status.is_server_error()) {
-        return answer.map(Body::new);
-    }
-    let (parts, body) = answer.into_parts();
-    let Ok(text) = body.collect().await;
-    let text = String::from_utf8_lossy(&text.to_bytes()).into_owned();
-    let code = match status {
-        StatusCode::NOT_FOUND => ErrorCode::UnknownSession,
-        StatusCode::FORBIDDEN => ErrorCode::Denied,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ErrorCode::UnsupportedMediaType,
-        status if status.is_server_error() => ErrorCode::Internal,
-        _ => ErrorCode::InvalidRequest,
-    };
-    let mut response = CallError::new(code, text).into_response();
-    *response.status_mut() = status;
-    if let Some(allowed) = parts.headers.get(ALLOW) {
-        response.headers_mut().insert(ALLOW, allowed.clone());
-    }
-    response
-}
-
-/// A stream that waits for events must not delay shutdown.
-fn until_draining(response: Response, server: &McpServer) -> Response {
-    let draining = server.draining.clone();
-    response.map(|body| Body::from_stream(body.into_data_stream().take_until(draining.cancelled_owned())))
 }

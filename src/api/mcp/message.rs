@@ -1,80 +1,117 @@
-//! Checks that a body is a message at all, before its method is read (JSON-RPC 2.0, §4 and §5; RFC 8259).
+//! Messages of a client, read from a body or a line (JSON-RPC 2.0, §4 and §5; RFC 8259).
 
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use rmcp::model::{ErrorCode, ErrorData, MetaObject, RequestId, RequestMetaObject};
 use serde_json::{Map, Value, json};
 
-use crate::api::reply;
-use crate::core::json;
-use crate::core::json::InvalidJson;
+use crate::core::json::{self, InvalidJson};
 
-const PARSE_ERROR: i32 = -32_700;
-const INVALID_REQUEST: i32 = -32_600;
-const INVALID_PARAMS: i32 = -32_602;
+/// One message of a client.
+#[derive(Debug)]
+pub(super) enum Message {
+    Request(Request),
+    Notification {
+        method: String,
+        params: Map<String, Value>,
+    },
+    /// The answer to a request of ours: a result, or an error.
+    Answer {
+        id: RequestId,
+        answer: Result<Value, ErrorData>,
+    },
+    /// The answer to no request: an error of a client that could not read an id, or an id that we never use.
+    AnswerToNothing,
+}
+
+/// A request of a client, before its parameters are read.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub id: RequestId,
+    pub method: String,
+    /// Without `_meta`.
+    pub params: Map<String, Value>,
+    pub meta: RequestMetaObject,
+}
 
 /// Why a body is not one message, and the id of the intended message.
 #[derive(Debug)]
 pub(super) struct Refusal {
-    pub(super) code: i32,
-    pub(super) message: String,
+    pub(super) error: ErrorData,
     /// Unreadable requests have no id to answer; the protocol's schema omits it then.
-    pub(super) id: Option<Value>,
+    pub(super) id: Option<RequestId>,
 }
 
-/// The message's fields.
-///
+impl Refusal {
+    pub(super) fn new(error: ErrorData, id: Option<RequestId>) -> Box<Self> {
+        Box::new(Self { error, id })
+    }
+
+    fn invalid(message: &str, id: Option<RequestId>) -> Box<Self> {
+        Self::new(ErrorData::invalid_request(message.to_owned(), None), id)
+    }
+}
+
 /// # Errors
 /// [`Refusal`] if the body is not acceptable JSON, or not one message.
-pub(super) fn read(body: &[u8]) -> Result<Map<String, Value>, Refusal> {
+pub(super) fn read(body: &[u8]) -> Result<Message, Box<Refusal>> {
     // Parsers that use the first of two keys would see another request than those that use the last.
     let message = json::parse(body).map_err(|problem| unacceptable(body, &problem))?;
-    let refused = |message: &str, id| Refusal { code: INVALID_REQUEST, message: message.to_owned(), id };
-    let Value::Object(fields) = message else {
-        return Err(refused("a message must be an object; send each message in a request of its own", None));
+    let Value::Object(mut fields) = message else {
+        return Err(Refusal::invalid("a message must be an object; send each message in a request of its own", None));
     };
-    match violation_of(&fields) {
-        Some(violation) => Err(refused(violation, fields.get("id").filter(|id| is_id(id)).cloned())),
-        None => Ok(fields),
+    if let Some(violation) = violation_of(&fields) {
+        return Err(Refusal::invalid(violation, fields.get("id").and_then(id_of)));
+    }
+    let id = fields.get("id").and_then(id_of);
+    let Some(Value::String(method)) = fields.remove("method") else { return Ok(answer(id, fields)) };
+    let mut params = match fields.remove("params") {
+        Some(Value::Object(params)) => params,
+        _ => Map::new(),
+    };
+    let Some(id) = id else { return Ok(Message::Notification { method, params }) };
+    let meta = match params.remove("_meta") {
+        None => Map::new(),
+        Some(Value::Object(meta)) => meta,
+        Some(_) => {
+            return Err(Refusal::new(ErrorData::invalid_params("`_meta` must be an object", None), Some(id)));
+        }
+    };
+    Ok(Message::Request(Request { id, method, params, meta: RequestMetaObject(MetaObject(meta)) }))
+}
+
+/// The message that answers it.
+impl From<Box<Refusal>> for Value {
+    fn from(refusal: Box<Refusal>) -> Self {
+        let mut message = json!({"jsonrpc": "2.0", "error": refusal.error});
+        if let Some(id) = refusal.id {
+            message["id"] = json!(id);
+        }
+        message
     }
 }
 
-/// Refuses a message before a parser would round an integer in it; `None` for nearly every message.
-pub(super) fn refusal_of_large_integer(message: &[u8]) -> Option<Refusal> {
-    if json::exact(message, |_| true).paths.is_empty() {
-        return None;
-    }
-    let problem = json::parse(message).err().filter(|problem| problem.large_integer.is_some())?;
-    Some(unacceptable(message, &problem))
+fn answer(id: Option<RequestId>, mut fields: Map<String, Value>) -> Message {
+    let Some(id) = id else { return Message::AnswerToNothing };
+    let answer = match fields.remove("error") {
+        Some(error) => Err(serde_json::from_value(error)
+            .unwrap_or_else(|_| ErrorData::internal_error("the client's error is malformed", None))),
+        None => Ok(fields.remove("result").unwrap_or_default()),
+    };
+    Message::Answer { id, answer }
 }
 
-fn unacceptable(body: &[u8], problem: &InvalidJson) -> Refusal {
+fn unacceptable(body: &[u8], problem: &InvalidJson) -> Box<Refusal> {
     let message = format!("the body is not acceptable JSON: {problem}");
     if problem.large_integer.is_none() {
-        return Refusal { code: PARSE_ERROR, message, id: None };
+        return Refusal::new(ErrorData::new(ErrorCode::PARSE_ERROR, message, None), None);
     }
     // The rest can be parsed, including the id of a request.
     let id = match json::parse_answer(body) {
-        Ok((Value::Object(mut fields), large))
-            if fields.contains_key("method") && !large.iter().any(|at| at == "/id") =>
-        {
-            fields.remove("id").filter(is_id)
+        Ok((Value::Object(fields), large)) if fields.contains_key("method") && !large.iter().any(|at| at == "/id") => {
+            fields.get("id").and_then(id_of)
         }
         _ => None,
     };
-    Refusal { code: INVALID_PARAMS, message, id }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let mut body = json!({"jsonrpc": "2.0", "error": {"code": self.code, "message": self.message}});
-        if let Some(id) = self.id {
-            body["id"] = id;
-        }
-        let mut response = reply::json(StatusCode::BAD_REQUEST, &body);
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
-    }
+    Refusal::new(ErrorData::invalid_params(message, None), id)
 }
 
 fn violation_of(message: &Map<String, Value>) -> Option<&'static str> {
@@ -84,8 +121,8 @@ fn violation_of(message: &Map<String, Value>) -> Option<&'static str> {
     }
     // An error may answer a message whose id could not be read.
     let is_of_nothing = |id: &Value| id.is_null() && message.contains_key("error");
-    if message.get("id").is_some_and(|id| !is_id(id) && !is_of_nothing(id)) {
-        return Some("`id` must be a string or a number");
+    if message.get("id").is_some_and(|id| id_of(id).is_none() && !is_of_nothing(id)) {
+        return Some("`id` must be a string or an integer");
     }
     match message.get("method") {
         Some(method) if !method.is_string() => Some("`method` must be a string"),
@@ -95,6 +132,10 @@ fn violation_of(message: &Map<String, Value>) -> Option<&'static str> {
     }
 }
 
-fn is_id(id: &Value) -> bool {
-    id.is_string() || id.is_number()
+fn id_of(id: &Value) -> Option<RequestId> {
+    match id {
+        Value::String(id) => Some(RequestId::String(id.as_str().into())),
+        Value::Number(id) => id.as_i64().map(RequestId::Number),
+        _ => None,
+    }
 }

@@ -5,16 +5,17 @@
 //! caller and request, so that nobody else can use it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rmcp::model::{ErrorCode, ErrorData, InputRequests, InputRequiredResult, RequestStateCodec, SealOptions};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::{ClientQuestion, fits};
 use super::running_request::Running;
-use crate::core::call::Caller;
+use crate::core::call::{Arguments, Caller};
 use crate::core::json;
 use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
 
@@ -29,7 +30,7 @@ pub(super) struct ParkedCalls {
 }
 
 /// The scope of a `requestState`: the same request of the same caller.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Binding(Vec<u8>);
 
 #[derive(Debug)]
@@ -57,9 +58,11 @@ pub(super) enum Resumed {
 }
 
 impl Binding {
-    /// `request` is the method, and the parameters that must not change.
-    pub(super) fn new(caller: &Caller, request: &Map<String, Value>) -> Self {
-        let mut bound = json::digest(request).to_vec();
+    /// A request of this method, with these parameters.
+    pub(super) fn new(caller: &Caller, method: &str, name: &str, arguments: &Arguments) -> Self {
+        let request = [("method", json!(method)), ("name", json!(name)), ("arguments", json!(arguments))];
+        let request = request.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        let mut bound = json::digest(&request).to_vec();
         bound.extend(caller.key.as_bytes());
         Self(bound)
     }
@@ -91,7 +94,7 @@ impl ParkedCalls {
                 return Err(running);
             }
         };
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.lock();
         let of_caller = calls.values().filter(|parked| parked.caller == caller.key).count();
         if calls.len() >= MAX_WAITING || of_caller >= MAX_WAITING_OF_A_CALLER {
             drop(calls);
@@ -117,7 +120,7 @@ impl ParkedCalls {
             not_ours()
         })?;
         let id = u128::from_le_bytes(<[u8; 16]>::try_from(opened).map_err(|_wrong_length| not_ours())?);
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.calls.lock();
         let parked = calls.get(&id).ok_or_else(not_ours)?;
         let questions = &parked.questions;
         let mismatch =
@@ -185,7 +188,7 @@ fn forget_later(calls: Weak<Mutex<HashMap<u128, ParkedCall>>>, id: u128, until: 
     tokio::spawn(async move {
         tokio::time::sleep_until(until).await;
         if let Some(calls) = calls.upgrade() {
-            let forgotten = calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            let forgotten = calls.lock().remove(&id);
             drop(forgotten);
         }
     });

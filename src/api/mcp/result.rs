@@ -1,14 +1,38 @@
-//! A reply as a `CallToolResult`: the tool's text for the model, its structured output for a program, and for a
-//! failure or refusal the reason and how to fix it.
+//! Results in the form of the client's revision. A reply becomes a `CallToolResult`: the tool's text for the model, its
+//! structured output for a program, and for a failure or refusal the reason and how to fix it.
 
-use rmcp::model::{CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject};
+use rmcp::model::{
+    CallToolResult, ContentBlock, ErrorCode as McpErrorCode, ErrorData, MetaObject, RequestId, ServerJsonRpcMessage,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::client::Client;
+use super::headers::Era;
+use super::running_request::Outcome;
 use crate::core::call::McpResult;
 use crate::core::error::{CallError, ErrorCode};
 use crate::pipeline::{Answer, ErrorInfo, Reply};
+
+/// The message that answers a request.
+pub(super) fn message(era: Era, id: RequestId, outcome: Outcome) -> ServerJsonRpcMessage {
+    match outcome {
+        Ok(mut result) => {
+            match era {
+                Era::Stateless => result.fill_missing_cache_hints(),
+                Era::Sessions => result.strip_result_type_for_legacy_peer(),
+            }
+            ServerJsonRpcMessage::response(result, id)
+        }
+        Err(mut error) => {
+            // 2026-07-28 replaced this code.
+            if era == Era::Stateless && error.code == McpErrorCode::RESOURCE_NOT_FOUND {
+                error.code = McpErrorCode::INVALID_PARAMS;
+            }
+            ServerJsonRpcMessage::error(error, Some(id))
+        }
+    }
+}
 
 /// # Errors
 /// Invalid params if the tool does not exist: the only failure that belongs to the request and not to the call.

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use rmcp::model::{CallToolResult, ContentBlock, ErrorData, Tool as McpTool};
 use serde_json::{Value, json};
 
+use super::McpServer;
 use super::client_context::McpClientContext;
-use super::handler::McpHandler;
 use super::result;
 use crate::core::call::Arguments;
 use crate::core::error::ErrorCode;
@@ -70,17 +70,17 @@ static TOOLS: LazyLock<Vec<McpTool>> = LazyLock::new(|| {
 pub(super) fn answer(
     tool: &str,
     arguments: &Arguments,
-    handler: &McpHandler,
+    server: &McpServer,
     client_context: &McpClientContext,
 ) -> Answer {
     let text = |key: &str| arguments.get(key).and_then(Value::as_str).filter(|text| !text.trim().is_empty());
     match tool {
         SEARCH => Answer::Result(Ok(match text("query") {
-            Some(query) => find(query, arguments.get("limit"), handler, client_context),
+            Some(query) => find(query, arguments.get("limit"), server, client_context),
             None => missing("query", "describe the task in a few words"),
         })),
         DESCRIBE => Answer::Result(match text("name") {
-            Some(name) => describe(name, handler, client_context),
+            Some(name) => describe(name, server, client_context),
             None => Ok(missing("name", "search_tools finds names")),
         }),
         CALL => match (text("name"), arguments.get("arguments")) {
@@ -93,9 +93,9 @@ pub(super) fn answer(
     }
 }
 
-fn find(query: &str, limit: Option<&Value>, handler: &McpHandler, client_context: &McpClientContext) -> CallToolResult {
+fn find(query: &str, limit: Option<&Value>, server: &McpServer, client_context: &McpClientContext) -> CallToolResult {
     let limit = limit.and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok()).unwrap_or(HITS);
-    let tools = handler.shared().gateway.pipeline.tools_for(&client_context.caller);
+    let tools = server.gateway.pipeline.tools_for(&client_context.caller);
     let found = tools.search(query, limit.clamp(1, MAX_HITS)).into_iter();
     let hits = found.map(|(tool, score)| {
         json!({"name": tool.name(), "description": first_line(&tool.metadata.description), "score": score})
@@ -103,9 +103,9 @@ fn find(query: &str, limit: Option<&Value>, handler: &McpHandler, client_context
     of_json(json!({"tools": hits.collect::<Vec<_>>()}))
 }
 
-fn describe(name: &str, handler: &McpHandler, client_context: &McpClientContext) -> Result<CallToolResult, ErrorData> {
-    let gateway = &handler.shared().gateway;
-    let catalogue = handler.shared().catalogues.present(gateway);
+fn describe(name: &str, server: &McpServer, client_context: &McpClientContext) -> Result<CallToolResult, ErrorData> {
+    let gateway = &server.gateway;
+    let catalogue = server.catalogues.present(gateway);
     match catalogue.tools_for(&client_context.caller, gateway).find(name) {
         Ok(_) => Ok(of_json(json!(catalogue.get(name, &client_context.caller)))),
         // The same error as for a call of it.

@@ -1,19 +1,24 @@
 //! Notifies clients of changes: to lists of tools, resources and prompts, and to resources that they subscribed to.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use rmcp::RoleServer;
-use rmcp::model::{ErrorData, ResourceUpdatedNotificationParam};
-use rmcp::service::{Peer, ServiceError, SubscriptionContext, SubscriptionSendError};
+use parking_lot::Mutex;
+use rmcp::model::{
+    ErrorData, GetMeta, Implementation, PromptListChangedNotification, RequestId, ResourceListChangedNotification,
+    ResourceUpdatedNotification, ResourceUpdatedNotificationParam, ServerJsonRpcMessage, ServerNotification,
+    ServerResult, SubscriptionFilter, SubscriptionsAcknowledgedNotification,
+    SubscriptionsAcknowledgedNotificationParams, SubscriptionsListenResult, ToolListChangedNotification,
+};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use super::McpServer;
-use super::handler::{error_data, run_operation};
-use super::running_request::log;
-use super::sessions::SessionState;
+use super::client::{Client, log_notification};
+use super::methods::{error_data, run_operation};
+use super::running_request::Outcome;
+use super::session::McpSession;
 use crate::core::call::{CallContext, Caller};
 use crate::core::error::CallError;
 use crate::core::peer::ClientSession;
@@ -41,7 +46,7 @@ impl Subscriptions {
     /// The resource does not exist, the caller may not read it, its server refuses, or the client watches too many.
     pub(super) async fn add(&self, gateway: &Gateway, call: CallContext, uri: String) -> Result<(), ErrorData> {
         {
-            let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
+            let by_uri = self.by_uri.lock();
             if by_uri.contains_key(&uri) {
                 return Ok(());
             }
@@ -52,7 +57,7 @@ impl Subscriptions {
         }
         let owner = subscribe(gateway, &call, &uri).await.map_err(|error| error_data(&error))?;
         let subscribed = Subscribed { caller: call.caller, owner };
-        let before = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).insert(uri.clone(), subscribed);
+        let before = self.by_uri.lock().insert(uri.clone(), subscribed);
         // Two concurrent requests: one subscription is superfluous.
         if let Some(before) = before {
             before.unsubscribe(gateway.mcp_servers(), &uri).await.map_err(|error| error_data(&error))?;
@@ -61,7 +66,7 @@ impl Subscriptions {
     }
 
     pub(super) async fn remove(&self, servers: &McpServers, uri: &str) -> Result<(), ErrorData> {
-        let subscribed = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+        let subscribed = self.by_uri.lock().remove(uri);
         match subscribed {
             Some(subscribed) => subscribed.unsubscribe(servers, uri).await.map_err(|error| error_data(&error)),
             None => Ok(()),
@@ -70,12 +75,12 @@ impl Subscriptions {
 
     /// Whether the client subscribed to the resource, through the server session that reports the change.
     fn hold(&self, uri: &str, owner: &ResourceOwner) -> bool {
-        let by_uri = self.by_uri.lock().unwrap_or_else(PoisonError::into_inner);
+        let by_uri = self.by_uri.lock();
         by_uri.get(uri).is_some_and(|subscribed| subscribed.owner == *owner)
     }
 
     async fn end(&self, servers: &McpServers) {
-        let all = std::mem::take(&mut *self.by_uri.lock().unwrap_or_else(PoisonError::into_inner));
+        let all = std::mem::take(&mut *self.by_uri.lock());
         for (uri, subscribed) in all {
             if let Err(error) = subscribed.unsubscribe(servers, &uri).await {
                 tracing::debug!(%error, uri, "a subscription of a disconnected client could not be ended at its server");
@@ -100,7 +105,7 @@ async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<R
 
 /// Changes to a client's lists: the registry and the policies for tools, and the MCP servers.
 struct Watch {
-    shared: Arc<McpServer>,
+    server: Arc<McpServer>,
     caller: Arc<Caller>,
     tools: watch::Receiver<()>,
     policies: watch::Receiver<()>,
@@ -110,12 +115,12 @@ struct Watch {
 }
 
 impl Watch {
-    async fn new(shared: &Arc<McpServer>, caller: &Arc<Caller>) -> Self {
-        let gateway = &shared.gateway;
+    async fn new(server: &Arc<McpServer>, caller: &Arc<Caller>) -> Self {
+        let gateway = &server.gateway;
         let (tools, policies) = (gateway.pipeline.registry.changes(), gateway.pipeline.policy.changes());
         let servers = gateway.mcp_servers().changes();
         let mut watch =
-            Self { shared: Arc::clone(shared), caller: Arc::clone(caller), tools, policies, servers, listed: None };
+            Self { server: Arc::clone(server), caller: Arc::clone(caller), tools, policies, servers, listed: None };
         watch.has_changed().await;
         if watch.tools.has_changed().unwrap_or(true) || watch.policies.has_changed().unwrap_or(true) {
             // The client may have read its list before this change, and the digest was made after it.
@@ -126,9 +131,9 @@ impl Watch {
 
     /// Whether the caller's list of tools has changed.
     async fn has_changed(&mut self) -> bool {
-        let (shared, caller) = (Arc::clone(&self.shared), Arc::clone(&self.caller));
+        let (server, caller) = (Arc::clone(&self.server), Arc::clone(&self.caller));
         // Describing thousands of tools and evaluating the policies takes a while.
-        let digest = move || shared.catalogues.present(&shared.gateway).digest_for(&caller, &shared.gateway);
+        let digest = move || server.catalogues.present(&server.gateway).digest_for(&caller, &server.gateway);
         match tokio::task::spawn_blocking(digest).await {
             Ok(listed) => self.listed.replace(listed) != Some(listed),
             Err(error) => {
@@ -161,91 +166,105 @@ impl Watch {
     }
 }
 
-/// Notifies the client of a session until the session ends.
-pub(super) async fn notify_session(
-    shared: Arc<McpServer>,
-    caller: Arc<Caller>,
-    peer: Peer<RoleServer>,
-    subscriptions: Arc<Subscriptions>,
-    session: Arc<SessionState>,
-) {
-    let Some(mut logs) = session.client.connect(&peer) else { return };
-    let telling = async {
-        let mut watch = Watch::new(&shared, &caller).await;
+/// Notifies the client of a session, which is ready, until the session ends.
+pub(super) async fn notify_session(server: Arc<McpServer>, caller: Arc<Caller>, session: Arc<McpSession>) {
+    let Some(mut logs) = session.is_ready() else { return };
+    let notifying = async {
+        let mut watch = Watch::new(&server, &caller).await;
         loop {
-            let result = tokio::select! {
+            let notification = tokio::select! {
                 change = watch.next() => match change {
-                    Some(change) => notify(&peer, change, &subscriptions).await,
+                    Some(Change::Resource { uri, owner }) if !session.subscriptions.hold(&uri, &owner) => continue,
+                    Some(change) => Some(notification_of(change)),
                     None => return,
                 },
-                Some(message) = logs.recv() => log(&peer, message).await,
+                Some(message) = logs.recv() => log_notification(message),
             };
-            if result.is_err() {
+            if let Some(notification) = notification
+                && !session.outside.send(&ServerJsonRpcMessage::notification(notification)).await
+            {
                 return;
             }
         }
     };
-    session.ended().run_until_cancelled(telling).await;
-    subscriptions.end(shared.gateway.mcp_servers()).await;
+    session.ended().run_until_cancelled(notifying).await;
+    session.subscriptions.end(server.gateway.mcp_servers()).await;
 }
 
-async fn notify(peer: &Peer<RoleServer>, change: Change, subscriptions: &Subscriptions) -> Result<(), ServiceError> {
-    match change {
-        Change::Tools => peer.notify_tool_list_changed().await,
-        Change::Resources => peer.notify_resource_list_changed().await,
-        Change::Prompts => peer.notify_prompt_list_changed().await,
-        Change::Resource { uri, owner } if subscriptions.hold(&uri, &owner) => {
-            peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await
-        }
-        Change::Resource { .. } => Ok(()),
-    }
-}
-
-/// Notifies a client of 2026-07-28 on the stream of its `subscriptions/listen`, until it disconnects or the service
-/// stops.
-pub(super) async fn notify_listener(
-    shared: &Arc<McpServer>,
-    subscription: SubscriptionContext,
+/// Serves `subscriptions/listen` of 2026-07-28: notifies its client until it disconnects or the service stops.
+pub(super) async fn listen(
+    server: Arc<McpServer>,
     call: CallContext,
-) -> Result<(), ErrorData> {
-    let (servers, draining) = (shared.gateway.mcp_servers(), &shared.draining);
-    let sink = subscription.sink().clone();
-    let uris: BTreeSet<_> = sink.accepted().resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
-    let mut subscribed = Vec::new();
+    client: Arc<Client>,
+    id: RequestId,
+    filter: SubscriptionFilter,
+) -> Outcome {
+    let params = SubscriptionsAcknowledgedNotificationParams::new(filter.clone());
+    let acknowledgement = SubscriptionsAcknowledgedNotification::new(params);
+    let notify = async |mut notification: ServerNotification| {
+        notification.get_meta_mut().set_subscription_id(id.clone());
+        client.notify(notification).await;
+    };
+    notify(ServerNotification::SubscriptionsAcknowledgedNotification(acknowledgement)).await;
+    let mut resources =
+        ListenedResources { server: Arc::clone(&server), caller: Arc::clone(&call.caller), all: vec![] };
+    let uris: BTreeSet<_> = filter.resource_subscriptions.clone().unwrap_or_default().into_iter().collect();
     for uri in uris.into_iter().take(MAX_SUBSCRIPTIONS) {
         // A resource that cannot be watched does not prevent notifications of the others.
-        match subscribe(&shared.gateway, &call, &uri).await {
-            Ok(owner) => subscribed.push((uri, owner)),
+        match subscribe(&server.gateway, &call, &uri).await {
+            Ok(owner) => resources.all.push((uri, owner)),
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
         }
     }
-    let mut watch = Watch::new(shared, &call.caller).await;
-    loop {
-        let change = tokio::select! {
-            () = subscription.cancelled() => break,
-            () = draining.cancelled() => break,
-            change = watch.next() => change,
+    let mut watch = Watch::new(&server, &call.caller).await;
+    while let Some(Some(change)) = server.draining.run_until_cancelled(watch.next()).await {
+        let is_wanted = match &change {
+            Change::Tools => filter.tools_list_changed == Some(true),
+            Change::Resources => filter.resources_list_changed == Some(true),
+            Change::Prompts => filter.prompts_list_changed == Some(true),
+            Change::Resource { uri, owner } => resources.all.iter().any(|(own, by)| own == uri && by == owner),
         };
-        let result = match change {
-            None => break,
-            Some(Change::Tools) => sink.notify_tool_list_changed().await,
-            Some(Change::Resources) => sink.notify_resource_list_changed().await,
-            Some(Change::Prompts) => sink.notify_prompt_list_changed().await,
-            Some(Change::Resource { uri, owner }) => {
-                let change = (uri, owner);
-                match subscribed.contains(&change) {
-                    true => sink.notify_resource_updated(change.0).await,
-                    false => Ok(()),
-                }
-            }
-        };
-        match result {
-            Ok(()) | Err(SubscriptionSendError::NotificationNotAccepted(_)) => {}
-            Err(_) => break,
+        if is_wanted {
+            notify(notification_of(change)).await;
         }
     }
-    for (uri, owner) in subscribed {
-        _ = servers.unsubscribe(&call.caller, &uri, &owner).await;
+    let mut result = SubscriptionsListenResult::complete(id);
+    result.meta.set_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
+    Ok(ServerResult::SubscriptionsListenResult(result))
+}
+
+/// The resources that a `subscriptions/listen` watches, until it is dropped.
+struct ListenedResources {
+    server: Arc<McpServer>,
+    caller: Arc<Caller>,
+    all: Vec<(String, ResourceOwner)>,
+}
+
+impl Drop for ListenedResources {
+    fn drop(&mut self) {
+        let (server, caller, all) = (Arc::clone(&self.server), Arc::clone(&self.caller), std::mem::take(&mut self.all));
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !all.is_empty()
+        {
+            runtime.spawn(async move {
+                for (uri, owner) in all {
+                    _ = server.gateway.mcp_servers().unsubscribe(&caller, &uri, &owner).await;
+                }
+            });
+        }
     }
-    Ok(())
+}
+
+fn notification_of(change: Change) -> ServerNotification {
+    match change {
+        Change::Tools => ServerNotification::ToolListChangedNotification(ToolListChangedNotification::default()),
+        Change::Resources => {
+            ServerNotification::ResourceListChangedNotification(ResourceListChangedNotification::default())
+        }
+        Change::Prompts => ServerNotification::PromptListChangedNotification(PromptListChangedNotification::default()),
+        Change::Resource { uri, .. } => {
+            let params = ResourceUpdatedNotificationParam::new(uri);
+            ServerNotification::ResourceUpdatedNotification(ResourceUpdatedNotification::new(params))
+        }
+    }
 }

@@ -1,0 +1,297 @@
+//! The methods of MCP that a client may call.
+
+mod operation;
+mod prompts;
+mod resources;
+mod tools;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rmcp::model::{
+    CompleteRequestParams, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams, Implementation,
+    InitializeRequestParams, InitializeResult, InputResponses, PaginatedRequestParams, ProtocolVersion,
+    ReadResourceRequestParams, RequestMetaObject, ServerCapabilities, ServerConfig, ServerResult,
+    SetLevelRequestParams, SubscribeRequestParams, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use super::McpServer;
+use super::client::{Client, ClientEvents};
+use super::client_context::McpClientContext;
+use super::headers::Era;
+use super::message::Request;
+use super::parked_calls::{Binding, Resumed};
+use super::running_request::{Outcome, Running};
+use super::session::McpSession;
+use super::subscriptions;
+use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::peer::ClientPeer;
+
+pub(super) use self::operation::{error_data, run as run_operation};
+
+/// A request that runs.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub running: Running,
+    /// What a further request must repeat to continue this one, if its client answers questions that way.
+    pub binding: Option<Binding>,
+}
+
+/// The sender of a request, and the request's metadata.
+struct Context {
+    server: Arc<McpServer>,
+    client: Arc<McpClientContext>,
+    meta: RequestMetaObject,
+    era: Era,
+}
+
+/// The parameters of a request that may ask its client questions: what a further request with the answers repeats, and
+/// what it adds.
+struct Questionable {
+    method: &'static str,
+    name: String,
+    arguments: Arguments,
+    given: Option<InputResponses>,
+    state: Option<String>,
+}
+
+/// Starts a request. Its errors are outcomes too.
+pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, request: Request, era: Era) -> Started {
+    let Request { id, method, params, meta } = request;
+    let context = Context { server: Arc::clone(server), client: Arc::clone(client), meta, era };
+    let session = client.session.as_ref().filter(|_| era == Era::Sessions);
+    let started = match (method.as_str(), era) {
+        ("tools/call", _) => parsed(params).and_then(|params| context.call_tool(params)),
+        ("prompts/get", _) => parsed(params).and_then(|params: GetPromptRequestParams| context.get_prompt(params)),
+        ("resources/read", _) => {
+            parsed(params).and_then(|params: ReadResourceRequestParams| context.read_resource(params))
+        }
+        ("completion/complete", _) => {
+            parsed(params).map(|params: CompleteRequestParams| context.alone(|context| context.complete(&params)))
+        }
+        ("subscriptions/listen", Era::Stateless) => parsed(params).map(|params: SubscriptionsListenRequestParams| {
+            context.started(None, None, |context, call, client| {
+                let filter = params.notifications.supported_by(&capabilities());
+                subscriptions::listen(Arc::clone(&context.server), call, client, id, filter).boxed()
+            })
+        }),
+        ("resources/subscribe", Era::Sessions) => parsed(params).map(|params: SubscribeRequestParams| {
+            context.in_session(session, |server, session, call| async move {
+                session.subscriptions.add(&server.gateway, call, params.uri).await
+            })
+        }),
+        ("resources/unsubscribe", Era::Sessions) => parsed(params).map(|params: UnsubscribeRequestParams| {
+            context.in_session(session, |server, session, _call| async move {
+                session.subscriptions.remove(server.gateway.mcp_servers(), &params.uri).await
+            })
+        }),
+        _ => context.at_once(&method, params, session).map(ready),
+    };
+    started.unwrap_or_else(|error| ready_with(Err(error)))
+}
+
+/// The answer to `initialize`: the requested revision if it has sessions, else the newest that has.
+///
+/// # Errors
+/// Invalid params.
+pub(super) fn initialize(
+    server: &McpServer,
+    caller: &Arc<Caller>,
+    params: Map<String, Value>,
+) -> Result<(InitializeResult, Value), ErrorData> {
+    let params: InitializeRequestParams = parsed(params)?;
+    let mut result = info(server, caller);
+    let known = ProtocolVersion::KNOWN_VERSIONS.contains(&params.protocol_version);
+    result.protocol_version = match known && params.protocol_version.has_initialize() {
+        true => params.protocol_version,
+        false => ProtocolVersion::LATEST_WITH_INITIALIZE,
+    };
+    Ok((result, json!(params.capabilities)))
+}
+
+impl Context {
+    /// A request whose result needs no waiting.
+    fn at_once(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+        session: Option<&Arc<McpSession>>,
+    ) -> Result<ServerResult, ErrorData> {
+        match (method, self.era) {
+            ("tools/list", _) => self.tools(&parsed(params)?).map(ServerResult::ListToolsResult),
+            ("resources/list", _) => self.resources(&parsed(params)?).map(ServerResult::ListResourcesResult),
+            ("resources/templates/list", _) => {
+                self.resource_templates(&parsed(params)?).map(ServerResult::ListResourceTemplatesResult)
+            }
+            ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
+            ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
+                ProtocolVersion::KNOWN_VERSIONS.to_vec(),
+                info(&self.server, &self.client.caller),
+            ))),
+            ("ping", Era::Sessions) => Ok(ServerResult::empty(())),
+            ("initialize", Era::Sessions) => {
+                initialize(&self.server, &self.client.caller, params).map(|(result, _)| result.into())
+            }
+            ("logging/setLevel", Era::Sessions) => {
+                let params: SetLevelRequestParams = parsed(params)?;
+                if let Some(session) = session {
+                    session.set_level(parsed_value(json!(params.level))?);
+                }
+                Ok(ServerResult::empty(()))
+            }
+            _ => Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("unknown method: {method}"), None)),
+        }
+    }
+
+    /// The client, for the work of this request.
+    fn client(&self, given: Option<InputResponses>) -> (Client, ClientEvents) {
+        let token = self.meta.get_progress_token();
+        let given = given.unwrap_or_default();
+        match self.client.session.as_ref().filter(|_| self.era == Era::Sessions) {
+            Some(session) => {
+                let capabilities = ClientPeer::capabilities(&**session).clone();
+                let (client, events) = Client::new(capabilities, token, Some(session.level()), given);
+                (client.in_session(session), events)
+            }
+            None => {
+                let level = self.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok());
+                let capabilities = json!(self.meta.client_capabilities().unwrap_or_default());
+                Client::new(capabilities, token, level, given)
+            }
+        }
+    }
+
+    /// Starts the work that `work` creates for a call of the tool `name`.
+    fn started(
+        &self,
+        name: Option<String>,
+        given: Option<InputResponses>,
+        work: impl FnOnce(&Self, CallContext, Arc<Client>) -> BoxFuture<'static, Outcome>,
+    ) -> Started {
+        let (client, client_events) = self.client(given);
+        let client = Arc::new(client);
+        let call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
+        Started { running: Running { work: work(self, call, client), client_events }, binding: None }
+    }
+
+    /// Starts work that sends nothing to its client while it runs.
+    fn alone(&self, work: impl FnOnce(&Self) -> BoxFuture<'static, Outcome>) -> Started {
+        self.started(None, None, |context, _call, _client| work(context))
+    }
+
+    /// A call that sends nothing to its client while it runs.
+    fn unattended(&self) -> CallContext {
+        let (client, _nobody_reads) = self.client(None);
+        self.client.call(String::new(), Arc::new(client))
+    }
+
+    fn in_session<F>(
+        &self,
+        session: Option<&Arc<McpSession>>,
+        work: impl FnOnce(Arc<McpServer>, Arc<McpSession>, CallContext) -> F + Send + 'static,
+    ) -> Started
+    where
+        F: Future<Output = Result<(), ErrorData>> + Send + 'static,
+    {
+        let Some(session) = session.cloned() else {
+            return ready_with(Err(ErrorData::invalid_request("this needs a session; send `initialize` first", None)));
+        };
+        let (server, call) = (Arc::clone(&self.server), self.unattended());
+        self.alone(|_| async move { work(server, session, call).await.map(ServerResult::empty) }.boxed())
+    }
+
+    /// Starts the work that `work` creates, or continues the call that is parked under the request's state.
+    fn run(
+        &self,
+        request: Questionable,
+        work: impl FnOnce(&Self, CallContext, Arc<Client>, Arguments) -> BoxFuture<'static, Outcome>,
+    ) -> Result<Started, ErrorData> {
+        let Questionable { method, name, arguments, given, state } = request;
+        // Only a client that answers questions in further requests needs it.
+        let binding = (state.is_some() || self.answers_in_further_requests())
+            .then(|| Binding::new(&self.client.caller, method, &name, &arguments));
+        if let (Some(state), Some(binding)) = (state, &binding) {
+            return match self.server.parked.resume(binding, &state, given.unwrap_or_default())? {
+                Resumed::Running(running) => Ok(Started { running, binding: Some(binding.clone()) }),
+                Resumed::StillAsking(result) => Ok(ready(ServerResult::InputRequiredResult(result))),
+            };
+        }
+        let started = self.started(Some(name), given, |context, call, client| work(context, call, client, arguments));
+        Ok(Started { binding, ..started })
+    }
+
+    fn answers_in_further_requests(&self) -> bool {
+        self.era == Era::Stateless
+            && self.meta.client_capabilities().is_some_and(|capabilities| {
+                capabilities.elicitation.is_some() || capabilities.sampling.is_some() || capabilities.roots.is_some()
+            })
+    }
+}
+
+/// What this server is and can do.
+fn info(server: &McpServer, caller: &Arc<Caller>) -> ServerConfig {
+    let info =
+        ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
+    let of_servers = server.gateway.mcp_servers().instructions(caller);
+    let instructions: Vec<_> = server.left_out.iter().cloned().chain(of_servers).collect();
+    match instructions.is_empty() {
+        true => info,
+        false => info.with_instructions(instructions.join("\n\n")),
+    }
+}
+
+fn capabilities() -> ServerCapabilities {
+    ServerCapabilities::builder()
+        .enable_tools()
+        .enable_tool_list_changed()
+        .enable_resources()
+        .enable_resources_list_changed()
+        .enable_resources_subscribe()
+        .enable_prompts()
+        .enable_prompts_list_changed()
+        .enable_completions()
+        .enable_logging()
+        .build()
+}
+
+fn ready(result: ServerResult) -> Started {
+    ready_with(Ok(result))
+}
+
+fn ready_with(outcome: Outcome) -> Started {
+    let running = Running { work: std::future::ready(outcome).boxed(), client_events: ClientEvents::none() };
+    Started { running, binding: None }
+}
+
+/// The parameters, as the method defines them.
+fn parsed<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, ErrorData> {
+    parsed_value(Value::Object(params))
+}
+
+fn parsed_value<T: DeserializeOwned>(params: Value) -> Result<T, ErrorData> {
+    serde_json::from_value(params)
+        .map_err(|error| ErrorData::invalid_params(format!("invalid parameters: {error}"), None))
+}
+
+fn cursor(request: &PaginatedRequestParams) -> Option<&str> {
+    request.cursor.as_deref()
+}
+
+/// Items of a server's list that violate the protocol are left out.
+fn typed<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
+    values.into_iter().filter_map(|value| {
+        serde_json::from_value(value).inspect_err(|error| tracing::debug!(%error, "left out of a list")).ok()
+    })
+}
+
+/// A server's result for a client of any revision.
+fn result_of<T: DeserializeOwned>(mut value: Value) -> Result<T, ErrorData> {
+    if let Some(fields) = value.as_object_mut() {
+        fields.entry("resultType").or_insert_with(|| json!("complete"));
+    }
+    serde_json::from_value(value)
+        .map_err(|error| ErrorData::internal_error(format!("the server's result violates the protocol: {error}"), None))
+}

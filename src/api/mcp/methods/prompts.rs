@@ -1,0 +1,59 @@
+//! Prompts of the MCP servers behind the gateway, and the completion of their arguments.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rmcp::model::{
+    CacheScope, CompleteRequestParams, ErrorData, GetPromptRequestParams, ListPromptsResult, PaginatedRequestParams,
+    Prompt, ServerResult,
+};
+use serde_json::{Value, json};
+
+use super::{Context, Questionable, Started, cursor, error_data, operation, result_of, typed};
+use crate::api::mcp::catalogue::{LIST_TTL_MS, page};
+use crate::api::mcp::running_request::Outcome;
+
+impl Context {
+    pub(super) fn prompts(&self, request: &PaginatedRequestParams) -> Result<ListPromptsResult, ErrorData> {
+        let prompts = self.server.gateway.mcp_servers().prompts(&self.client.caller);
+        let page = page(typed(prompts), |prompt: &Prompt| &prompt.name, cursor(request))?;
+        let mut result = ListPromptsResult::with_all_items(page.items);
+        (result.next_cursor, result.ttl_ms, result.cache_scope) =
+            (page.next, Some(LIST_TTL_MS), Some(CacheScope::Private));
+        Ok(result)
+    }
+
+    pub(super) fn get_prompt(&self, request: GetPromptRequestParams) -> Result<Started, ErrorData> {
+        let request = Questionable {
+            method: "prompts/get",
+            name: request.name,
+            arguments: request.arguments.unwrap_or_default(),
+            given: request.input_responses,
+            state: request.request_state,
+        };
+        self.run(request, |context, call, _client, arguments| {
+            let gateway = Arc::clone(&context.server.gateway);
+            async move {
+                let request = gateway.mcp_servers().get_prompt(&call.caller, &call.tool, arguments);
+                let prompt = operation::run(&gateway, call, request).await;
+                result_of(prompt.map_err(|error| error_data(&error))?).map(ServerResult::GetPromptResult)
+            }
+            .boxed()
+        })
+    }
+
+    pub(super) fn complete(&self, request: &CompleteRequestParams) -> BoxFuture<'static, Outcome> {
+        let (gateway, call) = (Arc::clone(&self.server.gateway), self.unattended());
+        let params = match json!(request) {
+            Value::Object(params) => params,
+            _ => serde_json::Map::new(),
+        };
+        async move {
+            let request = gateway.mcp_servers().complete(&call.caller, params);
+            let completed = operation::run(&gateway, call, request).await;
+            result_of(completed.map_err(|error| error_data(&error))?).map(ServerResult::CompleteResult)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,90 @@
+//! Tools: their list, and calls of them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rmcp::model::{
+    CacheScope, CallToolRequestParams, ErrorData, ListToolsResult, PaginatedRequestParams, ServerResult,
+};
+use serde_json::Value;
+
+use super::{Context, Questionable, Started, cursor, ready};
+use crate::api::mcp::catalogue::{LIST_TTL_MS, Page, for_older_clients, page};
+use crate::api::mcp::client::Client;
+use crate::api::mcp::headers::Era;
+use crate::api::mcp::running_request::Outcome;
+use crate::api::mcp::{result, search};
+use crate::core::call::{Arguments, CallContext};
+
+impl Context {
+    pub(super) fn tools(&self, request: &PaginatedRequestParams) -> Result<ListToolsResult, ErrorData> {
+        let cursor = cursor(request);
+        let Page { items, next } = if self.client.search {
+            page(search::tools().iter().cloned(), |tool| &tool.name, cursor)?
+        } else {
+            let catalogue = self.server.catalogues.present(&self.server.gateway);
+            let tools = catalogue.tools_for(&self.client.caller, &self.server.gateway);
+            // Whole tools are cloned for one page only.
+            let Page { items, next } = page(catalogue.usable(&tools), |tool| &tool.name, cursor)?;
+            Page { items: items.into_iter().cloned().collect(), next }
+        };
+        let items = match self.era {
+            Era::Stateless => items,
+            Era::Sessions => items.into_iter().map(for_older_clients).collect(),
+        };
+        let mut result = ListToolsResult::with_all_items(items);
+        (result.next_cursor, result.ttl_ms, result.cache_scope) = (next, Some(LIST_TTL_MS), Some(CacheScope::Private));
+        Ok(result)
+    }
+
+    pub(super) fn call_tool(&self, request: CallToolRequestParams) -> Result<Started, ErrorData> {
+        let arguments = request.arguments.unwrap_or_default();
+        let (name, arguments) = match self.client.search {
+            false => (request.name.into_owned(), arguments),
+            true => match search::answer(&request.name, &arguments, &self.server, &self.client) {
+                search::Answer::Result(result) => return result.map(|result| ready(result.into())),
+                search::Answer::Call(name, arguments) => (name, arguments),
+                search::Answer::NotOurs => (request.name.into_owned(), arguments),
+            },
+        };
+        let (given, state) = (request.input_responses, request.request_state);
+        let request = Questionable { method: "tools/call", name, arguments, given, state };
+        self.run(request, Self::work_of_tool)
+    }
+
+    /// The work of a tool call, with the result in the form of the client's revision.
+    fn work_of_tool(
+        &self,
+        call: CallContext,
+        client: Arc<Client>,
+        arguments: Arguments,
+    ) -> BoxFuture<'static, Outcome> {
+        let (gateway, context, era) = (Arc::clone(&self.server.gateway), Arc::clone(&self.client), self.era);
+        async move {
+            let snapshot = gateway.pipeline.registry.snapshot();
+            // The pipeline refuses a tool that is hidden from the caller like an unknown one.
+            let tool = snapshot.get(&call.tool).filter(|tool| !tool.metadata.is_hidden_from(&context.caller));
+            // A client's files and interpreters exist as long as its session.
+            let session = context.session_id.as_ref().filter(|_| tool.is_some_and(|tool| tool.metadata.session_aware));
+            let session = match session.map(|id| gateway.sessions.open(&context.caller, id)).transpose() {
+                Ok(session) => session,
+                Err(error) => return Ok(result::of_error(&error).into()),
+            };
+            let has_output_schema = tool.is_some_and(|tool| tool.output.is_some());
+            let answered = gateway.pipeline.call(CallContext { session, ..call }, arguments).await;
+            if era == Era::Stateless
+                && let Some(missing) = result::missing_capability(&answered.reply, &client)
+            {
+                return Err(missing);
+            }
+            let mut result = result::of_reply(&answered.reply, has_output_schema)?;
+            if era == Era::Sessions {
+                // Older revisions allow only objects as structured content.
+                result.structured_content = result.structured_content.filter(Value::is_object);
+            }
+            Ok(ServerResult::CallToolResult(result))
+        }
+        .boxed()
+    }
+}
