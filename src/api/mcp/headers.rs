@@ -78,8 +78,9 @@ pub(super) fn has_sessions(headers: &HeaderMap) -> Result<bool, HttpRefusal> {
 /// A JSON-RPC error: the headers contradict the body, or metadata is missing.
 pub(super) fn era_of(headers: &HeaderMap, request: &Request) -> Result<Era, ErrorData> {
     let header = headers.get(&REVISION).map(|value| value.to_str().unwrap_or_default());
-    if request.method == "initialize" {
-        let named = request.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+    // With a revision it starts a session, whichever that is. Without, it is a method that 2026-07-28 lacks.
+    let named = request.params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+    if request.method == "initialize" && !named.is_empty() {
         if let Some(header) = header.filter(|header| *header != named) {
             let message =
                 format!("the header {REVISION} ({header}) differs from protocolVersion in the body ({named})");
@@ -258,6 +259,15 @@ mod tests {
         assert_eq!(era(&header(new), &call(None)), Err(-32602), "metadata is missing");
         assert_eq!(era(&[], &call(Some(new))), Err(-32020), "the header is missing");
         assert_eq!(era(&header("2025-06-18"), &call(Some(new))), Err(-32020), "they differ");
+        let initialize = |params: Value| {
+            let Request { id, meta, .. } = call(Some(new));
+            let params = params.as_object().cloned().expect("an object");
+            Request { id, method: "initialize".to_owned(), params, meta }
+        };
+        let named = initialize(json!({"protocolVersion": new}));
+        assert_eq!(era(&header(new), &named), Ok(Era::Sessions));
+        assert_eq!(era(&header("2025-06-18"), &named), Err(-32600), "they differ");
+        assert_eq!(era(&header(new), &initialize(json!({}))), Ok(Era::Stateless), "a method that it lacks");
         assert_eq!(has_sessions(&headers(&header(new))).ok(), Some(false));
         assert!(has_sessions(&headers(&header("2031-01-01"))).is_err());
     }
