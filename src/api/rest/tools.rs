@@ -12,10 +12,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, JsonBody, Name, Parameters, RequestMeta};
+use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, JsonBody, Name, Parameters, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
-use crate::pipeline::Answered;
 use crate::policy::{Access, CallerTools};
 use crate::registry::{ToolMetadata, ToolSchema, ToolSummary};
 use crate::tool::{Metadata, Tool};
@@ -161,7 +160,7 @@ pub(crate) async fn execute(
     JsonBody(request): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(name, &origin, &gateway)?;
-    Ok(run(&gateway, incoming).await.into_response())
+    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
 
 /// Runs the tool named in the body.
@@ -173,7 +172,7 @@ pub(crate) async fn execute_named(
     JsonBody(request): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(&origin, &gateway)?;
-    Ok(run(&gateway, incoming).await.into_response())
+    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
 
 /// Maximum number of calls in one batch.
@@ -196,16 +195,11 @@ pub(crate) async fn batch_execute(
         requests.into_iter().map(|request| request.into_call(&origin, &gateway)).collect::<Result<Vec<_>, _>>()?;
     let parallelism = gateway.config().limits.parallelism as usize;
     let replies: Vec<_> = futures_util::stream::iter(incoming)
-        .map(|incoming| run(&gateway, incoming))
+        .map(|incoming| gateway.pipeline.call(incoming.call, incoming.arguments))
         .buffered(parallelism)
         .collect()
         .await;
     Ok(ok(&replies.iter().map(|answered| &*answered.reply).collect::<Vec<_>>()))
-}
-
-/// Runs a call through the pipeline.
-pub(crate) async fn run(gateway: &Gateway, incoming: Incoming) -> Answered {
-    gateway.pipeline.call(incoming.call, incoming.arguments).await
 }
 
 impl Filter {

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
-use super::tools::run;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::{ExecuteRequest, JsonBody, Name, Parameters, RequestMeta};
@@ -104,5 +103,5 @@ pub(crate) async fn execute(
     JsonBody(request): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
     let incoming = request.into_call(name, &origin, &gateway)?;
-    Ok(run(&gateway, incoming).await.into_response())
+    Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
