@@ -8,6 +8,7 @@ mod mcp;
 mod openapi;
 mod parts;
 mod sessions;
+mod tool_set;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +24,10 @@ use tokio_util::task::TaskTracker;
 
 use self::openapi::FetchLocks;
 use self::parts::{
-    authenticator, component_error, create_private, fixed_offer, lines, loader, log_dangerous_operations, pipeline,
-    report_broken_collections, report_unpriced_models, sandbox, snapshot, warn_restart_required, workspaces,
+    authenticator, component_error, create_private, lines, loader, log_dangerous_operations, pipeline,
+    report_broken_collections, report_unpriced_models, sandbox, warn_restart_required, workspaces,
 };
+use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::Authenticator;
@@ -38,7 +40,7 @@ use crate::policy::unknown_names;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
 use crate::sandbox::Sandbox;
-use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::builtin::Workspaces;
 use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
@@ -124,14 +126,21 @@ impl Gateway {
         let none = Collections::default();
         let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
-        let builtin = Builtin::new(&config.tools, outbound.clone(), workspaces.clone(), Arc::clone(&sandbox));
         let lock = lock::read(&config).await?.map(Arc::new);
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
         let mcp_servers =
             McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::clone(&shared_lock));
         mcp::restore_servers(&store, &mcp_servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
-        let fixed = fixed_offer(&builtin, &sources, &collections);
-        let snapshot = snapshot(&config, fixed, SourceTools::default(), &metrics, lock, &Snapshot::default())?;
+        let tools = ToolSet {
+            outbound: &outbound,
+            workspaces: &workspaces,
+            sandbox: &sandbox,
+            metrics: &metrics,
+            sources: &sources,
+            mcp: SourceTools::default(),
+            lock,
+        };
+        let snapshot = tools.rebuild(&config, &collections, &Snapshot::default())?;
         report_broken_collections(&readiness, &none, &collections);
         report_unpriced_models(&readiness, &config);
         log_dangerous_operations(&config.tools, &none, &collections);
@@ -289,20 +298,29 @@ impl Gateway {
         self.pipeline.settlement.audit.close().await;
     }
 
+    /// The present tools, under this lock.
+    fn tool_set(&self, lock: Option<Arc<Lock>>) -> ToolSet<'_> {
+        ToolSet {
+            outbound: &self.outbound,
+            workspaces: &self.workspaces,
+            sandbox: &self.sandbox,
+            metrics: &self.pipeline.settlement.metrics,
+            sources: &self.sources,
+            mcp: self.mcp_servers.tools(),
+            lock,
+        }
+    }
+
     async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
         warn_restart_required(&running, &config);
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();
-        let metrics = &self.pipeline.settlement.metrics;
         let (collections, _changing) = self.collections_for(&config).await;
         let before = self.collections.load_full();
-        let sandbox = Arc::clone(&self.sandbox);
-        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
-        let fixed = fixed_offer(&builtin, &self.sources, &collections);
         let lock = self.next_lock(&config).await;
-        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock.clone(), &Snapshot::default())?;
+        let snapshot = self.tool_set(lock.clone()).rebuild(&config, &collections, &Snapshot::default())?;
         let mut authenticator = authenticator(&config, &self.outbound).await?;
         authenticator.keep_keys_of(&self.authenticator());
         self.pipeline.limits.reconfigure(&config.limits).map_err(component_error("limits"))?;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::parts::{component_error, fixed_offer, loader, sandbox, snapshot, workspaces};
+use super::parts::{component_error, loader, sandbox, workspaces};
+use super::tool_set::ToolSet;
 use super::{StartError, mcp, openapi};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
@@ -12,7 +13,6 @@ use crate::infra::readiness::Readiness;
 use crate::infra::store::Store;
 use crate::registry::Snapshot;
 use crate::registry::lock::{Pin, pins};
-use crate::sources::builtin::Builtin;
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
 use crate::tool::Source;
@@ -49,13 +49,21 @@ pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let (loader, none) = (loader(config, &outbound)?, Collections::default());
     let (collections, ()) =
         tokio::join!(Collections::load(wanted, &config.openapi, &loader, Wait::ForAll, &none), servers.settled());
-    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox(config, &metrics, &readiness)?);
-    let fixed = fixed_offer(&builtin, &[], &collections);
     let (found, words) = (servers.tools(), servers.words());
     let out_of_reach = out_of_reach(&collections, &servers);
     servers.close().await;
-    let definitions: Vec<_> = fixed.tools.iter().chain(&found.tools).cloned().collect();
-    let snapshot = snapshot(config, fixed, found, &metrics, None, &Snapshot::default())?;
+    let tools = ToolSet {
+        outbound: &outbound,
+        workspaces: &workspaces(config),
+        sandbox: &sandbox(config, &metrics, &readiness)?,
+        metrics: &metrics,
+        sources: &[],
+        mcp: found,
+        lock: None,
+    };
+    let fixed = tools.fixed(config, &collections).tools;
+    let definitions: Vec<_> = fixed.into_iter().chain(tools.mcp.tools.iter().cloned()).collect();
+    let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
     let mut pins = pins(&definitions, &config.tools, &snapshot);
     pins.extend(words);
     Ok(Inventory { pins, out_of_reach })

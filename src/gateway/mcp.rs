@@ -7,13 +7,11 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::Gateway;
-use super::parts::{component_error, fixed_offer, snapshot};
+use super::parts::component_error;
 use crate::breaker::BreakerRules;
 use crate::config::{BreakerOverrides, Config, Secret};
 use crate::infra::store::{Registrations, Store, StoreError};
-use crate::sources::builtin::Builtin;
 use crate::sources::mcp::{Change, McpRegistration, McpServers, Registered, RegistrationError, upstream};
-use crate::tool::Source;
 use crate::tool::ToolName;
 
 /// Changes of MCP servers' tools within this time are applied together.
@@ -124,17 +122,9 @@ impl Gateway {
         let gateway = Arc::clone(self);
         // Compiling the schemas of thousands of tools takes long, so it must not block a thread that serves calls.
         let built = tokio::task::spawn_blocking(move || {
-            let config = gateway.config.load();
-            let builtin = Builtin::new(
-                &config.tools,
-                gateway.outbound.clone(),
-                gateway.workspaces.clone(),
-                Arc::clone(&gateway.sandbox),
-            );
-            let fixed = fixed_offer(&builtin, &gateway.sources, &gateway.collections.load());
+            let (config, collections) = (gateway.config.load(), gateway.collections.load());
             let before = gateway.pipeline.registry.snapshot();
-            let metrics = &gateway.pipeline.settlement.metrics;
-            snapshot(&config, fixed, gateway.mcp_servers.tools(), metrics, gateway.lock.load_full(), &before)
+            gateway.tool_set(gateway.lock.load_full()).rebuild(&config, &collections, &before)
         });
         match built.await.map_err(component_error("mcp")).flatten() {
             Ok(snapshot) => {

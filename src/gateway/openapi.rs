@@ -12,15 +12,13 @@ use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::background::HOUSEKEEPING;
-use super::parts::{fixed_offer, log_dangerous_operations, report_broken_collections, snapshot};
+use super::parts::{log_dangerous_operations, report_broken_collections};
 use super::{Gateway, StartError};
 use crate::config::Config;
 use crate::infra::store::{Registrations, Store, StoreError};
-use crate::sources::builtin::Builtin;
 use crate::sources::openapi::{
     Collection, CollectionError, Collections, DesiredCollections, Registration, RegistrationError, Wait,
 };
-use crate::tool::Source;
 
 /// Maximum number of collections registered over HTTP; each holds a document's tools in memory.
 const MAX_REGISTERED: usize = 100;
@@ -195,13 +193,8 @@ impl Gateway {
     /// The snapshot with these collections.
     fn prepare(&self, collections: Collections) -> Result<Change, StartError> {
         let config = self.config.load();
-        let sandbox = Arc::clone(&self.sandbox);
-        let builtin = Builtin::new(&config.tools, self.outbound.clone(), self.workspaces.clone(), sandbox);
-        let metrics = &self.pipeline.settlement.metrics;
-        let fixed = fixed_offer(&builtin, &self.sources, &collections);
         let before = self.pipeline.registry.snapshot();
-        let lock = self.lock.load_full();
-        let snapshot = snapshot(&config, fixed, self.mcp_servers.tools(), metrics, lock, &before)?;
+        let snapshot = self.tool_set(self.lock.load_full()).rebuild(&config, &collections, &before)?;
         Ok(Change { snapshot, collections })
     }
 

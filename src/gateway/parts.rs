@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
+use super::tool_set::ToolSet;
 use super::{StartError, lock, mcp, openapi};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
@@ -23,12 +24,11 @@ use crate::infra::store::Store;
 use crate::limits::Limits;
 use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
 use crate::policy::Policy;
-use crate::registry::lock::Lock;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
-use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::builtin::Workspaces;
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Wait};
-use crate::tool::{Source, SourceTools};
+use crate::tool::SourceTools;
 
 /// The tools of a configuration and their collections, including those registered over HTTP, without starting
 /// anything.
@@ -43,11 +43,16 @@ pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), Sta
     let collections =
         Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
     let sandbox = sandbox(config, &metrics, &Arc::default())?;
-    let builtin = Builtin::new(&config.tools, outbound, workspaces(config), sandbox);
-    let fixed = fixed_offer(&builtin, &[], &collections);
-    let lock = lock::read(config).await?.map(Arc::new);
-    let snapshot = snapshot(config, fixed, SourceTools::default(), &metrics, lock, &Snapshot::default())?;
-    Ok((snapshot, collections))
+    let tools = ToolSet {
+        outbound: &outbound,
+        workspaces: &workspaces(config),
+        sandbox: &sandbox,
+        metrics: &metrics,
+        sources: &[],
+        mcp: SourceTools::default(),
+        lock: lock::read(config).await?.map(Arc::new),
+    };
+    Ok((tools.rebuild(config, &collections, &Snapshot::default())?, collections))
 }
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
@@ -113,28 +118,6 @@ pub(super) fn log_dangerous_operations(tools: &ToolsConfig, before: &Collections
             tracing::info!(collection, "{says}");
         }
     }
-}
-
-pub(super) fn fixed_offer(builtin: &Builtin, sources: &[Box<dyn Source>], collections: &Collections) -> SourceTools {
-    let mut offer = builtin.tools();
-    for source in sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
-        let more = source.tools();
-        offer.tools.extend(more.tools);
-        offer.unavailable.extend(more.unavailable);
-    }
-    offer
-}
-
-pub(super) fn snapshot(
-    config: &Config,
-    fixed: SourceTools,
-    found: SourceTools,
-    metrics: &Metrics,
-    lock: Option<Arc<Lock>>,
-    before: &Snapshot,
-) -> Result<Snapshot, StartError> {
-    Snapshot::build_with(fixed, found, &config.tools, metrics, lock, before)
-        .map_err(|errors| component_error("tools")(lines(&errors)))
 }
 
 /// The pipeline, with the tools offered at the start.

@@ -1,0 +1,57 @@
+//! All tools that a gateway offers, from all sources.
+
+use std::sync::Arc;
+
+use super::StartError;
+use super::parts::{component_error, lines};
+use crate::config::Config;
+use crate::infra::metrics::Metrics;
+use crate::infra::outbound::Outbound;
+use crate::registry::Snapshot;
+use crate::registry::lock::Lock;
+use crate::sandbox::Sandbox;
+use crate::sources::builtin::{Builtin, Workspaces};
+use crate::sources::openapi::Collections;
+use crate::tool::{Source, SourceTools};
+
+/// The sources of the tools, and what the lock approves of them.
+pub(super) struct ToolSet<'a> {
+    pub outbound: &'a Outbound,
+    pub workspaces: &'a Workspaces,
+    pub sandbox: &'a Arc<Sandbox>,
+    pub metrics: &'a Metrics,
+    /// Sources of a program that embeds the gateway.
+    pub sources: &'a [Box<dyn Source>],
+    /// The tools of the MCP servers.
+    pub mcp: SourceTools,
+    pub lock: Option<Arc<Lock>>,
+}
+
+impl ToolSet<'_> {
+    /// The tools that do not come and go by themselves: all but those of MCP servers.
+    pub(super) fn fixed(&self, config: &Config, collections: &Collections) -> SourceTools {
+        let (outbound, workspaces) = (self.outbound.clone(), self.workspaces.clone());
+        let mut offered = Builtin::new(&config.tools, outbound, workspaces, Arc::clone(self.sandbox)).tools();
+        for source in self.sources.iter().map(|source| &**source).chain([collections as &dyn Source]) {
+            let more = source.tools();
+            offered.tools.extend(more.tools);
+            offered.unavailable.extend(more.unavailable);
+        }
+        offered
+    }
+
+    /// The registry's next state. What did not change is taken from `before`.
+    ///
+    /// # Errors
+    /// Names and schemas that cannot be registered.
+    pub(super) fn rebuild(
+        self,
+        config: &Config,
+        collections: &Collections,
+        before: &Snapshot,
+    ) -> Result<Snapshot, StartError> {
+        let fixed = self.fixed(config, collections);
+        Snapshot::build_with(fixed, self.mcp, &config.tools, self.metrics, self.lock, before)
+            .map_err(|errors| component_error("tools")(lines(&errors)))
+    }
+}
