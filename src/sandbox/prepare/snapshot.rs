@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 use tokio::runtime::{Builder, Runtime};
-use wasmtime::{Caller, Instance, Linker, Module, Store};
-use wasmtime_wizer::{ModuleContext, WasmtimeWizer, Wizer};
+use wasmtime::{Caller, Instance, Linker, Module, Store, Val};
+use wasmtime_wizer::{InstanceState, ModuleContext, SnapshotVal, ValType, Wizer};
 
 use super::{Prepared, cpython_heap};
 use crate::sandbox::engine::quick_engine;
@@ -72,7 +72,7 @@ impl<'a> Snapshots<'a> {
                     return Err(format!("the turn that begins with `{first}` ended with {ended}: {stderr}"));
                 }
             }
-            let mut state = WasmtimeWizer { store: &mut store, instance };
+            let mut state = State { store: &mut store, instance };
             self.wizer.snapshot(&self.context, &mut state).await.map_err(whole)
         })
     }
@@ -87,6 +87,36 @@ impl<'a> Snapshots<'a> {
             ..Start::default()
         };
         Wasi::new(files, start, LIMITS).map_err(whole)
+    }
+}
+
+/// What a snapshot reads of an instance. wasmtime-wizer has the same in its feature `wasmtime`, which turns on wasmtime's
+/// cache, components and shared memories: a tenth of a build's time, and nothing here uses them.
+struct State<'a> {
+    store: &'a mut Store<Wasi>,
+    instance: Instance,
+}
+
+impl InstanceState for State<'_> {
+    #[expect(clippy::panic, reason = "the trait says so; a module with other globals is refused by `Wizer::instrument`")]
+    async fn global_get(&mut self, name: &str, _: ValType) -> SnapshotVal {
+        let global = self.instance.get_global(&mut *self.store, name);
+        match global.map(|global| global.get(&mut *self.store)) {
+            Some(Val::I32(value)) => SnapshotVal::I32(value),
+            Some(Val::I64(value)) => SnapshotVal::I64(value),
+            Some(Val::F32(bits)) => SnapshotVal::F32(bits),
+            Some(Val::F64(bits)) => SnapshotVal::F64(bits),
+            Some(Val::V128(value)) => SnapshotVal::V128(value.as_u128()),
+            other => panic!("the global `{name}` is {other:?}, which a snapshot cannot hold"),
+        }
+    }
+
+    #[expect(clippy::panic, reason = "the trait says so; the names come from `Wizer::instrument`")]
+    async fn memory_contents(&mut self, name: &str, contents: impl FnOnce(&[u8]) + Send) {
+        let Some(memory) = self.instance.get_memory(&mut *self.store, name) else {
+            panic!("the instrumented module exports no memory `{name}`")
+        };
+        contents(memory.data(&*self.store));
     }
 }
 
