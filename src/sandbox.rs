@@ -87,9 +87,22 @@ pub struct Sandbox {
 /// The result of searching for the interpreter.
 #[derive(Debug)]
 enum Found {
-    Prepared(Pool),
+    Prepared(Available),
     Missing,
 }
+
+/// What can run programs.
+#[derive(Debug)]
+struct Available {
+    pool: Pool,
+    /// Names of the profiles that are compiled, from the lightest on.
+    profiles: Vec<String>,
+    /// Whether these are all profiles.
+    is_complete: bool,
+}
+
+/// In `/readyz`: the profiles that are still being compiled.
+const PROFILES: &str = "sandbox_profiles";
 
 /// The run ends this long before its call, so that the reply can report why.
 const TIME_TO_ANSWER: Duration = Duration::from_millis(100);
@@ -134,10 +147,10 @@ impl Sandbox {
         self.interpreter.profiles.iter().map(|profile| profile.name.as_str()).collect()
     }
 
-    /// Searches until the interpreter is set up; readiness reports while it is not.
+    /// Searches until the interpreter is set up with all its profiles; readiness reports while it is not.
     pub async fn look_for_interpreter(&self, closing: CancellationToken) {
         loop {
-            if let Found::Prepared(_) = *self.locate().await {
+            if self.locate().await.is_complete() {
                 return;
             }
             if closing.run_until_cancelled(tokio::time::sleep(LOOK_AGAIN)).await.is_none() {
@@ -148,15 +161,16 @@ impl Sandbox {
 
     /// Ends the worker processes and waits until they have exited.
     pub async fn close(&self) {
-        if let Some(Found::Prepared(pool)) = self.found.load().as_deref() {
-            pool.close().await;
+        if let Some(Found::Prepared(available)) = self.found.load().as_deref() {
+            available.pool.close().await;
         }
     }
 
     async fn locate(&self) -> Arc<Found> {
         let _nobody_else = self.looking.lock().await;
-        if let Some(found) = self.found.load_full().filter(|found| matches!(**found, Found::Prepared(_))) {
-            return found;
+        let before = self.found.load_full();
+        if let Some(found) = before.as_ref().filter(|found| found.is_complete()) {
+            return Arc::clone(found);
         }
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
         // Reads files, and computes the names of the engine's compiled files.
@@ -164,38 +178,59 @@ impl Sandbox {
         let found = match looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}")))
         {
             Ok(setup) => {
+                match &setup.incomplete {
+                    Some(reason) => self.readiness.degrade(PROFILES, reason.clone()),
+                    None => self.readiness.restore(PROFILES),
+                }
+                if let Some(before) = before.filter(|found| found.profiles().len() >= setup.profiles.len()) {
+                    return before;
+                }
                 self.readiness.restore(COMPONENT);
-                Found::Prepared(self.pool_of(setup))
+                Found::Prepared(self.available(setup))
             }
             Err(missing) => {
+                // Workers that run are kept: a search that fails later says nothing about them.
+                if let Some(before) = before.filter(|found| matches!(**found, Found::Prepared(_))) {
+                    return before;
+                }
                 self.readiness.degrade(COMPONENT, missing);
                 Found::Missing
             }
         };
         let found = Arc::new(found);
-        self.found.store(Some(Arc::clone(&found)));
+        if let Some(Found::Prepared(before)) = self.found.swap(Some(Arc::clone(&found))).as_deref() {
+            before.pool.retire();
+        }
         found
     }
 
-    fn pool_of(&self, Setup { program, load }: Setup) -> Pool {
+    fn available(&self, Setup { program, load, profiles, incomplete }: Setup) -> Available {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        Pool::new(Start {
+        let pool = Pool::new(Start {
             program,
             load,
             workers: self.config.workers.map_or_else(cores, |workers| workers as usize),
             metrics: self.metrics.clone(),
             readiness: Arc::clone(&self.readiness),
-        })
+        });
+        Available { pool, profiles, is_complete: incomplete.is_none() }
     }
 
-    /// The workers, or `warming_up`. The first call searches itself if no search has run yet.
-    async fn pool(&self) -> Result<Pool, CallError> {
+    /// The workers, or `warming_up` while they cannot run this profile. The first call searches itself if no search
+    /// has run yet.
+    async fn pool(&self, profile: &str) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
             None => self.locate().await,
         };
         match &*found {
-            Found::Prepared(pool) => Ok(pool.clone()),
+            Found::Prepared(available) if available.profiles.iter().any(|name| name == profile) => {
+                Ok(available.pool.clone())
+            }
+            Found::Prepared(_) => {
+                let message = format!("the profile `{profile}` is not set up yet; see /readyz for what to do");
+                Err(warming_up(&message))
+            }
             Found::Missing => Err(warming_up("the Python interpreter is not set up yet; see /readyz for what to do")),
         }
     }
@@ -221,17 +256,31 @@ impl Sandbox {
         deadline: Deadline,
         sent: &SentFlag,
     ) -> Result<Outcome, CallError> {
-        let pool = self.pool().await?;
         self.choose_profile(&mut job)?;
+        self.pool(&job.profile).await?;
         let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
         let ticket = self.admission.enter(caller, memory_bytes, deadline).await?;
-        let worker = pool.worker(deadline).await?;
+        // Those of now: the wait may have seen them replaced.
+        let worker = self.pool(&job.profile).await?.worker(deadline).await?;
         // Subtract the time spent waiting.
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
         let outcome = worker.run(job, ticket, sent).await;
         ending.record(&outcome);
         outcome
+    }
+}
+
+impl Found {
+    fn profiles(&self) -> &[String] {
+        match self {
+            Self::Prepared(available) => &available.profiles,
+            Self::Missing => &[],
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        matches!(self, Self::Prepared(available) if available.is_complete)
     }
 }
 

@@ -75,6 +75,9 @@ const KILLED_STARTS: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
+/// Interval at which a pool that was replaced looks whether its jobs have ended.
+const DRAIN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A worker that exits sooner than this counts as one that could not start.
 const SHORT_LIFE: Duration = Duration::from_millis(500);
 
@@ -127,6 +130,12 @@ impl Pool {
         self.shared.keepers.wait().await;
     }
 
+    /// Ends the workers once their jobs have ended, in the background: another pool has taken over.
+    pub(super) fn retire(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.shared.keepers.spawn(async move { shared.drain().await });
+    }
+
     fn start(&self) {
         for _ in 0..self.shared.start.workers {
             let shared = Arc::clone(&self.shared);
@@ -173,6 +182,20 @@ impl Shared {
         }
     }
 
+    async fn drain(&self) {
+        // A call that has chosen this pool may wait this long for its worker.
+        let mut pause = MAX_START_WAIT;
+        loop {
+            if self.closing.run_until_cancelled(sleep(pause)).await.is_none() {
+                return;
+            }
+            if self.standing.borrow().is_idle() {
+                return self.closing.cancel();
+            }
+            pause = DRAIN_INTERVAL;
+        }
+    }
+
     fn take_in(&self, worker: &Arc<Worker>) {
         let readiness = &self.start.readiness;
         readiness.restore(COMPONENT);
@@ -207,12 +230,19 @@ impl Shared {
     fn change(&self, change: impl FnOnce(&mut Standing)) {
         self.standing.send_modify(|standing| {
             change(standing);
-            self.start.metrics.workers_ready(standing.ready.len());
+            // The workers that are counted are those of the pool that took over.
+            if !self.closing.is_cancelled() {
+                self.start.metrics.workers_ready(standing.ready.len());
+            }
         });
     }
 }
 
 impl Standing {
+    fn is_idle(&self) -> bool {
+        self.ready.iter().all(|worker| worker.in_flight().unwrap_or_default() == 0)
+    }
+
     fn least_loaded(&self) -> Option<Arc<Worker>> {
         let alive = self.ready.iter().filter_map(|worker| Some((worker.in_flight()?, worker)));
         // Of idle workers, the one idle longest: a worker that has just replied is still cleaning up.

@@ -144,15 +144,35 @@ impl Interpreters {
     /// # Errors
     /// The first part that is missing or not owned by us.
     pub fn find(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
+        match self.find_usable(manifest)? {
+            (prepared, None) => Ok(prepared),
+            (_, Some(missing)) => Err(missing),
+        }
+    }
+
+    /// The interpreter with its compiled profiles up to the first that is missing, and the reason for that one.
+    /// Profiles are compiled in order, so that programs can run while the richer ones are compiled.
+    ///
+    /// # Errors
+    /// The first part that is missing or not owned by us, when not even the lightest profile can run.
+    pub fn find_usable(&self, manifest: &Manifest) -> Result<(Prepared, Option<Unusable>), Unusable> {
         self.find_files(manifest)?;
         for archive in &manifest.archives {
             owner_only_files::check_folder(&self.archive_path(&archive.sha256))?;
         }
-        let profiles = manifest.profiles.iter().map(|profile| {
-            let compiled = self.compiled.find(&manifest.sum_of_profile(profile))?;
-            Ok::<_, Unusable>(PreparedProfile { name: profile.name.clone(), compiled })
-        });
-        Ok(self.as_prepared(manifest, profiles.collect::<Result<_, _>>()?))
+        let mut profiles = Vec::new();
+        let mut missing = None;
+        for profile in &manifest.profiles {
+            match self.compiled.find(&manifest.sum_of_profile(profile)) {
+                Ok(compiled) => profiles.push(PreparedProfile { name: profile.name.clone(), compiled }),
+                Err(fault) if profiles.is_empty() => return Err(fault),
+                Err(fault) => {
+                    missing = Some(fault);
+                    break;
+                }
+            }
+        }
+        Ok((self.as_prepared(manifest, profiles), missing))
     }
 
     /// The complete interpreter, each file verified by its hash. A changed file is removed, so that the next
@@ -194,58 +214,73 @@ impl Interpreters {
         files.chain(archives).collect()
     }
 
+    /// One profile after the other, so that each can be used as soon as it is compiled.
     fn compile(&self, manifest: &Manifest, engine: &Engine, progress: &Progress) -> Result<(), PrepareError> {
         let is_missing = |profile: &&Profile| self.compiled.find(&manifest.sum_of_profile(profile)).is_err();
         let missing: Vec<_> = manifest.profiles.iter().filter(is_missing).collect();
-        if manifest.kind == Kind::Reactor {
-            self.take_snapshots(manifest, &missing, progress)?;
-        }
+        let Some(file) = manifest.module_file().filter(|_| !missing.is_empty()) else { return Ok(()) };
+        let path = self.file_path(&file.sha256);
+        let module = fs::read(&path).map_err(doing("read", &path))?;
+        let guest = self.as_prepared(manifest, Vec::new());
+        let mut snapshots = None;
         for profile in missing {
-            let sum = manifest.sum_of_profile(profile);
-            let snapshot = self.snapshot_path(&sum);
-            let path = match (manifest.kind, manifest.module_file()) {
-                (Kind::Command, Some(file)) => self.file_path(&file.sha256),
-                _ => snapshot.clone(),
-            };
-            let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
-            let module = fs::read(&path).map_err(doing("read", &path))?;
-            let compiled = engine.precompile_module(&module).map_err(|fault| PrepareError::Compile {
-                profile: profile.name.clone(),
-                reason: format!("{fault:#}"),
-            })?;
-            self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
-            if manifest.kind == Kind::Reactor {
-                fs::remove_file(&snapshot).map_err(doing("remove", &snapshot))?;
+            if manifest.kind == Kind::Command {
+                self.compile_profile(manifest, profile, engine, &path, progress)?;
+                continue;
             }
-            step.done();
+            let snapshot = self.snapshot_path(&manifest.sum_of_profile(profile));
+            if owner_only_files::open(&snapshot).is_err() {
+                self.take_snapshot(manifest, profile, (&module, &guest), &mut snapshots, progress)?;
+            }
+            self.compile_profile(manifest, profile, engine, &snapshot, progress)?;
+            fs::remove_file(&snapshot).map_err(doing("remove", &snapshot))?;
         }
         Ok(())
     }
 
-    /// All snapshots at once: preparing the module costs a minute and 2 GB. Snapshots are kept until they are
-    /// compiled, so that an interrupted preparation need not take them again.
-    fn take_snapshots(
+    fn compile_profile(
         &self,
         manifest: &Manifest,
-        profiles: &[&Profile],
+        profile: &Profile,
+        engine: &Engine,
+        path: &Path,
         progress: &Progress,
     ) -> Result<(), PrepareError> {
-        let wanted = profiles.iter().map(|profile| (*profile, self.snapshot_path(&manifest.sum_of_profile(profile))));
-        let wanted: Vec<_> = wanted.filter(|(_, path)| owner_only_files::open(path).is_err()).collect();
-        let (Some((first, _)), Some(file)) = (wanted.first(), manifest.module_file()) else { return Ok(()) };
-        let broken = |profile: &Profile, reason| PrepareError::Compile { profile: profile.name.clone(), reason };
-        let path = self.file_path(&file.sha256);
-        let module = fs::read(&path).map_err(doing("read", &path))?;
-        let guest = self.as_prepared(manifest, Vec::new());
-        let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
-        let snapshots = Snapshots::new(&module, &guest).map_err(|reason| broken(first, reason))?;
+        let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
+        let module = fs::read(path).map_err(doing("read", path))?;
+        let broken = |fault| PrepareError::Compile { profile: profile.name.clone(), reason: format!("{fault:#}") };
+        let compiled = engine.precompile_module(&module).map_err(broken)?;
+        let sum = manifest.sum_of_profile(profile);
+        self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
         step.done();
-        for (profile, path) in &wanted {
-            let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
-            let taken = snapshots.take(manifest.turns_of(profile)).map_err(|reason| broken(profile, reason))?;
-            owner_only_files::write(path, |file| file.write_all(&taken)).map_err(doing("write", path))?;
-            step.done();
-        }
+        Ok(())
+    }
+
+    /// The module is instrumented once for all profiles, which takes a minute and 2 GB. A snapshot is kept until it is
+    /// compiled, so that an interrupted preparation need not take it again.
+    fn take_snapshot<'m>(
+        &self,
+        manifest: &Manifest,
+        profile: &Profile,
+        (module, guest): (&'m [u8], &'m Prepared),
+        snapshots: &mut Option<Snapshots<'m>>,
+        progress: &Progress,
+    ) -> Result<(), PrepareError> {
+        let broken = |reason| PrepareError::Compile { profile: profile.name.clone(), reason };
+        let snapshots = match snapshots {
+            Some(snapshots) => snapshots,
+            None => {
+                let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
+                let made = Snapshots::new(module, guest).map_err(broken)?;
+                step.done();
+                snapshots.insert(made)
+            }
+        };
+        let step = progress.step(&format!("taking the snapshot {} {}", manifest.name, profile.name), None);
+        let taken = snapshots.take(manifest.turns_of(profile)).map_err(broken)?;
+        let path = self.snapshot_path(&manifest.sum_of_profile(profile));
+        owner_only_files::write(&path, |file| file.write_all(&taken)).map_err(doing("write", &path))?;
+        step.done();
         Ok(())
     }
 

@@ -18,6 +18,10 @@ pub(super) struct Setup {
     pub(super) program: Program,
     /// A [`ToWorker::Load`], encoded.
     pub(super) load: Vec<u8>,
+    /// Names of the profiles that are compiled, from the lightest on.
+    pub(super) profiles: Vec<String>,
+    /// Why there are no more; `None` once all are compiled.
+    pub(super) incomplete: Option<String>,
 }
 
 /// All data files together: every worker holds them in memory.
@@ -32,19 +36,24 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<S
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
     let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;
     let interpreters = Interpreters::open(&folder, &engine).map_err(|fault| fault.to_string())?;
-    let prepared = interpreters.find(interpreter).map_err(|fault| missing(&interpreters, &fault))?;
+    let (prepared, fault) = interpreters
+        .find_usable(interpreter)
+        .map_err(|fault| missing(&interpreters, "the Python interpreter is", &fault))?;
+    let profiles: Vec<_> = prepared.profiles.iter().map(|profile| profile.name.clone()).collect();
+    let incomplete = fault.map(|fault| {
+        let rest: Vec<_> = interpreter.profiles.iter().skip(profiles.len()).map(|one| one.name.as_str()).collect();
+        missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &fault)
+    });
     let load = Load { interpreter: prepared, instances: config.max_instances, data_files: data_files(config)? };
     let load = encode(&ToWorker::Load(Box::new(load))).map_err(|fault| fault.to_string())?;
-    Ok(Setup { program: program(config)?, load })
+    Ok(Setup { program: program(config)?, load, profiles, incomplete })
 }
 
-fn missing(interpreters: &Interpreters, fault: &Unusable) -> String {
+fn missing(interpreters: &Interpreters, what: &str, fault: &Unusable) -> String {
     if interpreters.are_being_prepared() {
-        return format!("the Python interpreter is being set up, which takes some minutes ({fault})");
+        return format!("{what} being set up, which takes some minutes ({fault})");
     }
-    format!(
-        "the Python interpreter is not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`"
-    )
+    format!("{what} not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`")
 }
 
 /// Our own binary, as a worker.
@@ -96,10 +105,13 @@ mod tests {
         let path = folder.path().join("interpreters");
         let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
         let fault = Unusable::Missing("python.wasm".into());
-        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        let missing = |fault| missing(&interpreters, "the Python interpreter is", fault);
+        assert!(
+            missing(&fault).contains("is not set up (") && missing(&fault).contains("run scripts/setup_python_wasi.sh")
+        );
         let lock = fs::File::create(path.join("lock")).unwrap();
-        assert!(missing(&interpreters, &fault).contains("run scripts/setup_python_wasi.sh"));
+        assert!(missing(&fault).contains("run scripts/setup_python_wasi.sh"));
         lock.lock().unwrap();
-        assert!(missing(&interpreters, &fault).contains("is being set up"));
+        assert!(missing(&fault).contains("is being set up"));
     }
 }

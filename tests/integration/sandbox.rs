@@ -8,6 +8,7 @@ mod calls;
 mod command;
 mod isolation;
 mod load;
+mod profiles;
 mod programs;
 
 use std::time::Duration;

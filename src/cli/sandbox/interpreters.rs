@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cli::{Common, Exit, present};
 use crate::config::SandboxConfig;
-use crate::sandbox::engine::{Pool, engine};
+use crate::sandbox::engine::compiling_engine;
 use crate::sandbox::interpreter::{Kind, Manifest};
 use crate::sandbox::prepare::{Interpreters, Prepared, Progress, Source, default_folder};
 
@@ -87,7 +87,7 @@ pub(super) fn list(common: &Common, config: &SandboxConfig) -> Exit {
 fn interpreters() -> Result<(Interpreters, wasmtime::Engine), String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
-    let engine = engine(Pool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
+    let engine = compiling_engine().map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
     let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
     Ok((interpreters, engine))
 }

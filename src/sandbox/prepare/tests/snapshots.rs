@@ -58,14 +58,25 @@ fn a_profile_starts_after_its_preludes_and_those_of_lighter_ones() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
-    let texts =
-        [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("../freeze_heap.py")];
+    let texts = [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("../freeze_heap.py")];
     let own: usize = texts.iter().map(|text| text.len()).sum();
     let own = i32::try_from(own).unwrap();
     let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();
     assert_eq!(seen, [5, 12]);
     assert_eq!(lines.text().matches("for snapshots …").count(), 1, "compiled once for both: {}", lines.text());
     assert!(made.files_in("snapshots").is_empty(), "they are compiled");
+}
+
+#[test]
+fn a_lighter_profile_is_usable_before_the_richer_ones() {
+    let made = reactor(&[("base.py", "fine"), ("data.py", "!broken")]);
+    made.prepare().unwrap_err();
+    let interpreters = made.interpreters();
+    let (prepared, missing) = interpreters.find_usable(&made.manifest).unwrap();
+    assert_eq!(prepared.profiles.iter().map(|profile| profile.name.as_str()).collect::<Vec<_>>(), ["base"]);
+    assert!(matches!(missing, Some(Unusable::Missing(_))) && interpreters.find(&made.manifest).is_err());
+    fs::remove_file(&prepared.profiles[0].compiled).unwrap();
+    assert!(matches!(interpreters.find_usable(&made.manifest), Err(Unusable::Missing(_))));
 }
 
 #[test]
@@ -88,5 +99,6 @@ fn a_failing_prelude_is_named_and_earlier_results_are_kept() {
     let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
     let fault = made.prepare().unwrap_err().to_string();
     assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");
-    assert_eq!(made.files_in("snapshots").len(), 1, "that of the base profile");
+    let (prepared, _) = made.interpreters().find_usable(&made.manifest).unwrap();
+    assert_eq!(prepared.profiles.len(), 1, "the base profile");
 }
