@@ -13,10 +13,10 @@ use super::compiled::hexadecimal;
 use super::python;
 
 /// The last turn before every snapshot.
-const FINISH: &str = include_str!("prepare/freeze_heap.py");
+const FINISH: &str = include_str!("prepare/finish.py");
 
 /// Version of the guest's folder layout ([`Mounts`](super::mounts::Mounts)), whose descriptors are part of a
-/// snapshot, and of the way the host arranges the guest's heap.
+/// snapshot, and of the way the host arranges the guest's heap ([`Heap`]).
 const LAYOUT: u64 = 2;
 
 /// One `wasm-interpreters/<name>/interpreter.toml`.
@@ -40,6 +40,8 @@ pub struct Manifest {
     pub archives: Vec<SourceArchive>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
+    /// How the heap of a snapshot is arranged; without it, it is left as it is.
+    pub heap: Option<Heap>,
     /// From the lightest to the richest.
     pub profiles: Vec<Profile>,
     /// The Python files beside the manifest, by name.
@@ -106,6 +108,20 @@ pub struct Profile {
     pub prelude: Option<String>,
 }
 
+/// What the host needs to know of the interpreter's objects to make them immortal (PEP 683), which the interpreter has
+/// no way to. A reference count is at the beginning of its object.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Heap {
+    /// Name of the Python file, beside the manifest, whose `arrange_heap()` runs before each snapshot and tells the host
+    /// which objects there are.
+    pub arrange: String,
+    /// The reference count of objects whose references are not counted.
+    pub immortal_count: u32,
+    /// Offset in an object of the address of its type.
+    pub type_offset: u32,
+}
+
 /// A SHA-256 sum in lower-case hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -161,6 +177,7 @@ impl Manifest {
             self.environment.iter().for_each(|(name, value)| add(&format!("{name}={value}")));
             self.files.iter().filter_map(|file| file.guest_path.as_deref()).for_each(&mut add);
             self.archives.iter().for_each(|archive| add(&archive.guest_path));
+            self.heap.iter().for_each(|heap| add(&format!("{} {}", heap.immortal_count, heap.type_offset)));
             self.turns_of(profile).for_each(|turn| add(&turn));
         }
         hexadecimal(&hasher.finalize())
@@ -172,8 +189,10 @@ impl Manifest {
         let own = self.profiles.iter().position(|other| other.name == profile.name);
         let names = self.profiles.iter().take(own.map_or(0, |at| at + 1)).filter_map(|one| one.prelude.as_ref());
         let preludes = names.filter_map(|name| self.preludes.get(name));
-        let last = [python::prelude().into(), python::REHEARSAL.into(), FINISH.into()];
-        preludes.map(|text| Cow::from(text.as_str())).chain(last)
+        let arrange = self.heap.as_ref().and_then(|heap| self.preludes.get(&heap.arrange));
+        let common = [python::prelude().into(), python::REHEARSAL.into()].into_iter();
+        let common = common.chain(arrange.map(|text| Cow::from(text.as_str()))).chain([FINISH.into()]);
+        preludes.map(|text| Cow::from(text.as_str())).chain(common)
     }
 
     /// The file that is compiled; every valid manifest has one.

@@ -2,9 +2,9 @@
 //! atomically, under a name derived from its inputs. So an interrupted preparation continues where it stopped, a
 //! finished one is recognised in milliseconds, and a new version of any input gets a new name.
 
-mod cpython_heap;
 mod error;
 mod fetch;
+mod heap;
 mod progress;
 mod snapshot;
 #[cfg(test)]
@@ -271,7 +271,7 @@ impl Interpreters {
             Some(snapshots) => snapshots,
             None => {
                 let step = progress.step(&format!("compiling {} for snapshots", manifest.name), None);
-                let made = Snapshots::new(module, guest).map_err(broken)?;
+                let made = Snapshots::new(module, guest, manifest.heap.as_ref()).map_err(broken)?;
                 step.done();
                 snapshots.insert(made)
             }

@@ -27,6 +27,8 @@ pub enum ManifestError {
     NoOrigin(String),
     #[error("profile `{0}` has a prelude, but a command cannot be snapshotted: leave it out")]
     PreludeOfCommand(String),
+    #[error("`heap` arranges snapshots, and a command has none: leave it out")]
+    HeapOfCommand,
     #[error("no bundled interpreter `{0}`: choose one of {known}, or give the path of a folder with an interpreter.toml, with a `/` in it", known = known())]
     Unknown(String),
     #[error("{0} cannot be read: {1}")]
@@ -69,7 +71,8 @@ impl Manifest {
     }
 
     fn check_profiles(&self) -> Result<(), ManifestError> {
-        let mut preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_ref());
+        let arrange = self.heap.iter().map(|heap| &heap.arrange);
+        let mut preludes = self.profiles.iter().filter_map(|profile| profile.prelude.as_ref()).chain(arrange);
         if let Some(unknown) = preludes.find(|name| !self.preludes.contains_key(*name)) {
             return Err(ManifestError::UnknownPrelude(unknown.clone()));
         }
@@ -78,6 +81,7 @@ impl Manifest {
         }
         match self.profiles.iter().find(|profile| profile.prelude.is_some()) {
             Some(profile) if self.kind == Kind::Command => Err(ManifestError::PreludeOfCommand(profile.name.clone())),
+            None if self.kind == Kind::Command && self.heap.is_some() => Err(ManifestError::HeapOfCommand),
             _ => Ok(()),
         }
     }

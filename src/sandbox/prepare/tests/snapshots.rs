@@ -58,7 +58,7 @@ fn a_profile_starts_after_its_preludes_and_those_of_lighter_ones() {
     let made = reactor(&[("base.py", "12345"), ("data.py", "1234567")]);
     let lines = Lines::default();
     let prepared = made.prepare_with(&made.source, &Progress::as_lines(lines.clone())).unwrap();
-    let texts = [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("../freeze_heap.py")];
+    let texts = [&crate::sandbox::python::prelude(), crate::sandbox::python::REHEARSAL, include_str!("../finish.py")];
     let own: usize = texts.iter().map(|text| text.len()).sum();
     let own = i32::try_from(own).unwrap();
     let seen: Vec<_> = prepared.profiles.iter().map(|profile| seen_by(&made, profile) - own).collect();

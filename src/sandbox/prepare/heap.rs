@@ -1,8 +1,9 @@
-//! Arranges the heap of a guest before its snapshot, so that a call writes to few of its pages. `freeze_heap.py`,
-//! which can list the objects, requests it through `host.call`.
+//! Arranges the heap of a guest before its snapshot, so that a call writes to few of its pages. The file `arrange` of the
+//! interpreter's manifest, which can list the objects, requests it through `host.call`; its head has the figures.
 
 use wasmtime::{AsContextMut, Caller, Extern, Memory};
 
+use crate::sandbox::interpreter::Heap;
 use crate::sandbox::wasi::{Errno, GuestMemory};
 
 /// `host.call`'s result for any other request.
@@ -12,31 +13,26 @@ const IMMORTAL: &[u8] = b"immortal";
 /// Request: allocate the free gaps inside the heap.
 const FILL: &[u8] = b"fill";
 
-/// The reference count of CPython 3.15's immortal objects (`_Py_IMMORTAL_INITIAL_REFCNT` in `Include/refcount.h`,
-/// with pointers of 32 bits). The interpreter never writes such a count again.
-const IMMORTAL_COUNT: u32 = 5 << 28;
-/// Offset of the address of an object's type; the reference count is before it (`Include/object.h`).
-const TYPE_OFFSET: u32 = 4;
-
 /// Larger than any gap: an allocation of this size is at the heap's end.
 const BEYOND_GAPS: u32 = 1 << 20;
 /// Sizes are halved from the maximum down to this one, then reduced by this step.
 const SMALL_GAP: u32 = 1 << 10;
 const GRANULE: u32 = 8;
 
-/// Implements `host.call` while a snapshot is prepared.
+/// Implements `host.call` while a snapshot is prepared. Without a layout of objects it refuses everything.
 ///
 /// # Errors
 /// When the guest ends while it allocates.
 pub(super) async fn call<T: Send + 'static>(
     caller: &mut Caller<'_, T>,
+    layout: Option<&Heap>,
     (at, length, out, length_out): (u32, u32, u32, u32),
 ) -> wasmtime::Result<i32> {
-    let Some(Extern::Memory(memory)) = caller.get_export("memory") else { return Ok(FAULT) };
+    let (Some(Extern::Memory(memory)), Some(layout)) = (caller.get_export("memory"), layout) else { return Ok(FAULT) };
     let mut view = GuestMemory(memory.data_mut(caller.as_context_mut()));
     let Ok(request) = view.bytes(at, length).map(<[u8]>::to_vec) else { return Ok(FAULT) };
     if let Some(addresses) = request.strip_prefix(IMMORTAL) {
-        if make_immortal(&mut view, addresses).is_err() {
+        if make_immortal(&mut view, layout, addresses).is_err() {
             return Ok(FAULT);
         }
     } else if request == FILL {
@@ -47,17 +43,17 @@ pub(super) async fn call<T: Send + 'static>(
     Ok(answer_nothing(caller, memory, out, length_out))
 }
 
-fn make_immortal(memory: &mut GuestMemory<'_>, addresses: &[u8]) -> Result<(), Errno> {
+fn make_immortal(memory: &mut GuestMemory<'_>, layout: &Heap, addresses: &[u8]) -> Result<(), Errno> {
     for address in addresses.chunks(4) {
         let at = u32::from_le_bytes(address.try_into().map_err(|_| Errno::Invalid)?);
         let count = memory.u32_at(at)?;
-        let kind = memory.u32_at(at.checked_add(TYPE_OFFSET).ok_or(Errno::Fault)?)?;
+        let kind = memory.u32_at(at.checked_add(layout.type_offset).ok_or(Errno::Fault)?)?;
         // Both hold for an object. Writing to anything else would corrupt the interpreter.
         if count == 0 || memory.u32_at(kind)? == 0 {
             return Err(Errno::Invalid);
         }
-        if count < IMMORTAL_COUNT {
-            memory.store(at, &IMMORTAL_COUNT.to_le_bytes())?;
+        if count < layout.immortal_count {
+            memory.store(at, &layout.immortal_count.to_le_bytes())?;
         }
     }
     Ok(())
@@ -91,12 +87,18 @@ mod tests {
 
     use super::*;
 
+    const IMMORTAL_COUNT: u32 = 5 << 28;
+
+    fn layout() -> Heap {
+        Heap { arrange: "arrange_heap.py".into(), immortal_count: IMMORTAL_COUNT, type_offset: 4 }
+    }
+
     #[test]
     fn mortal_objects_become_immortal_and_immortal_ones_stay_as_they_are() {
         let words = [3_u32, 8, 1, 0, 7 << 28, 8];
         let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let addresses = [0_u32, 16].map(u32::to_le_bytes).concat();
-        make_immortal(&mut GuestMemory(&mut bytes), &addresses).unwrap();
+        make_immortal(&mut GuestMemory(&mut bytes), &layout(), &addresses).unwrap();
         let counts = [0, 16].map(|at| GuestMemory(&mut bytes).u32_at(at).unwrap());
         assert_eq!(counts, [IMMORTAL_COUNT, 7 << 28]);
     }
@@ -109,7 +111,7 @@ mod tests {
         let wrong = [0_u32, 8, 16, 24, 28, 1 << 20, u32::MAX].map(|at| at.to_le_bytes().to_vec());
         for wrong in wrong.into_iter().chain([vec![0; 3]]) {
             let mut bytes = before.clone();
-            make_immortal(&mut GuestMemory(&mut bytes), &wrong).unwrap_err();
+            make_immortal(&mut GuestMemory(&mut bytes), &layout(), &wrong).unwrap_err();
             assert_eq!(bytes, before, "at {wrong:?}");
         }
     }
@@ -138,7 +140,7 @@ mod tests {
         let mut linker = Linker::new(&engine);
         linker
             .func_wrap_async("host", "call", |mut caller: Caller<'_, ()>, arguments: (u32, u32, u32, u32)| {
-                Box::new(async move { call(&mut caller, arguments).await })
+                Box::new(async move { call(&mut caller, Some(&layout()), arguments).await })
             })
             .unwrap();
         let mut store = Store::new(&engine, ());
