@@ -3,6 +3,10 @@
 //! hyper does so with every request that has a body: reading the body wakes the connection's task, in which the
 //! handler runs. tokio would put the task at the end of its queue and wake another thread, which takes longer than
 //! all the checks of a call.
+//!
+//! Figure: context switches of a call 3.2 → 2.2, the gateway's processor time 215 → 177 µs with eight callers (one MCP
+//! tool over REST); no difference under full load of cheap calls. Bench: `scripts/bench-mcp`. Remove when it shows no
+//! difference, as when hyper no longer wakes the task that it runs in.
 
 use std::pin::Pin;
 use std::sync::Arc;

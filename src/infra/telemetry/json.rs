@@ -1,8 +1,10 @@
 //! Log lines as JSON: one object a line, with `timestamp`, `level`, `target`, `message` and the event's
 //! fields beside them.
 //!
-//! Written by hand since every call writes a line: the subscriber library's own JSON takes several times
-//! as long.
+//! Written by hand since every call writes a line.
+//!
+//! Figure: a line takes 0.6 µs, the subscriber library's own JSON 1.7 µs, of 3.6 µs for a whole call. Bench:
+//! `cargo bench --bench pipeline` (its log is on). Remove when the library's formatter costs under 1 µs there.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -1,5 +1,9 @@
 //! Log output: a buffer that a separate thread writes, so that logging a call costs a copy and no system call. Lines
 //! are written within 50 ms, and all of them before the process exits.
+//!
+//! Figure: a system call a line is 1 µs and more, of 3.6 µs for a whole call. Bench: `cargo bench --bench pipeline`.
+//! Remove when a crate (tracing-appender's non-blocking writer is the nearest) drops lines of a reader that does not
+//! read, counts them, and writes the rest within a bound when the process ends.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -118,6 +122,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::core::slack::slack;
 
     /// Passes on what is written, and blocks while nobody takes it.
     struct Pipe(SyncSender<Vec<u8>>);
@@ -142,7 +147,7 @@ mod tests {
         }
         let closing = Instant::now();
         drop(writer);
-        assert!(closing.elapsed() < PATIENCE, "it waits for nothing more");
+        assert!(closing.elapsed() < slack(PATIENCE), "it waits for nothing more");
         let writes: Vec<_> = out.try_iter().collect();
         assert!(writes.len() <= 10, "{} writes", writes.len());
         let expected: String = (0..1_000).map(|n| format!("line {n}\n")).collect();

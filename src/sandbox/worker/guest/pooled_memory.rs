@@ -1,3 +1,9 @@
+//! Resets the memory of a run, so that the pool can keep its pages for the next one.
+//!
+//! Figure: `pass` over HTTP with two callers, 1 165 → 830 µs of a worker's processor time, 194 → 18 page faults, 1 353 →
+//! 1 640 runs a second. Bench: `scripts/bench` (Python). Remove when wasmtime's own scan finds pages that the kernel is
+//! swapping out or moving (bytecodealliance/wasmtime#14357) and keeps more than 32 runs of pages.
+
 use std::ops::Range;
 use std::process::abort;
 
