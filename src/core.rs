@@ -12,3 +12,5 @@ pub mod peer;
 pub mod record;
 pub mod redaction;
 pub mod session;
+#[cfg(test)]
+pub(crate) mod slack;

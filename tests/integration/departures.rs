@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
 use crate::app::TestApp;
+use crate::slack::slack;
 
 /// How long a run may take to be gone.
 const GONE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -91,7 +92,7 @@ async fn leave_a_hundred_times(app: &TestApp) {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < GONE_TIMEOUT, "{what}");
+        assert!(begun.elapsed() < slack(GONE_TIMEOUT), "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -142,7 +142,8 @@ fn ctrl_c_stops_a_turn_and_twice_quits() {
     terminal.expect("›");
     terminal.press("three\r");
     terminal.expect("three");
-    std::thread::sleep(Duration::from_millis(500));
+    // The spinner of a run under way.
+    terminal.expect("thinking");
     terminal.press("\u{3}");
     terminal.expect("The run was aborted");
     terminal.expect("›");

@@ -57,6 +57,8 @@ mod sandbox_worker;
 mod secrecy;
 mod select;
 mod sign_in;
+#[path = "../../src/core/slack.rs"]
+mod slack;
 mod stateful;
 mod strict;
 mod upstream;

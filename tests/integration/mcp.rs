@@ -207,7 +207,9 @@ async fn a_cancelled_notification_stops_the_call_of_a_session_whichever_comes_fi
         }
         let cancel = async {
             if !overtakes {
-                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                while app.gateway.pipeline.limits.in_flight() == 0 {
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
                 client.notify("notifications/cancelled", take_back).await;
             }
         };

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 use sekisho::core::call::{CallContext, Caller, Via};
@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use crate::app::{TestApp, config};
 use crate::mcp_servers::{ready, yaml};
 use crate::moody::{running, server};
+use crate::slack::slack;
 
 /// What this process holds.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,29 @@ impl Held {
             descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
             zombies: zombies(),
             resident_mb: pages * 4 / 1024,
+        }
+    }
+
+    /// Programs are ended and started again for a while. Waits until there is no more than before, or the first time
+    /// until nothing changes for a second, but not for ever: the caller compares.
+    async fn settled(before: Option<Self>) -> Self {
+        let begun = Instant::now();
+        let mut earlier = Self::now();
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let now = Self::now();
+            let is_settled = match before {
+                Some(before) => {
+                    now.tasks <= before.tasks && now.descriptors <= before.descriptors && now.zombies <= before.zombies
+                }
+                None => {
+                    (now.tasks, now.descriptors, now.zombies) == (earlier.tasks, earlier.descriptors, earlier.zombies)
+                }
+            };
+            if is_settled || begun.elapsed() > slack(Duration::from_secs(20)) {
+                return now;
+            }
+            earlier = now;
         }
     }
 }
@@ -80,9 +104,7 @@ async fn ten_thousand_calls_of_servers_in_every_mood_leave_nothing() {
             let calls = stream::iter(0..calls / share).map(|_| call(format!("{mood}__{tool}")));
             calls.buffer_unordered(at_once).for_each(async |_answered| {}).await;
         }
-        // Programs are ended and started again for a while.
-        tokio::time::sleep(Duration::from_secs(8)).await;
-        let now = Held::now();
+        let now = Held::settled(held).await;
         println!("{now:?}");
         let before = *held.get_or_insert(now);
         assert_eq!(app.gateway.pipeline.limits.in_flight(), 0);

@@ -13,6 +13,7 @@ use crate::app::{TestApp, answer, code, config};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 use crate::moody::{processes, running, server};
+use crate::slack::slack;
 
 async fn app_with(servers: &[(&str, String)]) -> TestApp {
     let app = TestApp::with(&yaml(servers)).await;
@@ -156,7 +157,7 @@ async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
     servers.push(("nowhere", "{command: /nowhere/at/all}".to_owned()));
     let began = Instant::now();
     let app = TestApp::with(&yaml(&servers)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "the start waits for no server");
+    assert!(began.elapsed() < slack(Duration::from_secs(5)), "the start waits for no server");
     ready(&app).await;
 
     for (mood, expected, seconds) in MOODS {
@@ -164,7 +165,7 @@ async fn each_bad_server_fails_in_its_own_way_in_time_and_harms_no_other() {
         let (_, reply) = app.call(&format!("{mood}__echo"), json!({})).await;
         let found = reply["error_info"]["code"].as_str();
         assert_eq!(found, expected, "{mood}: {reply}");
-        assert!(began.elapsed() < Duration::from_secs(seconds), "{mood} took {:?}", began.elapsed());
+        assert!(began.elapsed() < slack(Duration::from_secs(seconds)), "{mood} took {:?}", began.elapsed());
         let (_, reply) = app.call("fine__echo", json!({})).await;
         assert_eq!(reply["success"], true, "beside {mood}: {reply}");
     }
@@ -233,7 +234,7 @@ async fn no_program_is_left_behind_after_many_crashes_and_restarts() {
 async fn a_program_that_passes_over_the_newer_handshake_is_soon_asked_the_older_way() {
     let began = Instant::now();
     let app = app_with(&[("deaf", server("deaf", ""))]).await;
-    assert!(began.elapsed() < Duration::from_secs(8), "it took {:?}", began.elapsed());
+    assert!(began.elapsed() < slack(Duration::from_secs(8)), "it took {:?}", began.elapsed());
     let (_, reply) = app.call("deaf__echo", json!({})).await;
     assert_eq!(reply["success"], true, "{reply}");
     app.stop().await;

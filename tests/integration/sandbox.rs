@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::app::{TestApp, answer};
+use crate::slack::slack;
 
 /// Deadlines are to be kept and worker processes counted: one of these tests at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -60,7 +61,7 @@ impl PythonApp {
     }
 
     async fn wait_until_ready(&self) {
-        let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+        let patience = tokio::time::Instant::now() + slack(Duration::from_secs(30));
         loop {
             let (status, reply) = self.call(json!({"code": ""})).await;
             if status == StatusCode::OK {
@@ -81,7 +82,7 @@ impl PythonApp {
     async fn idle(&self) -> Duration {
         let begun = tokio::time::Instant::now();
         while self.metric("runs_live").await > 0.0 {
-            assert!(begun.elapsed() < Duration::from_secs(20), "a run is left");
+            assert!(begun.elapsed() < slack(Duration::from_secs(20)), "a run is left");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         begun.elapsed()

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::{PythonApp, status_of, workers};
 use crate::app::code;
+use crate::slack::slack;
 
 fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
@@ -79,8 +80,8 @@ async fn who_hangs_up_frees_the_instance() {
     }
     took.sort();
     // The machine that runs the tests does other things too: not every one of nine has its twenty to itself.
-    assert!(took[took.len() / 3] < Duration::from_millis(20), "{took:?}");
-    assert!(took[took.len() / 2] < Duration::from_millis(50), "{took:?}");
+    assert!(took[took.len() / 3] < slack(Duration::from_millis(20)), "{took:?}");
+    assert!(took[took.len() / 2] < slack(Duration::from_millis(50)), "{took:?}");
     assert_eq!(app.metric("runs_total{end=\"cancelled\"}").await, 9.0);
 }
 
@@ -160,7 +161,7 @@ async fn a_thousand_calls_in_flight_are_all_answered_and_wait_in_turns() {
     let (_, before) = tokio::join!(flooding, asking);
     // Of two callers each has every other turn: ten of one pass while some thirty of the other do.
     assert!(before < 300, "{before} of the flood went before ten of another caller");
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < slack(Duration::from_secs(60)));
     app.idle().await;
     assert_eq!((app.metric("runs_queued").await, app.app.gateway.pipeline.limits.in_flight()), (0.0, 0));
 }

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::ALONE;
 use crate::cli::{Serving, sekisho};
+use crate::slack::slack;
 
 fn make_folder(path: &Path) {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(path).unwrap();
@@ -46,7 +47,7 @@ async fn wait_for(serving: &Serving, code: &str, expected: &Value) {
             return;
         }
         assert_eq!(answer, json!("warming_up"), "{code}");
-        assert!(begun.elapsed() < Duration::from_secs(60), "{code} is still refused");
+        assert!(begun.elapsed() < slack(Duration::from_secs(60)), "{code} is still refused");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

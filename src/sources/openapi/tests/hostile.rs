@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::core::slack::slack;
 use crate::tool::InputSchema;
 
 /// A debug build on a busy machine; a bomb that goes off takes for ever.
@@ -62,7 +63,7 @@ async fn a_hostile_document_is_refused_or_its_operation_is_and_soon() {
     for (what, text, refused, least) in cases {
         let begun = Instant::now();
         let outcome = tokio::time::timeout(SOON, load(text)).await.unwrap_or_else(|_| panic!("{what} hangs"));
-        assert!(begun.elapsed() < SOON, "{what} took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < slack(SOON), "{what} took {:?}", begun.elapsed());
         match outcome {
             Ok(collection) => {
                 let told = collection.report.lost.len() + collection.report.approximated.len();
@@ -82,7 +83,7 @@ async fn a_pattern_that_backtracks_for_ever_fails_and_does_not_hang() {
     let arguments = json!({"q": format!("{}!", "a".repeat(50_000))});
     let begun = Instant::now();
     assert!(schema.validate(arguments.as_object().unwrap().clone()).is_err());
-    assert!(begun.elapsed() < SOON);
+    assert!(begun.elapsed() < slack(SOON));
 }
 
 #[tokio::test]
