@@ -84,7 +84,8 @@ node_packages() {
     fi
 }
 
-# lasting_names: names of functions without what each build makes anew, a `*` in its place, as functions.ld has them.
+# lasting_names: names of functions as scripts/release/functions.ld has them: a `*` in place of what each build names
+# anew.
 lasting_names() { sed -E "s/17h[0-9a-f]{16}E/17h*E/g; s/Cs[0-9A-Za-z]{6,}_/Cs*_/g; s/\.llvm\.[0-9]+/*/g"; }
 
 # functions_of PROGRAM [SECTION]: how many functions there are of each of these names, in one of its sections or in all.
@@ -92,7 +93,7 @@ functions_of() {
     objdump --syms "$1" | awk -v section="${2:-.text}" 'index($0, " F " section) {print $NF}' | lasting_names | sort | uniq -c
 }
 
-# laid_functions: the names in functions.ld.
-laid_functions() { sed -n 's/^ *\*(\.text\.\(.*\))$/\1/p' functions.ld; }
+# laid_functions: the names in scripts/release/functions.ld.
+laid_functions() { sed -n 's/^ *\*(\.text\.\(.*\))$/\1/p' scripts/release/functions.ld; }
 
 use_installed_toolchain
