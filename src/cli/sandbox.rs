@@ -1,6 +1,5 @@
-//! `sekisho sandbox`: prepares, verifies and measures the interpreter for untrusted Python, and runs it as a worker.
+//! `sekisho sandbox`: prepares and verifies the interpreter for untrusted Python, and runs it as a worker.
 
-mod bench;
 mod interpreters;
 
 use clap::Subcommand;
@@ -20,8 +19,6 @@ pub(super) enum SandboxCommand {
     List,
     /// Compare every file of the interpreter with its SHA-256 sum.
     Verify,
-    /// Measure runs through the pipeline, and compare them with Python processes.
-    Bench(bench::BenchCommand),
     /// Run programs as a worker of the gateway, which starts this command and writes to its standard input.
     #[command(hide = true)]
     Worker,
@@ -34,7 +31,6 @@ pub(super) fn run(common: &Common, command: SandboxCommand) -> Exit {
         }
         SandboxCommand::List => with_config(common, |config| interpreters::list(common, &config.sandbox)),
         SandboxCommand::Verify => with_config(common, |config| interpreters::verify(common, &config.sandbox)),
-        SandboxCommand::Bench(command) => with_config(common, |config| bench::bench(common, config, &command)),
         SandboxCommand::Worker => match worker::main() {
             Ok(()) => Exit::Done,
             Err(error) => {

@@ -114,7 +114,7 @@ mod tests {
         &["mcp", "login", "x"],
     ];
 
-    const LOCAL: [&[&str]; 13] = [
+    const LOCAL: [&[&str]; 12] = [
         &["serve"],
         &["check"],
         &["lock"],
@@ -123,7 +123,6 @@ mod tests {
         &["sandbox", "prepare"],
         &["sandbox", "list"],
         &["sandbox", "verify"],
-        &["sandbox", "bench"],
         &["mcp", "list"],
         &["mcp", "remove", "x"],
         &["mcp", "import", "x"],

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::programs::Program;
 use super::{caller, run};
-use crate::gateway::Gateway;
+use sekisho::gateway::Gateway;
 
 /// Enough instances that the worker's own memory does not matter.
 const INSTANCES: usize = 40;

