@@ -5,19 +5,18 @@
 //! `unknown`.
 
 mod families;
-mod process;
 mod sandbox;
 mod tool;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
 
 use self::families::Families;
-use self::process::ProcessMetrics;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
@@ -191,7 +190,7 @@ impl Metrics {
     fn register(namespace: &str) -> prometheus::Result<Self> {
         let registry = Registry::new();
         let families = Arc::new(Families::register(namespace, &registry)?);
-        registry.register(Box::new(ProcessMetrics::new()?))?;
+        registry.register(Box::new(ProcessCollector::for_self()))?;
         let version = [env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH];
         families.build_info.with_label_values(&version).set(1);
         families.configuration_last_reload_successful.set(1);
