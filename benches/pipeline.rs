@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::{self, Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use sekisho::config::{Config, Environment};
-use sekisho::core::call::{Arguments, CallContext, Caller, Upstream, Via};
-use sekisho::core::error::{Blame, CallError, ErrorCode};
-use sekisho::gateway::Gateway;
-use sekisho::sandbox::interpreter::Manifest;
-use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
+use sekisho::testing::Manifest;
+use sekisho::{
+    Arguments, Attempt, Blame, CallContext, CallError, Caller, Config, Environment, ErrorCode, Execution, Executor,
+    Gateway, Metadata, Source, SourceTools, ToolDefinition, Upstream, Via,
+};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -21,11 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sekisho::config::Config;
-use sekisho::core::call::{Arguments, CallContext, Caller, Via};
-use sekisho::core::error::ErrorCode;
-use sekisho::gateway::Gateway;
-use sekisho::pipeline::Reply;
+use sekisho::{Arguments, CallContext, Caller, Config, ErrorCode, Gateway, Reply, Via};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;

@@ -7,11 +7,10 @@ use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
 
-use sekisho::config::Config;
-use sekisho::core::call::{Arguments, CallContext, Caller, Via};
-use sekisho::core::error::CallError;
-use sekisho::gateway::Gateway;
-use sekisho::tool::{Attempt, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
+use sekisho::{
+    Arguments, Attempt, CallContext, CallError, Caller, Config, Execution, Executor, Gateway, Metadata, Source,
+    SourceTools, ToolDefinition, Via,
+};
 use serde_json::{Value, json};
 
 #[tokio::main]

@@ -4,7 +4,7 @@
 //! [`Config::load`] is the entry point: file → tree (`document`) → variables filled in (`interpolate`) → typed
 //! (`reader`) → overrides → check. A configuration with an error is rejected as a whole.
 
-mod agent;
+pub(crate) mod agent;
 mod audit;
 mod auth;
 mod breaker;
@@ -39,7 +39,7 @@ use self::check::{Finding, Findings};
 use self::overrides::Overrides;
 use self::yaml::document::Document;
 
-pub use self::agent::{AgentConfig, AgentProfile, MemoryConfig, Provider};
+pub use self::agent::{AgentConfig, AgentProfile, Provider};
 pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::{BreakerConfig, BreakerOverrides};

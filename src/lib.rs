@@ -1,44 +1,83 @@
 //! Sekisho (関所, a checkpoint): a service through which AI agents run tools.
 //!
-//! Read [`pipeline`] first: the life of a tool call. The modules below stand in layers, the highest first. A module uses
+//! Read `pipeline` first: the life of a tool call. The modules below stand in layers, the highest first. A module uses
 //! only modules that stand after it; `tests/tidy.rs` reads this list and refuses an import that points upwards.
+//!
+//! What follows the list is what a program uses that embeds the gateway (`examples/embed.rs`): it makes a [`Config`],
+//! starts a [`Gateway`] with its own [`Source`] of tools, and makes calls, or serves the APIs with [`serve`]. Everything
+//! else is private, so that the compiler finds code that nothing uses.
 
 // The command line.
-pub mod cli;
+mod cli;
 
 // The HTTP server and the MCP server: how calls come in.
-pub mod api;
+mod api;
 
 // A client of the gateway: a model in a loop with its tools.
-pub mod agent;
+mod agent;
 
 // Everything wired together, and reloaded.
-pub mod gateway;
+mod gateway;
 
 // Where tools come from, and the sandbox that runs Python.
-pub mod sources;
+mod sources;
 
-pub mod sandbox;
+mod sandbox;
 
 // What every call passes: the path, then its stages.
-pub mod pipeline;
+mod pipeline;
 
-pub mod limits;
+mod limits;
 
-pub mod policy;
+mod policy;
 
-pub mod budget;
+mod budget;
 
-pub mod breaker;
+mod breaker;
 
 // Which tools there are, and what a tool is.
-pub mod registry;
+mod registry;
 
-pub mod tool;
+mod tool;
 
 // What all of it stands on.
-pub mod infra;
+mod infra;
 
-pub mod config;
+mod config;
 
-pub mod core;
+mod core;
+
+pub use crate::agent::AgentService;
+pub use crate::agent::toolbox::{InProcess, Toolbox};
+pub use crate::api::{Listening, serve};
+pub use crate::cli::main;
+pub use crate::config::{Config, Environment, PolicyConfig};
+pub use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};
+pub use crate::core::error::{Blame, CallError, ErrorCode};
+pub use crate::core::peer::{Progress, Question, QuestionMethod, Questions};
+pub use crate::gateway::Gateway;
+pub use crate::pipeline::{Answer, Reply};
+pub use crate::tool::{Attempt, Execution, Executor, Metadata, Source, SourceTools, ToolDefinition};
+
+/// What the tests and benchmarks of this repository use besides. No promise is made about it.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::config::json_schema;
+    pub use crate::gateway::registry_of;
+    pub use crate::infra::audit::verify as verify_audit;
+    pub use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
+    pub use crate::infra::store::{AgentRun, Store};
+    pub use crate::policy::cases::run as run_policy_cases;
+    pub use crate::registry::Snapshot;
+    pub use crate::sandbox::compiled::CompiledFolder;
+    pub use crate::sandbox::engine::{Pool, can_scan_pages, engine, fingerprint};
+    pub use crate::sandbox::interpreter::{Kind, Manifest};
+    pub use crate::sandbox::prepare::{Prepared, PreparedProfile, default_folder};
+    pub use crate::sources::mcp::OperationRequest;
+
+    pub mod protocol {
+        pub use crate::sandbox::protocol::{
+            End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
+        };
+    }
+}

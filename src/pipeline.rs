@@ -36,7 +36,7 @@ use self::idempotency::{IdempotentOutcome, InFlightGuard};
 pub use self::execute::Retries;
 pub use self::explain::Verdict;
 pub use self::idempotency::Replies;
-pub use self::receipt::{Answer, Answered, ErrorInfo, Receipt, Reply};
+pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
 pub use self::settle::{CallScope, Settlement};
 
 /// Everything that a call passes through. Built by [`crate::gateway`].

@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use self::describe::{MemoryLimitBinds, ToolMetadata, ToolSchema, ToolSummary};
+pub use self::describe::{ToolMetadata, ToolSchema, ToolSummary};
 pub use self::operations::unknown_target;
 pub use self::search::{SearchIndex, Searchable};
 

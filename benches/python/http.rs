@@ -12,12 +12,8 @@ use url::Url;
 
 use super::programs::Program;
 use super::{Line, TOOL};
-use sekisho::agent::AgentService;
-use sekisho::api;
-use sekisho::api::Listening;
-use sekisho::core::call::Deadline;
-use sekisho::gateway::Gateway;
-use sekisho::infra::outbound::{Outbound, OutboundRequest, Trust};
+use sekisho::testing::{Outbound, OutboundRequest, Trust};
+use sekisho::{AgentService, Deadline, Gateway, Listening, serve};
 
 /// Connections with one call each: enough that both workers always have a call waiting.
 const CLIENTS: usize = 8;
@@ -35,7 +31,7 @@ pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: D
     let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;
     let done = CancellationToken::new();
     let shutdown = done.clone();
-    let serving = tokio::spawn(async move { api::serve(listening, &agents, shutdown.cancelled()).await });
+    let serving = tokio::spawn(async move { serve(listening, &agents, shutdown.cancelled()).await });
     let url = Url::parse(&format!("http://{address}/tools/{TOOL}/execute")).map_err(|error| error.to_string())?;
     let begun = Instant::now();
     let calls = (0..CLIENTS).map(|_| call_for(gateway.outbound(), &url, program, length));

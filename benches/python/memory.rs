@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::programs::Program;
 use super::{caller, run};
-use sekisho::gateway::Gateway;
+use sekisho::Gateway;
 
 /// Enough instances that the worker's own memory does not matter.
 const INSTANCES: usize = 40;

@@ -1,7 +1,6 @@
 //! The measured programs, and how to check that they ran.
 
-use sekisho::core::error::CallError;
-use sekisho::pipeline::Answer;
+use sekisho::{Answer, CallError};
 
 /// One program, with its goals.
 #[derive(Debug)]

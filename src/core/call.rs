@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-pub use self::open_time::{OpenGuard, OpenTime};
+pub use self::open_time::OpenTime;
 pub use self::sending::{Sending, SendingState, SentFlag};
 pub use self::target::{CallKind, Target};
 use crate::core::peer::{ClientPeer, ClientSession};
@@ -150,7 +150,6 @@ impl CallContext {
 pub struct CallId(Uuid);
 
 impl CallId {
-    #[expect(clippy::new_without_default, reason = "a new id is never a default")]
     pub fn new() -> Self {
         Self(Uuid::now_v7())
     }

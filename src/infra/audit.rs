@@ -32,7 +32,7 @@ use crate::infra::batch_queue::BatchQueue;
 use crate::infra::readiness::Readiness;
 
 pub(crate) use self::chain::shortened;
-pub use self::verify::{AuditError, Verified, verify};
+pub use self::verify::{AuditError, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.
 #[derive(Debug, Clone)]

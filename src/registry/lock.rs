@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use self::difference::{Change, Difference, Edit, differences};
-pub use self::file::{DamagedLock, UnreadableLock};
 pub(super) use self::injection_scan::scan_for_injection;
 pub use self::injection_scan::{escape_hidden, injection_findings};
 pub use self::pin::Pin;

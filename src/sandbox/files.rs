@@ -291,6 +291,7 @@ impl Files {
     }
 
     /// Bytes that written files use now, in whole chunks.
+    #[cfg(test)]
     pub fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

@@ -117,6 +117,7 @@ impl Wasi {
     }
 
     /// For the host, which places the call's files.
+    #[cfg(test)]
     pub fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }

@@ -22,7 +22,7 @@ use crate::core::call::Upstream;
 pub use self::auth::{Callback, OwnAddresses, SignInError, Started};
 pub use self::bridge::{BridgeError, bridge};
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
-pub use self::servers::{McpServers, OperationRequest, Retired};
+pub use self::servers::{McpServers, OperationRequest};
 
 /// Timeout of requests to a token server.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);

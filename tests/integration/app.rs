@@ -5,15 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
-use sekisho::agent::AgentService;
-use sekisho::api;
-use sekisho::api::Listening;
-use sekisho::config::{Config, Environment};
-use sekisho::core::call::{Arguments, ToolOutput, Upstream};
-use sekisho::core::error::{Blame, CallError, ErrorCode};
-use sekisho::gateway::Gateway;
-use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
+use sekisho::{
+    AgentService, Arguments, Attempt, Blame, CallError, Config, Environment, ErrorCode, Execution, Executor, Gateway,
+    Listening, Metadata, Source, SourceTools, ToolDefinition, ToolOutput, Upstream, serve,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -59,7 +54,7 @@ impl TestApp {
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn({
             let agents = AgentService::new(&gateway).unwrap();
-            async move { api::serve(listening, &agents, async { _ = stopped.await }).await }
+            async move { serve(listening, &agents, async { _ = stopped.await }).await }
         });
         let client = Client::builder().no_proxy().build().unwrap();
         Self { gateway, url, client, directory, stop: Some(stop), serving: Some(serving) }

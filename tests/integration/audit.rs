@@ -26,7 +26,7 @@ async fn every_call_leaves_one_line_and_the_chain_is_whole() {
         ]
     );
     assert!(!text.contains("hunter2") && !text.contains("40+2"), "arguments are not written down, their digest is");
-    assert_eq!(sekisho::infra::audit::verify(&file).unwrap().lines, 4);
+    assert_eq!(sekisho::testing::verify_audit(&file).unwrap().lines, 4);
 }
 
 #[tokio::test]
@@ -36,7 +36,7 @@ async fn a_restart_goes_on_with_the_chain() {
     let app = TestApp::in_directory(app.stop().await, "").await;
     app.call("calculator", json!({"expression": "2"})).await;
     let directory = app.stop().await;
-    assert_eq!(sekisho::infra::audit::verify(&directory.path().join("state/audit.jsonl")).unwrap().lines, 2);
+    assert_eq!(sekisho::testing::verify_audit(&directory.path().join("state/audit.jsonl")).unwrap().lines, 2);
 }
 
 #[tokio::test]

@@ -9,8 +9,8 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use sekisho::core::call::Caller;
-use sekisho::infra::store::{AgentRun, Store};
+use sekisho::Caller;
+use sekisho::testing::{AgentRun, Store};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

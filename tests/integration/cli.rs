@@ -353,7 +353,7 @@ fn told_to_go_it_finishes_what_is_in_flight() {
     let pid = serving.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     assert!(serving.child.wait().unwrap().success());
-    assert_eq!(sekisho::infra::audit::verify(&directory.path().join("state/audit.jsonl")).unwrap().lines, 1);
+    assert_eq!(sekisho::testing::verify_audit(&directory.path().join("state/audit.jsonl")).unwrap().lines, 1);
 }
 
 #[test]

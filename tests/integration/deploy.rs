@@ -167,7 +167,7 @@ fn the_health_check_tells_a_gateway_that_answers_from_none() {
 #[test]
 fn the_unit_waits_longer_than_the_gateway_takes_to_stop() {
     let setting = |name: &str| UNIT.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap();
-    let grace = sekisho::config::Config::default().server.shutdown_grace_seconds;
+    let grace = sekisho::Config::default().server.shutdown_grace_seconds;
     assert!(setting("TimeoutStopSec").trim_end_matches('s').parse::<u64>().unwrap() > grace);
     assert!(setting("Environment").contains("SEKISHO_STATE_DIRECTORY=/var/lib/sekisho"));
     assert_eq!(setting("StateDirectoryMode"), "0700");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use reqwest::{RequestBuilder, StatusCode};
-use sekisho::infra::store::Store;
+use sekisho::testing::Store;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

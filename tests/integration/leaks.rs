@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use sekisho::core::call::{CallContext, Caller, Via};
+use sekisho::{CallContext, Caller, Via};
 use serde_json::json;
 
 use crate::app::TestApp;

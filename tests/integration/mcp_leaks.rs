@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
-use sekisho::core::call::{CallContext, Caller, Via};
+use sekisho::{CallContext, Caller, Via};
 use serde_json::{Map, json};
 use tokio::runtime::Handle;
 

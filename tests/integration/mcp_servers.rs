@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
-use sekisho::core::call::{CallContext, Caller, Via};
-use sekisho::core::error::ErrorCode;
-use sekisho::sources::mcp::OperationRequest;
+use sekisho::testing::OperationRequest;
+use sekisho::{CallContext, Caller, ErrorCode, Via};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use sekisho::config::{Config, Environment, PolicyConfig};
-use sekisho::registry::Snapshot;
+use sekisho::testing::Snapshot;
+use sekisho::{Config, Environment, PolicyConfig};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -197,7 +197,7 @@ fn the_rego_examples_decide_as_they_read() {
 "#;
     std::fs::write(directory.path().join("cases/example.yaml"), cases).unwrap();
     let config = PolicyConfig { directory: Some(directory.path().to_owned()), ..PolicyConfig::default() };
-    let results = sekisho::policy::cases::run(&config, &Snapshot::default()).unwrap();
+    let results = sekisho::testing::run_policy_cases(&config, &Snapshot::default()).unwrap();
     assert_eq!(results.len(), 5);
     assert!(results.iter().all(|result| result.problem.is_none()), "{results:?}");
 }
@@ -274,7 +274,7 @@ fn every_environment_variable_sets_the_key_beside_it() {
 
 #[test]
 fn the_topics_are_those_of_the_configuration() {
-    let schema = sekisho::config::json_schema();
+    let schema = sekisho::testing::json_schema();
     let schema = serde_json::to_value(schema).unwrap();
     let rows = rows(section(CONFIGURATION, "Configuration")).into_iter();
     let listed = rows.flat_map(|row| code_spans(row[0])).filter(|name| !name.chars().any(char::is_uppercase));

@@ -1,7 +1,7 @@
 //! Policies: the default set, one's own, and broken ones.
 
 use reqwest::StatusCode;
-use sekisho::config::Config;
+use sekisho::Config;
 use serde_json::{Value, json};
 
 use crate::app::{TestApp, answer, code, config, environment};

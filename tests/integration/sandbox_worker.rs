@@ -6,13 +6,10 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use sekisho::sandbox::compiled::CompiledFolder;
-use sekisho::sandbox::engine::{Pool, engine, fingerprint};
-use sekisho::sandbox::interpreter::Kind;
-use sekisho::sandbox::prepare::{Prepared, PreparedProfile};
-use sekisho::sandbox::protocol::{
+use sekisho::testing::protocol::{
     End, Frames, FromWorker, GuestFile, Job, JobId, JobLimits, Load, Outcome, ToWorker, encode,
 };
+use sekisho::testing::{CompiledFolder, Kind, Pool, Prepared, PreparedProfile, engine, fingerprint};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
@@ -178,7 +175,7 @@ fn job(id: JobId, profile: &str) -> Job {
 #[tokio::test]
 async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gone() {
     let mut worker = Worker::start().await;
-    let lacks_scan = !sekisho::sandbox::engine::can_scan_pages();
+    let lacks_scan = !sekisho::testing::can_scan_pages();
     assert_eq!(worker.missing_protections.len(), usize::from(lacks_scan), "{:?}", worker.missing_protections);
     for _ in 0..3 {
         assert_eq!(worker.run("quick").await.end, End::Exited { code: 0 });

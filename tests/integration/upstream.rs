@@ -1,6 +1,6 @@
 //! Failing upstreams: circuit breakers and retries.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;

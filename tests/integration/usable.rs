@@ -6,8 +6,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use reqwest::StatusCode;
-use sekisho::agent::toolbox::{InProcess, Toolbox};
-use sekisho::core::call::Caller;
+use sekisho::{Caller, InProcess, Toolbox};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -1,7 +1,8 @@
 use serde_json::Value;
 
 use super::*;
-use crate::config::{BudgetConfig, MemoryConfig, Secret};
+use crate::config::agent::MemoryConfig;
+use crate::config::{BudgetConfig, Secret};
 
 fn profile(provider: Provider, model: &str) -> AgentProfile {
     AgentProfile { provider: Some(provider), model: Some(model.into()), ..AgentProfile::default() }

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 pub(crate) use self::disk::strict_on_a_full_disk;
+use super::verify::Verified;
 use super::*;
 use crate::core::call::{CallContext, Caller, Stage, TraceParent, Via};
 use crate::core::record::Status;

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sekisho::core::call::Arguments;
-use sekisho::core::error::CallError;
-use sekisho::core::peer::{Progress, Question, QuestionMethod, Questions};
-use sekisho::tool::Metadata;
-use sekisho::tool::{Attempt, Execution, Executor, Source, SourceTools, ToolDefinition};
+use sekisho::{
+    Arguments, Attempt, CallError, Execution, Executor, Metadata, Progress, Question, QuestionMethod, Questions,
+    Source, SourceTools, ToolDefinition,
+};
 use serde_json::{Value, json};
 
 pub(super) struct ConversingTools;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt};
 use reqwest::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
-use sekisho::core::call::{CallContext, Caller, Via};
+use sekisho::{CallContext, Caller, Via};
 use serde_json::json;
 
 use super::{PythonApp, status_of, workers};

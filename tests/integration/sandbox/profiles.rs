@@ -5,8 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sekisho::sandbox::interpreter::Manifest;
-use sekisho::sandbox::prepare::default_folder;
+use sekisho::testing::{Manifest, default_folder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
