@@ -241,7 +241,7 @@ fn a_document_without_a_server_is_told_what_it_needs() {
         text(&output)
     };
     let told = import(&[]);
-    assert!(told.contains("2 operations, 2 tools") && told.contains("once `base_url` is set"), "{told}");
+    assert!(told.contains("2 operations, 2 tools") && told.contains("set `base_url`"), "{told}");
     assert!(told.contains("domains: []") && told.contains("base_url: https://…"), "{told}");
     let told = import(&["--base-url", "https://api.example.com/v1"]);
     assert!(

@@ -130,7 +130,7 @@ async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_change
         (json!({"name": "a", "spec_inline": document("https://example.com").to_string()}), "denied", "example.com"),
         (json!({"name": "a", "spec_inline": fine, "base_url": "https://example.com"}), "denied", "example.com"),
         (json!({"name": "a", "spec_url": "http://127.0.0.1:9/api.json"}), "upstream_error", "cannot be fetched"),
-        (json!({"name": "a", "spec_inline": "{"}), "invalid_request", "neither JSON nor YAML"),
+        (json!({"name": "a", "spec_inline": "{"}), "invalid_request", "neither valid JSON nor valid YAML"),
         (json!({"name": "a", "spec_inline": fine, "operations": ["no such"]}), "invalid_request", "no operation"),
         (json!({"name": "taken", "spec_inline": fine}), "invalid_request", "the configuration has"),
         (json!({"name": "a b", "spec_inline": fine}), "invalid_request", "is not a valid collection name"),

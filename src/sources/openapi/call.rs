@@ -1,4 +1,4 @@
-//! Calls of an operation: arguments to a request, the answer to an output.
+//! Executes an operation: arguments to a request, the response to an output.
 
 pub(crate) mod adapter;
 pub(crate) mod arguments;

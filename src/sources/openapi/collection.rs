@@ -19,8 +19,8 @@ use crate::core::call::{Arguments, Upstream};
 use crate::infra::outbound::{DomainList, InvalidNetwork};
 use crate::tool::ToolDefinition;
 
-/// Why an operation is lost that nobody knows the server of.
-pub(super) const NO_SERVER: &str = "no server is named; set base_url";
+/// Why an operation without a server is lost.
+pub(super) const NO_SERVER: &str = "it has no server; set base_url";
 
 /// The tools of one document. Immutable; a reload makes a new one.
 #[derive(Debug)]
@@ -28,27 +28,27 @@ pub struct Collection {
     pub settings: CollectionSettings,
     pub tools: Vec<ToolDefinition>,
     pub report: Report,
-    /// Files that the document refers to; a change of one is a reason to reload.
+    /// Files that the document refers to; a change of one causes a reload.
     pub files: Vec<PathBuf>,
 }
 
 impl Collection {
-    /// Whether there are no tools since nobody said which server they would ask.
+    /// Whether there are no tools because no server is named.
     pub(super) fn lacks_servers(&self) -> bool {
         self.tools.is_empty() && self.report.lost.iter().any(|note| note.reason == NO_SERVER)
     }
 
-    /// The servers that its tools ask, as `scheme://host:port`.
+    /// The servers that its tools send requests to, as `scheme://host:port`.
     pub fn servers(&self) -> BTreeSet<Url> {
         let nothing = Arguments::new();
         let servers = self.tools.iter().filter_map(|tool| tool.executor.upstream(&nothing));
         servers.filter_map(|Upstream(server)| Url::parse(&server).ok()).collect()
     }
 
-    /// Whether the hosts that its tools ask may be asked.
+    /// Checks that the hosts of its tools are allowed.
     ///
     /// # Errors
-    /// [`FetchError::NotAllowed`] with the first that may not.
+    /// [`FetchError::NotAllowed`] with the first that is not.
     pub fn check_servers(&self, allowed: &DomainList) -> Result<(), FetchError> {
         self.servers().iter().try_for_each(|url| fetch::check_allowed(url, allowed))
     }
@@ -57,7 +57,7 @@ impl Collection {
 /// Why a collection has no tools.
 #[derive(Debug, Error)]
 pub enum CollectionError {
-    #[error("no document is named; give `spec_url`, `spec_file` or `spec_inline`")]
+    #[error("no document is configured; give `spec_url`, `spec_file` or `spec_inline`")]
     NoDocument,
     #[error(transparent)]
     Network(#[from] InvalidNetwork),
@@ -67,27 +67,27 @@ pub enum CollectionError {
     Document(#[from] DocumentError),
     #[error("the document names no server that can be called; set `base_url`")]
     NoServer,
-    #[error("the overlay {file}: {fault}")]
-    Overlay { file: String, fault: OverlayError },
-    #[error("the overlay {file}: {fault}")]
-    OverlayText { file: String, fault: DocumentError },
-    #[error("`openapi.adapters.{vendor}`: {fault}")]
-    Adapter { vendor: String, fault: AdapterError },
+    #[error("the overlay {file}: {error}")]
+    Overlay { file: String, error: OverlayError },
+    #[error("the overlay {file}: {error}")]
+    OverlayText { file: String, error: DocumentError },
+    #[error("`openapi.adapters.{vendor}`: {error}")]
+    Adapter { vendor: String, error: AdapterError },
     #[error(transparent)]
     Credentials(#[from] CredentialError),
-    #[error("too many documents are being read; none was done within {} s, try again later", READ_TIMEOUT.as_secs())]
+    #[error("too many documents are being read; no reader became free within {} s; try again later", READ_TIMEOUT.as_secs())]
     Busy,
     #[error("reading the document failed: {0}")]
     Failed(#[from] tokio::task::JoinError),
 }
 
 impl CollectionError {
-    /// Whether the same collection may load later without anybody changing it.
+    /// Whether loading the same collection may succeed later without a change to its settings.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Busy | Self::Fetch(FetchError::Url { .. })) || self.leads_elsewhere()
     }
 
-    /// Whether only files were to be read, and the document stands at an address or refers to one.
+    /// Whether only files were to be read, and the document is at an address or refers to one.
     pub(super) fn leads_elsewhere(&self) -> bool {
         matches!(self, Self::Fetch(FetchError::NotAtHand { .. }))
     }

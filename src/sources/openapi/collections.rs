@@ -1,4 +1,4 @@
-//! All collections: loaded side by side, and a broken one leaves the others alive.
+//! All collections: loaded concurrently, each independent of the failure of another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,62 +17,65 @@ use crate::tool::{Source, SourceTools};
 pub struct Collections {
     /// By name.
     pub loaded: BTreeMap<String, Arc<Collection>>,
-    /// Name → why it could not be loaded; what was loaded of it before may still be on offer.
+    /// Name → why it could not be loaded; its previous tools may still be offered.
     pub broken: BTreeMap<String, String>,
-    /// Those whose document is still to be fetched: not waited for, or out of reach when last asked for.
+    /// Collections whose document is still to be fetched: deferred, or unreachable at the last attempt.
     pub awaited: BTreeMap<String, CollectionSettings>,
 }
 
-/// Collections that there should be: those of the configuration, and those registered over HTTP.
+/// The desired collections: those of the configuration, and those registered over HTTP.
 #[derive(Debug, Default)]
 pub struct DesiredCollections {
     settings: BTreeMap<String, CollectionSettings>,
-    /// Registered, and of no use with this configuration: name → why.
+    /// Registered, but invalid with this configuration: name → why.
     unusable: BTreeMap<String, String>,
 }
 
-/// Whether loading waits for documents that stand at addresses.
+/// Whether loading waits for documents at addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
     ForAll,
-    /// Only for what is at hand: a start must not depend on other servers.
+    /// Only for local documents: a start must not depend on other servers.
     ForWhatIsAtHand,
 }
 
-/// Longest that a start waits for one document at hand.
+/// Longest wait of a start for one local document.
 const AT_HAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 const BEING_LOADED: &str = "its document is being loaded";
 
 impl DesiredCollections {
-    /// A name of the configuration is the configuration's, whatever was registered under it.
+    /// A configured collection takes precedence over a registered one of the same name.
     pub fn of(config: &OpenApiConfig, registered: &BTreeMap<String, Registration>) -> Self {
-        let mut wanted = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
+        let mut desired = Self { settings: config.collections.clone(), unusable: BTreeMap::new() };
         for (name, registration) in registered {
-            if wanted.settings.contains_key(name) {
-                tracing::warn!(collection = name, "it is registered over HTTP too; the configuration's is offered");
+            if desired.settings.contains_key(name) {
+                tracing::warn!(
+                    collection = name,
+                    "the name is registered over HTTP too; the configured collection is offered"
+                );
                 continue;
             }
             match registration.settings(&config.secrets) {
-                Ok(settings) => _ = wanted.settings.insert(name.clone(), settings),
-                Err(fault) => _ = wanted.unusable.insert(name.clone(), fault.to_string()),
+                Ok(settings) => _ = desired.settings.insert(name.clone(), settings),
+                Err(error) => _ = desired.unusable.insert(name.clone(), error.to_string()),
             }
         }
-        wanted
+        desired
     }
 }
 
 impl Collections {
-    /// Loads what is wanted. One that cannot be loaded stays as it is in `before` where its settings are
-    /// still the same.
+    /// Loads the desired collections. One that cannot be loaded stays as in `before` if its settings are
+    /// unchanged.
     pub async fn load(
-        wanted: DesiredCollections,
+        desired: DesiredCollections,
         config: &OpenApiConfig,
         loader: &Loader,
         wait: Wait,
         before: &Self,
     ) -> Self {
-        let DesiredCollections { settings, unusable } = wanted;
+        let DesiredCollections { settings, unusable } = desired;
         let mut next = Self { broken: unusable, ..Self::default() };
         let loading = settings.into_iter().map(async |(name, settings)| {
             let load = async |loader: &Loader| loader.load(&name, settings.clone(), config).await;
@@ -98,7 +101,7 @@ impl Collections {
         next
     }
 
-    /// What came of loading a collection; one that is out of reach is asked for again later.
+    /// Records the result of loading a collection; an unreachable one is retried later.
     pub fn settle(
         &mut self,
         name: &str,
@@ -109,9 +112,9 @@ impl Collections {
         self.awaited.remove(name);
         match outcome {
             Ok(collection) => _ = self.loaded.insert(name.to_owned(), collection),
-            Err(fault) => {
-                self.broken.insert(name.to_owned(), fault.to_string());
-                if fault.may_pass() {
+            Err(error) => {
+                self.broken.insert(name.to_owned(), error.to_string());
+                if error.may_pass() {
                     self.awaited.insert(name.to_owned(), settings);
                 }
             }

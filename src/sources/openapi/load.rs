@@ -1,4 +1,4 @@
-//! From where a document is to one JSON value: fetched, changed by overlays, its parts brought together.
+//! Loads a document into one JSON value: fetches it, applies overlays, bundles its parts.
 
 pub(crate) mod bundle;
 pub(crate) mod cache;

@@ -1,5 +1,5 @@
-//! From where a document stands to a collection: fetched, changed by its overlays, brought together with the
-//! documents it refers to, and read.
+//! Loads collections: fetches a document, applies its overlays, bundles the documents it refers to, and reads
+//! the result.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,34 +26,34 @@ use super::{Access, definitions, read};
 use crate::config::{CollectionSettings, OpenApiConfig};
 use crate::infra::outbound::{DomainList, Outbound};
 
-/// What collections are loaded with. Clones share what was fetched.
+/// Loads collections. Clones share the document cache.
 #[derive(Debug, Clone)]
 pub struct Loader {
     fetcher: Fetcher,
     reading: Arc<Semaphore>,
 }
 
-/// Documents read at once: each takes a core, and much memory.
+/// Documents read concurrently: each takes a core and much memory.
 const READ_AT_ONCE: usize = 2;
 
-/// Longest that a document waits for its turn to be read.
+/// Longest wait of a document for a free reader.
 pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest that the documents together may take to which one refers.
+/// Timeout for all documents that one document refers to.
 const BUNDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Documents fetched side by side for one that refers to them.
+/// Referenced documents fetched concurrently.
 const FETCHED_AT_ONCE: usize = 8;
 
-/// A document with all that it refers to, not yet read.
+/// A document bundled with all that it refers to, not yet read.
 struct Whole {
     document: Value,
-    /// Where it stands, if at an address or in a file.
+    /// Its address or file, unless it was given inline.
     from: Option<Location>,
-    /// What of it the report should say beside what the reader finds.
+    /// Notes for the report, in addition to the reader's.
     notes: Vec<Note>,
-    /// Documents brought into it.
-    brought: Vec<Location>,
+    /// Documents bundled into it.
+    bundled: Vec<Location>,
 }
 
 impl Loader {
@@ -63,19 +63,19 @@ impl Loader {
         Self { fetcher, reading: Arc::new(Semaphore::new(READ_AT_ONCE)) }
     }
 
-    /// One that asks no address: what leads to one is [`FetchError::NotAtHand`].
+    /// A loader that makes no requests: documents at addresses are [`FetchError::NotAtHand`].
     pub(super) fn at_hand(&self) -> Self {
         let mut loader = self.clone();
         loader.fetcher.at_hand = true;
         loader
     }
 
-    /// Hosts that documents and servers may stand on.
+    /// Hosts that documents and servers may be on.
     pub fn allowed(&self) -> &DomainList {
         &self.fetcher.allowed
     }
 
-    /// Fetches the document and its overlays, and makes tools of it.
+    /// Fetches the document and its overlays, and generates its tools.
     ///
     /// # Errors
     /// [`CollectionError`]. A part of the document that cannot be used is a line of the report instead.
@@ -92,8 +92,7 @@ impl Loader {
         if collection.lacks_servers() { Err(CollectionError::NoServer) } else { Ok(collection) }
     }
 
-    /// The collection as it would be, for somebody to look at: where the document names no server, it stands in
-    /// for one.
+    /// Previews a collection. A document without a server gets a placeholder.
     ///
     /// # Errors
     /// As [`Loader::load`].
@@ -136,7 +135,7 @@ impl Loader {
                 let files = whole.files();
                 let mut api = whole.read()?;
                 if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
-                    let reason = "it names no server; its tools can be called once `base_url` is set";
+                    let reason = "the document names no server; set `base_url` to make its tools callable";
                     api.report.approximated("the document", reason);
                     api.servers.push(Server { url, description: String::new() });
                 }
@@ -146,7 +145,7 @@ impl Loader {
             .await
     }
 
-    /// One that reaches what is named for this collection. One that was registered has no key of its own.
+    /// The HTTP client with this collection's settings. A registered collection has no client key of its own.
     fn for_collection(
         &self,
         name: &str,
@@ -161,17 +160,17 @@ impl Loader {
         Ok(loader)
     }
 
-    /// The API that a document describes, without making tools of it.
+    /// The API that a document describes, without generating tools.
     ///
     /// # Errors
-    /// [`CollectionError`]: out of reach, not allowed, or no OpenAPI document.
+    /// [`CollectionError`]: the document is unreachable, not allowed, or not an OpenAPI document.
     pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionError> {
         let text = self.fetcher.fetch(origin).await?;
         let whole = self.whole(text, Vec::new()).await?;
         self.aside(move || whole.read()).await
     }
 
-    /// The document, changed by its overlays, and with it the documents it refers to.
+    /// The document with its overlays applied, bundled with the documents it refers to.
     async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionError> {
         let (mut bundle, mut notes) = self.aside(move || opened(&text, &overlays)).await?;
         let from = bundle.from().cloned();
@@ -191,14 +190,16 @@ impl Loader {
             };
             match tokio::time::timeout_at(until, self.fetch_all(missing, folder)).await {
                 Ok(texts) => bundle = self.aside(move || Ok(bundle.with(texts))).await?,
-                Err(_) => bundle.give_up(&format!("not all came within {} s", BUNDLE_TIMEOUT.as_secs())),
+                Err(_) => {
+                    bundle.give_up(&format!("the documents did not all arrive within {} s", BUNDLE_TIMEOUT.as_secs()))
+                }
             }
         }
         self.aside(move || {
-            let brought = bundle.brought().cloned().collect();
+            let bundled = bundle.bundled().cloned().collect();
             let (document, more) = bundle.finish();
             notes.extend(more);
-            Ok(Whole { document, from, notes, brought })
+            Ok(Whole { document, from, notes, bundled })
         })
         .await
     }
@@ -215,8 +216,8 @@ impl Loader {
         futures_util::stream::iter(locations).map(fetch).buffered(FETCHED_AT_ONCE).collect().await
     }
 
-    /// A large document takes a second: not on a thread that serves calls. The place among those read at
-    /// once is held until it ends, also when nobody waits for it any more.
+    /// A large document takes a second, so it is read on a blocking thread. The permit is held until reading
+    /// ends, also when the caller has given up.
     async fn aside<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CollectionError> + Send + 'static,
@@ -244,11 +245,11 @@ impl Whole {
             Location::File(path) => Some(path.clone()),
             Location::Url(_) => None,
         };
-        self.brought.iter().filter_map(file).collect()
+        self.bundled.iter().filter_map(file).collect()
     }
 }
 
-/// The parsed document with its overlays applied, and what the report should say of them.
+/// The parsed document with its overlays applied, and notes on them for the report.
 fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, Vec<Note>), CollectionError> {
     let budget = Budget::default();
     let mut document = document::parse_within(&text.bytes, &budget)?;
@@ -256,19 +257,19 @@ fn opened(text: &SpecText, overlays: &[(String, SpecText)]) -> Result<(Bundle, V
     let mut notes = Vec::new();
     for (file, overlay) in overlays {
         for target in apply(&mut document, file, overlay)? {
-            let reason = format!("the overlay {file} has an action for it, and it selects nothing");
+            let reason = format!("an action of the overlay {file} has this target, which selects nothing");
             notes.push(Note { operation: target, reason });
         }
     }
-    // Before anything is fetched that it refers to.
+    // Before the documents it refers to are fetched.
     document::version(&document)?;
     Ok((Bundle::new(document, text.from.clone(), budget), notes))
 }
 
 fn apply(document: &mut Value, file: &str, overlay: &SpecText) -> Result<Vec<String>, CollectionError> {
     let overlay = document::parse(&overlay.bytes)
-        .map_err(|fault| CollectionError::OverlayText { file: file.to_owned(), fault })?;
-    overlay::apply(document, &overlay).map_err(|fault| CollectionError::Overlay { file: file.to_owned(), fault })
+        .map_err(|error| CollectionError::OverlayText { file: file.to_owned(), error })?;
+    overlay::apply(document, &overlay).map_err(|error| CollectionError::Overlay { file: file.to_owned(), error })
 }
 
 fn origin(settings: &CollectionSettings) -> Result<SpecOrigin, CollectionError> {
@@ -286,10 +287,10 @@ fn adapter(
     let Some(vendor) = settings.adapter_name() else { return Ok(None) };
     let named = config.adapters.iter().find(|(name, _)| name.eq_ignore_ascii_case(vendor));
     let Some((_, declared)) = named else {
-        tracing::warn!(collection, vendor, "a vendor adapter is named and not declared; requests go as they are");
+        tracing::warn!(collection, vendor, "the vendor adapter is not declared; requests are sent unchanged");
         return Ok(None);
     };
     let compiled = Adapter::compile(declared.clone());
-    let adapter = compiled.map_err(|fault| CollectionError::Adapter { vendor: vendor.to_owned(), fault })?;
+    let adapter = compiled.map_err(|error| CollectionError::Adapter { vendor: vendor.to_owned(), error })?;
     Ok(Some(Arc::new(adapter)))
 }

@@ -1,5 +1,5 @@
-//! A document becomes an [`Api`], piece by piece: what is wrong with one operation is a line of the report,
-//! and the others live.
+//! Converts a document into an [`Api`] piece by piece: an error in one operation becomes a line of the report
+//! and does not affect the others.
 
 mod content;
 pub mod operation;
@@ -28,7 +28,7 @@ use self::schema::{Direction, Lowering, Site};
 use super::load::document;
 use super::load::document::{DocumentError, Version};
 
-/// Operations that are read from one document; GitHub's has 1 223.
+/// Most operations read from one document; GitHub's has 1 223.
 const MAX_OPERATIONS: usize = 10_000;
 
 const METHODS: [(&str, Method); 8] = [
@@ -42,10 +42,10 @@ const METHODS: [(&str, Method); 8] = [
     ("trace", Method::TRACE),
 ];
 
-/// Reads a parsed document. `base` is the address it was loaded from, against which relative addresses count.
+/// Reads a parsed document. `base` is the address it was loaded from, which relative addresses are resolved against.
 ///
 /// # Errors
-/// [`DocumentError`] when it is no OpenAPI document at all; whatever else is wrong stands in the report.
+/// [`DocumentError`] when it is not an OpenAPI document; other errors are lines of the report.
 pub fn read(document: &Value, base: Option<&Url>) -> Result<Api, DocumentError> {
     let version = document::version(document)?;
     let reader = Reader {
@@ -71,7 +71,7 @@ struct Reader<'d> {
     place: String,
 }
 
-/// What an operation shares with the others of its path.
+/// What the operations of a path share.
 struct PathItem<'d> {
     path: &'d str,
     members: &'d Map<String, Value>,
@@ -103,14 +103,14 @@ impl<'d> Reader<'d> {
         }
     }
 
-    /// Says what the document has that never becomes a tool.
+    /// Reports the parts of the document that never become tools.
     fn report_unread(&mut self) {
         if self.version == Version::V3_2 {
             self.approximated("OpenAPI 3.2 is read as 3.1, with its query methods and `querystring` parameters");
         }
         let webhooks = self.document.get("webhooks").and_then(Value::as_object).map_or(0, Map::len);
         if webhooks > 0 {
-            self.approximated(format!("its {webhooks} webhooks are calls to the client and do not become tools"));
+            self.approximated(format!("its {webhooks} webhooks are requests to the client and do not become tools"));
         }
     }
 
@@ -125,7 +125,7 @@ impl<'d> Reader<'d> {
             let item = match self.references.follow(item) {
                 Ok(Value::Object(members)) => PathItem { path, members },
                 Ok(_) => {
-                    self.lost("the path's value is no object");
+                    self.lost("the path's value is not an object");
                     continue;
                 }
                 Err(broken) => {
@@ -163,7 +163,7 @@ impl<'d> Reader<'d> {
                     Ok(method) => found.push((method, operation)),
                     Err(_) => {
                         self.report.operations += 1;
-                        self.lost(format!("{name:?} is no HTTP method"));
+                        self.lost(format!("{name:?} is not an HTTP method"));
                     }
                 }
             }
@@ -175,11 +175,11 @@ impl<'d> Reader<'d> {
         let id = value.get("operationId").and_then(Value::as_str).filter(|id| !id.trim().is_empty());
         self.place = id.map_or_else(|| format!("{method} {}", item.path), str::to_owned);
         let Value::Object(members) = value else {
-            self.lost("the operation is no object");
+            self.lost("the operation is not an object");
             return None;
         };
         if members.contains_key("callbacks") {
-            self.approximated("its callbacks are calls to the client and are not followed");
+            self.approximated("its callbacks are requests to the client and are ignored");
         }
         let written = self.written_parameters(item, members);
         let (written, body) = match self.version {
@@ -208,12 +208,12 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// What a piece stands for; a reference that leads nowhere is a line of the report.
+    /// Resolves a piece; a broken reference becomes a line of the report.
     fn resolved(&mut self, value: &'d Value) -> Option<&'d Value> {
         match self.references.follow(value) {
             Ok(value) => Some(value),
             Err(broken) => {
-                self.approximated(format!("{broken}: the operation goes without it"));
+                self.approximated(format!("{broken}: the operation is offered without it"));
                 None
             }
         }
@@ -237,7 +237,7 @@ impl<'d> Reader<'d> {
     }
 }
 
-/// The `x-` members of an operation, and those of its path that it does not have itself.
+/// The `x-` members of an operation, and those of its path that it does not override.
 fn extensions(item: &Map<String, Value>, operation: &Map<String, Value>) -> Map<String, Value> {
     let mut extensions = Map::new();
     for (key, value) in operation.iter().chain(item).filter(|(key, _)| key.starts_with("x-")) {
@@ -254,7 +254,7 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// `true`, which some write as text.
+/// `true`, which some documents write as a string.
 fn flag(value: Option<&Value>) -> bool {
     value.is_some_and(|value| *value == Value::Bool(true) || value == "true")
 }

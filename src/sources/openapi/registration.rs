@@ -1,8 +1,8 @@
-//! A collection as it is registered over HTTP: what a caller may say of one, kept as said.
+//! A collection registered over HTTP: the settings a caller may give, stored as given.
 //!
-//! A caller names no file of this machine and writes no credential: where one belongs stands `${NAME}`, which
-//! means the secret that the operator put under that name into `openapi.secrets`. So what is stored and shown
-//! holds no secret.
+//! A caller can neither name a local file nor write a credential. It writes `${NAME}` instead, a reference to
+//! the operator's secret of that name in `openapi.secrets`. Stored and displayed registrations therefore
+//! contain no secret.
 
 #[cfg(test)]
 mod tests;
@@ -17,13 +17,13 @@ use utoipa::ToSchema;
 
 use crate::config::{AuthSettings, AuthType, CollectionSettings, DangerousOperations, Secret};
 
-/// What `POST /tools/openapi/register` takes. The defaults are those of the specification.
+/// The body of `POST /tools/openapi/register`. The defaults are those of the specification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Registration {
-    /// Stands before the names of the tools: `NAME__OPERATION`.
+    /// Prefix of the tools' names: `NAME__OPERATION`.
     pub name: String,
-    /// Where the document stands; its host must be on the allowlist. One of the two is given.
+    /// Address of the document; its host must be on the allowlist. Give this or `spec_inline`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub spec_url: Option<Url>,
@@ -46,10 +46,10 @@ pub struct Registration {
     /// Only operations with one of these tags.
     #[serde(default)]
     pub tags: Option<Vec<String>>,
-    /// Operations that a caller needs a role for; those that delete, unless it says otherwise.
+    /// Operations that require a role; by default those with the method DELETE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dangerous: Option<DangerousOperations>,
-    /// In place of the document's servers.
+    /// Replaces the document's servers.
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     pub base_url: Option<Url>,
@@ -83,7 +83,7 @@ pub struct RegisteredAuth {
     pub headers_template: BTreeMap<String, String>,
 }
 
-/// Why a registration cannot become a collection's settings.
+/// Why a registration is invalid.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum RegistrationError {
     #[error(
@@ -91,19 +91,19 @@ pub enum RegistrationError {
          is not taken, since registrations are stored"
     )]
     Literal(String),
-    #[error("`auth_config.{setting}` names the secret {name:?}, which is not there; add it to `openapi.secrets`")]
+    #[error("`auth_config.{setting}` names the secret {name:?}, which is not configured; add it to `openapi.secrets`")]
     UnknownSecret { setting: String, name: String },
-    #[error("`auth_config.headers_template.{0}` fills nothing in; write it like `Bearer ${{user_token}}`")]
+    #[error("`auth_config.headers_template.{0}` has no placeholder; write it like `Bearer ${{user_token}}`")]
     ConstantTemplate(String),
     #[error("{0}")]
     Settings(String),
 }
 
 impl Registration {
-    /// The settings of the collection, its secrets filled in.
+    /// The settings of the collection, with its secrets filled in.
     ///
     /// # Errors
-    /// [`RegistrationError`]: a credential written out, a secret that is not there, values that make no sense.
+    /// [`RegistrationError`]: a literal credential, an unconfigured secret, or invalid values.
     pub fn settings(&self, secrets: &BTreeMap<String, Secret>) -> Result<CollectionSettings, RegistrationError> {
         let auth_config = match &self.auth_config {
             Some(auth) => auth.settings(secrets)?,
@@ -125,8 +125,8 @@ impl Registration {
             max_response_bytes: self.max_response_bytes,
             ..CollectionSettings::default()
         };
-        let faults = settings.faults(&self.name);
-        if faults.is_empty() { Ok(settings) } else { Err(RegistrationError::Settings(faults.join("; "))) }
+        let errors = settings.errors(&self.name);
+        if errors.is_empty() { Ok(settings) } else { Err(RegistrationError::Settings(errors.join("; "))) }
     }
 }
 
@@ -157,7 +157,7 @@ impl RegisteredAuth {
     }
 }
 
-/// The secret that `${NAME}` stands for. What was written is not repeated: it may be a secret.
+/// The secret that `${NAME}` refers to. The error does not repeat the value: it may be a secret.
 fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> Result<Secret, RegistrationError> {
     let name = written.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     let name = name.filter(|name| !name.contains(['$', '{', '}']));
@@ -166,7 +166,7 @@ fn resolve(setting: &str, written: &str, secrets: &BTreeMap<String, Secret>) -> 
     secrets.get(name).cloned().ok_or_else(unknown)
 }
 
-/// What is not said is as in the configuration.
+/// Settings that are not given have the configuration's defaults.
 mod defaults {
     use rust_decimal::Decimal;
 

@@ -1,4 +1,4 @@
-//! Operations called against a real server on loopback, which notes what it was asked.
+//! Operations called against a real server on loopback, which records its requests.
 
 mod adapted;
 mod calls;
@@ -32,16 +32,16 @@ use crate::core::error::CallError;
 use crate::infra::outbound::{DomainList, Outbound, test_server};
 use crate::tool::{Attempt, ToolDefinition};
 
-/// What the server was asked.
+/// A request that the server received.
 #[derive(Debug, Clone)]
-struct Asked {
+struct ReceivedRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Asked {
+impl ReceivedRequest {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -57,7 +57,7 @@ type Scripted = (StatusCode, &'static str, String);
 /// An API on loopback.
 #[derive(Clone)]
 struct Upstream {
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     /// One after the other; `200` with `{}` when there are no more.
     answers: Arc<Mutex<VecDeque<Scripted>>>,
     url: Url,
@@ -66,23 +66,23 @@ struct Upstream {
 impl Upstream {
     async fn start() -> Self {
         async fn take(
-            State((asked, answers)): State<Shared>,
+            State((requests, answers)): State<Shared>,
             method: Method,
             uri: Uri,
             headers: HeaderMap,
             body: Bytes,
         ) -> Answer {
-            asked.lock().unwrap().push(Asked { method, uri, headers, body });
+            requests.lock().unwrap().push(ReceivedRequest { method, uri, headers, body });
             let answer = answers.lock().unwrap().pop_front();
             let (status, media_type, body) =
                 answer.unwrap_or_else(|| (StatusCode::OK, "application/json", "{}".to_owned()));
             (status, [(http::header::CONTENT_TYPE, media_type)], body).into_response()
         }
-        type Shared = (Arc<Mutex<Vec<Asked>>>, Arc<Mutex<VecDeque<Scripted>>>);
+        type Shared = (Arc<Mutex<Vec<ReceivedRequest>>>, Arc<Mutex<VecDeque<Scripted>>>);
         let shared: Shared = Shared::default();
-        let (asked, answers) = shared.clone();
+        let (requests, answers) = shared.clone();
         let address = test_server::serve(Router::new().fallback(take).with_state(shared)).await;
-        Self { asked, answers, url: Url::parse(&format!("http://{address}/v1/")).unwrap() }
+        Self { requests, answers, url: Url::parse(&format!("http://{address}/v1/")).unwrap() }
     }
 
     fn answers(&self, status: u16, media_type: &'static str, body: &(impl ToString + ?Sized)) {
@@ -90,12 +90,12 @@ impl Upstream {
         self.answers.lock().unwrap().push_back((status, media_type, body.to_string()));
     }
 
-    fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
-    fn last(&self) -> Asked {
-        self.asked().pop().expect("the server was asked")
+    fn last(&self) -> ReceivedRequest {
+        self.requests().pop().expect("the server received a request")
     }
 
     fn api(&self, operations: Vec<Operation>) -> Api {

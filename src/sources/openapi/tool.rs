@@ -1,4 +1,4 @@
-//! Operations as tools: names, descriptions, schemas, and the executor of each.
+//! Generates tools from operations: names, descriptions, schemas, and the executor of each.
 
 mod choice;
 mod dangerous;
@@ -34,23 +34,23 @@ pub(super) use self::dangerous::without_false_hints;
 /// Most characters of a tool's description.
 const MAX_DESCRIPTION: usize = 1_000;
 
-/// Most bytes of an output schema in a list. Where every object can hold every other, each tool's schema would
-/// be most of the document.
+/// Most bytes of an output schema in a list. Where objects refer to each other, each tool's schema would
+/// contain most of the document.
 const MAX_LISTED_OUTPUT: usize = 4 << 10;
 
-/// Most bytes of all output schemas of a collection in a list, each taking its share.
+/// Most bytes of all output schemas of a collection in a list, divided equally.
 const LISTED_OUTPUTS: usize = 1 << 20;
 
-/// What a listed output schema may have all the same.
+/// The smallest share of a listed output schema.
 const LEAST_LISTED_OUTPUT: usize = 512;
 
 /// Most bytes of the schema of arguments: a model reads it with every request.
 const MAX_INPUT: usize = 64 << 10;
 
-/// The tools of one collection, and what of its document they leave out.
+/// The tools of one collection, and the report on what they leave out.
 ///
-/// A tool's name is `collection__operationId`, or made of method and path where the id is missing or given
-/// twice; it depends on nothing else, so that it is the same after each reload.
+/// A tool's name is `collection__operationId`, or made of method and path where the id is missing or
+/// duplicate; it depends on nothing else, so that it is stable over reloads.
 ///
 /// # Errors
 /// [`CredentialError`]: the configured credentials cannot be sent.
@@ -70,7 +70,7 @@ pub fn definitions(
     for (operation, name) in named(collection, &offered, settings) {
         let label = label(operation);
         if !taken.insert(name.clone()) {
-            maker.report.lost(&label, "the document has the same method and path twice");
+            maker.report.lost(&label, "the document has a duplicate of this method and path");
             continue;
         }
         match maker.tool(operation, name, &label)? {
@@ -91,7 +91,7 @@ pub fn definitions(
     Ok((tools, report))
 }
 
-/// Those of which nothing is approximated.
+/// Operations without approximations.
 fn wholly(mut made: Vec<Works>, approximated: &[Note]) -> Vec<Works> {
     let approximated: HashSet<_> = approximated.iter().map(|note| note.operation.as_str()).collect();
     made.retain(|Works { operation, .. }| !approximated.contains(operation.as_str()));
@@ -110,7 +110,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The tool, or why there is none.
+    /// The tool, or the reason why there is none.
     fn tool(
         &mut self,
         operation: &Operation,
@@ -130,22 +130,21 @@ impl Maker<'_> {
         if !trusted && !authorization.is_empty() {
             authorization = Authorization::default();
             let host = base.host_str().unwrap_or_default();
-            notes.push(format!(
-                "it has a server of its own, {host}, which gets no credentials; name it in `auth_config.hosts` if it should"
-            ));
+            notes
+                .push(format!("its own server {host} gets no credentials; add it to `auth_config.hosts` to send them"));
         }
         for parameter in operation.parameters.iter().filter(|parameter| !is_sent(parameter)) {
-            notes.push(format!("the header {} is not asked for: it is written by the service", parameter.name));
+            notes.push(format!("the header {} is not an argument: the HTTP client sets it", parameter.name));
         }
         let mut arguments = ArgumentList::of(operation, body.as_ref(), &self.api.definitions, is_sent);
         let id = operation.id.clone().unwrap_or_default();
         if let Some(adapter) = &self.access.adapter {
             adapter.widen(&id, &mut arguments.schema);
         }
-        // One schema that cannot be used must not keep the others from being offered.
+        // One unusable schema must not prevent the other tools from being offered.
         let (parameters, cost) = match checkable(mem::take(&mut arguments.schema), &self.api.definitions) {
             Ok(checkable) => checkable,
-            Err(fault) => return Ok(Err(format!("its arguments cannot be checked: {fault}"))),
+            Err(error) => return Ok(Err(format!("its arguments cannot be checked: {error}"))),
         };
         notes.extend(cost.map(str::to_owned));
         let output = self.output_schema(operation).map(Arc::new);
@@ -159,8 +158,8 @@ impl Maker<'_> {
         Ok(Ok(ToolDefinition { metadata, parameters, output_schema, executor: Arc::new(executor) }))
     }
 
-    /// Whether the collection's credentials may go to a server: they are meant for the configured one, or
-    /// that of the whole document, and any other host may be anybody's.
+    /// Whether a server may get the collection's credentials: they are for the configured server, or that of the
+    /// whole document; other hosts are not trusted.
     fn is_trusted(&self, server: &Url) -> bool {
         let declared = || self.api.servers.first().map(|server| &server.url);
         let own = self.settings.base_url.as_ref().or_else(declared);
@@ -168,16 +167,16 @@ impl Maker<'_> {
         own.is_some_and(|own| upstream_of(own) == upstream_of(server)) || named.is_ok_and(|named| named.allows(server))
     }
 
-    /// Settings for operations that the document does not have: a slip, or the document has changed.
+    /// Reports settings for operations that the document does not have: a typing error, or a changed document.
     fn report_unused(&mut self) {
         let known = |key: &String| self.api.operations.iter().any(|operation| is_key_of(key, operation));
         let CollectionSettings { renames, descriptions, dangerous, .. } = self.settings;
         let unused: BTreeSet<_> = renames.keys().chain(descriptions.keys()).filter(|key| !known(key)).collect();
         for key in unused {
-            self.report.approximated(key, "the settings rename or describe it, and the document does not have it");
+            self.report.approximated(key, "the settings rename or describe it, but the document does not have it");
         }
         for key in dangerous.operations.iter().filter(|key| !known(key)) {
-            self.report.approximated(key, "the settings call it dangerous, and the document does not have it");
+            self.report.approximated(key, "the settings mark it as dangerous, but the document does not have it");
         }
         report_unknown_methods(dangerous, &self.api.operations, &mut self.report);
     }
@@ -189,7 +188,7 @@ impl Maker<'_> {
         matches!(base.scheme(), "http" | "https").then(|| base.clone())
     }
 
-    /// Of the answer that says success, if it is JSON and an adapter does not change it.
+    /// The schema of the success response, if it is JSON and no adapter changes it.
     fn output_schema(&self, operation: &Operation) -> Option<SharedSchema> {
         if self.access.adapter.is_some() {
             return None;
@@ -200,7 +199,7 @@ impl Maker<'_> {
             StatusRange::Default => false,
         });
         let success = successes.next()?;
-        // Several successes, or several media types, have no schema in common.
+        // Several success responses or media types have no common schema.
         if successes.next().is_some() || success.content.len() != 1 {
             return None;
         }
@@ -234,17 +233,17 @@ impl Maker<'_> {
             // RFC 9110 §9.2.2.
             idempotent: operation.method.is_idempotent(),
             max_output_bytes: settings.max_response_bytes,
-            // Few APIs keep to every word of their document.
+            // Few APIs follow their document exactly.
             output_check: OutputCheck::Report,
             ..Metadata::default()
         }
     }
 }
 
-/// The schema of arguments so that it can be checked, and what that cost.
+/// The arguments' schema in a form that can be checked, and a note on what was removed.
 ///
 /// # Errors
-/// Nothing of it can be checked.
+/// No part of it can be checked.
 fn checkable(
     schema: Value,
     definitions: &Arc<Map<String, Value>>,
@@ -256,7 +255,7 @@ fn checkable(
     }
     let (smaller, fit) = SharedSchema { schema, definitions: Arc::clone(definitions) }.alone(MAX_INPUT);
     if smaller.get("properties").is_none() {
-        return Err(InvalidSchema(format!("their schema has {size} bytes")));
+        return Err(InvalidSchema(format!("their schema is too large: {size} bytes")));
     }
     let cost = match fit {
         Fit::Whole => None,
@@ -266,8 +265,8 @@ fn checkable(
     Ok((compiled(smaller)?, cost))
 }
 
-/// What a document may say of its operation's price and pace: only ever stricter than the settings, since its
-/// author may be anybody.
+/// A document's own price and rate limit for an operation: they can only make the settings stricter, since its
+/// author is not trusted.
 struct Hints {
     cost: Option<Decimal>,
     rate_limit: Option<u32>,

@@ -145,7 +145,7 @@ fn put(into: &mut Value, keys: &[&str], value: Value) -> Result<(), String> {
         [] => Err("a name without a member".into()),
         [last] => match members.insert((*last).to_owned(), value) {
             None => Ok(()),
-            Some(_) => Err(format!("`{last}` stands there twice")),
+            Some(_) => Err(format!("duplicate `{last}`")),
         },
         [first, rest @ ..] => put(members.entry(*first).or_insert_with(|| Value::Object(Map::new())), rest, value),
     }

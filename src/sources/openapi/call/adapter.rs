@@ -28,7 +28,7 @@ impl fmt::Debug for Adapter {
     }
 }
 
-/// What in an adapter's declaration cannot be used.
+/// An error in an adapter's declaration.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum AdapterError {
     #[error("`headers.{0}` is not a header; use letters, digits and `-` in its name, and no line break in its value")]
@@ -53,7 +53,7 @@ impl Adapter {
     }
 
     /// Turns a tool's arguments into the vendor's, in place: names, defaults, values, time ranges, and last
-    /// what the session knows, so that a model cannot write over it.
+    /// the session's values, so that a model cannot override them.
     pub fn transform_request(
         &self,
         operation_id: &str,
@@ -91,16 +91,16 @@ impl Adapter {
         self.applies_to(operation_id).then_some(&self.headers)
     }
 
-    /// What of the vendor's response is answered; all of it where the adapter says nothing.
+    /// The part of the vendor's response that is returned; all of it without a `response` expression.
     ///
     /// # Errors
-    /// `tool_error` when the response has not the form that the adapter expects.
+    /// `tool_error` when the response does not have the structure that the adapter expects.
     pub fn shape_response(&self, operation_id: &str, response: Value) -> Result<Value, CallError> {
         let Some(expression) = self.response.as_ref().filter(|_| self.applies_to(operation_id)) else {
             return Ok(response);
         };
         let failed = |error: &dyn fmt::Display| {
-            CallError::tool("the response does not have the form that the vendor adapter expects").caused_by(error)
+            CallError::tool("the response does not have the structure that the vendor adapter expects").caused_by(error)
         };
         let selected = expression.search(response).map_err(|error| failed(&error))?;
         serde_json::to_value(&*selected).map_err(|error| failed(&error))
@@ -113,12 +113,12 @@ impl Adapter {
 
 fn compile_response(expression: &str) -> Result<Expression<'static>, AdapterError> {
     if expression.len() > MAX_EXPRESSION_BYTES {
-        return Err(AdapterError::Response("it is longer".into()));
+        return Err(AdapterError::Response("it is too long".into()));
     }
     jmespath::compile(expression).map_err(|error| AdapterError::Response(error.to_string()))
 }
 
-/// All at once, so that two names may change places. A name that is already taken keeps its value.
+/// All at once, so that two names can be swapped. A name that is already used keeps its value.
 fn rename<'a>(members: &mut Map<String, Value>, names: impl Iterator<Item = (&'a String, &'a String)>) {
     let renamed: Vec<_> = names.filter_map(|(from, to)| Some((to, members.shift_remove(from)?))).collect();
     for (to, value) in renamed {
@@ -181,7 +181,7 @@ mod tests {
             "account_id": "42",
         });
         assert_eq!(transformed(declared.clone(), body.clone(), json!({"account_id": "42"})), expected);
-        // Without a session the field stays away, as in the original.
+        // Without a session the field is left out, as in the original.
         assert_eq!(transformed(declared, body, json!({})).get("account_id"), None);
     }
 
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_named_without_its_secret() {
-        let fault = adapter(json!({"headers": {"x-key": "hunter2\n"}})).unwrap_err();
-        assert_eq!(fault, AdapterError::Header("x-key".into()));
-        assert!(!fault.to_string().contains("hunter2"));
+        let error = adapter(json!({"headers": {"x-key": "hunter2\n"}})).unwrap_err();
+        assert_eq!(error, AdapterError::Header("x-key".into()));
+        assert!(!error.to_string().contains("hunter2"));
         assert!(matches!(adapter(json!({"response": "a[["})), Err(AdapterError::Response(_))));
         assert!(matches!(adapter(json!({"response": "!".repeat(100_000)})), Err(AdapterError::Response(_))));
         assert!(!format!("{:?}", adapter(json!({"headers": {"k": "hunter2"}})).unwrap()).contains("hunter2"));

@@ -1,4 +1,4 @@
-//! The arguments of an operation: parameters and members of the body side by side, each bound to its place.
+//! The arguments of an operation: its parameters and the members of its body, each bound to its location.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::body::{BodyPlan, Shape};
 use crate::sources::openapi::read::operation::{Location, Operation, Parameter};
 
-/// Where an argument goes in the request.
+/// The location of an argument in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
     /// By its position in [`Operation::parameters`].
@@ -25,7 +25,7 @@ pub(crate) struct Argument {
     pub(crate) place: Place,
 }
 
-/// All arguments of an operation, and the schema that asks for them.
+/// All arguments of an operation, and their schema.
 #[derive(Debug)]
 pub(crate) struct ArgumentList {
     pub(crate) arguments: Vec<Argument>,
@@ -39,7 +39,7 @@ const MAX_NAME: usize = 64;
 const MAX_DESCRIPTION: usize = 600;
 
 impl ArgumentList {
-    /// Parameters for which `sent` says no are left out.
+    /// Parameters for which `sent` is false are left out.
     pub(crate) fn of(
         operation: &Operation,
         body: Option<&BodyPlan>,
@@ -48,10 +48,10 @@ impl ArgumentList {
     ) -> Self {
         let mut builder = Builder::default();
         let mut parameters: Vec<_> = operation.parameters.iter().enumerate().filter(|(_, one)| sent(one)).collect();
-        // Names are given out by location, so that they do not depend on the document's order.
+        // Names are assigned by location, so that they do not depend on the document's order.
         parameters.sort_by_key(|(_, parameter)| parameter.location);
         for (at, parameter) in parameters {
-            builder.add(Asked {
+            builder.add(ArgumentSource {
                 name: &parameter.name,
                 location: word(parameter.location),
                 place: Place::Parameter(at),
@@ -64,7 +64,7 @@ impl ArgumentList {
         match body.map(|plan| (&plan.shape, plan.required)) {
             Some((Shape::Members(members), _)) => {
                 for member in members {
-                    builder.add(Asked {
+                    builder.add(ArgumentSource {
                         name: &member.name,
                         location: "body",
                         place: Place::Member(member.name.clone()),
@@ -75,7 +75,7 @@ impl ArgumentList {
                     });
                 }
             }
-            Some((Shape::Whole { schema, description }, required)) => builder.add(Asked {
+            Some((Shape::Whole { schema, description }, required)) => builder.add(ArgumentSource {
                 name: "body",
                 location: "request",
                 place: Place::Body,
@@ -147,7 +147,7 @@ fn definition_name(reference: &str) -> Option<String> {
     Some(percent_decode_str(name).decode_utf8().ok()?.replace("~1", "/").replace("~0", "~"))
 }
 
-/// `text`, cut after so many characters.
+/// `text`, truncated to this many characters.
 pub(crate) fn bounded(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -155,13 +155,13 @@ pub(crate) fn bounded(text: &str, most: usize) -> String {
     }
 }
 
-struct Asked<'a> {
-    /// As the document has it.
+struct ArgumentSource<'a> {
+    /// As in the document.
     name: &'a str,
     location: &'static str,
     place: Place,
     schema: &'a Value,
-    /// In place of the schema's own, unless empty.
+    /// Replaces the schema's own, unless empty.
     description: &'a str,
     required: bool,
     deprecated: bool,
@@ -176,13 +176,13 @@ struct Builder {
 }
 
 impl Builder {
-    fn add(&mut self, asked: Asked<'_>) {
-        let name = self.free_name(asked.name, asked.location);
-        if asked.required {
+    fn add(&mut self, source: ArgumentSource<'_>) {
+        let name = self.free_name(source.name, source.location);
+        if source.required {
             self.required.push(name.clone());
         }
-        self.properties.insert(name.clone(), described(&asked, &name));
-        self.arguments.push(Argument { name, place: asked.place });
+        self.properties.insert(name.clone(), described(&source, &name));
+        self.arguments.push(Argument { name, place: source.place });
     }
 
     /// The name itself where it is free, then with its location, then with a number.
@@ -228,20 +228,21 @@ fn allowed(name: &str) -> String {
     }
 }
 
-fn described(asked: &Asked<'_>, name: &str) -> Value {
-    let mut schema = match asked.schema {
+fn described(source: &ArgumentSource<'_>, name: &str) -> Value {
+    let mut schema = match source.schema {
         Value::Object(keywords) => keywords.clone(),
-        // Nothing fits: the document says that this is never to be sent.
+        // The document allows no value: it is never sent.
         Value::Bool(false) => Map::from_iter([("not".to_owned(), json!({}))]),
         _ => Map::new(),
     };
     let own = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    let mut description = bounded(if asked.description.is_empty() { own } else { asked.description }, MAX_DESCRIPTION);
-    if name != asked.name {
-        let place = if asked.location == "body" { "the body" } else { asked.location };
-        description = format!("{description} (`{}` in {place})", asked.name).trim_start().to_owned();
+    let mut description =
+        bounded(if source.description.is_empty() { own } else { source.description }, MAX_DESCRIPTION);
+    if name != source.name {
+        let place = if source.location == "body" { "the body" } else { source.location };
+        description = format!("{description} (`{}` in {place})", source.name).trim_start().to_owned();
     }
-    if asked.deprecated {
+    if source.deprecated {
         schema.insert("deprecated".into(), true.into());
     }
     if !description.is_empty() {

@@ -1,5 +1,4 @@
-//! Bodies of requests: which of the media types a document offers is sent, what of it becomes arguments,
-//! and how it is written.
+//! Request bodies: the choice of media type, the arguments that fill the body, and its serialization.
 
 mod multipart;
 
@@ -17,7 +16,7 @@ use super::parameter_encoding::Escaping;
 use crate::core::error::{CallError, ErrorCode};
 use crate::sources::openapi::read::operation::{MediaType, PropertyEncoding, RequestBody, Style};
 
-/// How the body of one operation is asked for and written.
+/// How the body of one operation is built from arguments and serialized.
 #[derive(Debug, PartialEq)]
 pub(crate) struct BodyPlan {
     /// Sent even when no argument fills it.
@@ -30,12 +29,12 @@ pub(crate) struct BodyPlan {
     files: BTreeSet<String>,
 }
 
-/// What of a body is asked for.
+/// The arguments of a body.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Shape {
     /// A plain object: each member is an argument.
     Members(Vec<Member>),
-    /// Everything else is one argument with this schema.
+    /// Any other body is one argument with this schema.
     Whole { schema: Value, description: String },
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct Member {
     pub(crate) required: bool,
 }
 
-/// How a media type is written. In the order of preference where a document offers several.
+/// The serialization of a media type, in order of preference where a document offers several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Format {
     Json,
@@ -58,7 +57,7 @@ enum Format {
 }
 
 impl BodyPlan {
-    /// The plan, and what of the document it leaves out; `None` when the document names no media type.
+    /// The plan, and notes on what it leaves out; `None` when the document names no media type.
     pub(crate) fn of(body: &RequestBody, definitions: &Map<String, Value>) -> (Option<Self>, Vec<String>) {
         let mut notes = Vec::new();
         let chosen = body.content.iter().min_by_key(|offered| preference(&offered.name));
@@ -72,7 +71,7 @@ impl BodyPlan {
             notes.push(format!("the body is always sent as {media_type}, one of {}", body.content.len()));
         }
         if chosen.name.to_ascii_lowercase().contains("xml") {
-            notes.push("the XML body is asked for as text and sent as written".to_owned());
+            notes.push("the XML body is one text argument and is sent unchanged".to_owned());
         }
         let mut files = BTreeSet::new();
         let shape = shape(body, chosen, format, definitions, &mut files);
@@ -81,15 +80,15 @@ impl BodyPlan {
         (Some(plan), notes)
     }
 
-    /// Whether it is written as named members, rather than as one text or file.
+    /// Whether it is serialized as named members, rather than as one text or file.
     pub(crate) fn has_members(&self) -> bool {
         matches!(self.format, Format::Json | Format::Form | Format::Multipart)
     }
 
-    /// The value as bytes, with the `Content-Type` that says how.
+    /// The value as bytes, with its `Content-Type`.
     ///
     /// # Errors
-    /// `invalid_arguments` for a value that has no form in this media type.
+    /// `invalid_arguments` for a value that this media type cannot represent.
     pub(crate) fn write(&self, value: &Value) -> Result<(HeaderValue, Bytes), CallError> {
         let (media_type, bytes) = match self.format {
             Format::Json => (self.media_type.clone(), value.to_string().into_bytes()),
@@ -102,7 +101,7 @@ impl BodyPlan {
             }
         };
         let content_type =
-            HeaderValue::try_from(media_type).map_err(|_| invalid_argument("the content type is no media type"))?;
+            HeaderValue::try_from(media_type).map_err(|_| invalid_argument("the content type is not a media type"))?;
         Ok((content_type, bytes.into()))
     }
 
@@ -138,12 +137,12 @@ pub(crate) fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// A file as an argument: the schema that asks for one, and for its media type where that is open.
+/// The schema of a file argument, with a media type where the document leaves it open.
 fn file_schema(description: &str, is_typed: bool) -> Value {
-    let said = if description.is_empty() { "A file" } else { description };
+    let description = if description.is_empty() { "A file" } else { description };
     let mut schema = json!({
         "type": "object",
-        "description": format!("{said} (give `content_base64`, or `text` for a text file)"),
+        "description": format!("{description} (give `content_base64`, or `text` for a text file)"),
         "properties": {
             "filename": {"type": "string"},
             "content_base64": {"type": "string", "contentEncoding": "base64", "description": "The bytes in base64 (RFC 4648, with padding)."},
@@ -162,7 +161,7 @@ fn file_schema(description: &str, is_typed: bool) -> Value {
 /// RFC 9110 §8.3.1, without parameters.
 const MEDIA_TYPE: &str = "^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$";
 
-/// A file as it was given.
+/// A file argument.
 struct File<'a> {
     filename: Option<&'a str>,
     content_type: Option<&'a str>,
@@ -188,7 +187,7 @@ fn invalid_argument(message: impl Into<String>) -> CallError {
 }
 
 fn object(value: &Value) -> Result<&Map<String, Value>, CallError> {
-    value.as_object().ok_or_else(|| invalid_argument("the body has to be an object: it is sent as a form"))
+    value.as_object().ok_or_else(|| invalid_argument("the body must be an object: it is sent as a form"))
 }
 
 fn format_of(media_type: &str) -> Format {
@@ -203,7 +202,7 @@ fn format_of(media_type: &str) -> Format {
     }
 }
 
-/// By its format; of one format plain JSON before what is written as JSON, and a type before a range of them.
+/// By format; within one format `application/json` before other JSON types, and a type before a range.
 fn preference(media_type: &str) -> (Format, bool, bool) {
     let is_special = essence(media_type) != "application/json";
     (format_of(media_type), is_range(media_type), is_special)
@@ -214,7 +213,7 @@ fn is_range(media_type: &str) -> bool {
     media_type.contains('*')
 }
 
-/// What is sent where the document names a range of media types.
+/// The media type sent where the document names a range.
 fn concrete(name: &str, format: Format) -> String {
     if !is_range(name) {
         return name.to_owned();
@@ -242,14 +241,14 @@ fn shape(
         Format::Json | Format::Form | Format::Multipart => {}
     }
     let Some(mut members) = members(schema, definitions) else { return whole(schema.clone()) };
-    // Members that are only required if there is a body at all: flat arguments could not say so.
+    // Members that are required only if there is a body: flat arguments cannot express that.
     if !body.required && members.iter().any(|member| member.required) {
         return whole(schema.clone());
     }
     if format == Format::Multipart {
         for member in &mut members {
-            if let Some(asked) = file_argument(resolved(&member.schema, definitions)) {
-                member.schema = asked;
+            if let Some(schema) = file_argument(resolved(&member.schema, definitions)) {
+                member.schema = schema;
                 files.insert(member.name.clone());
             }
         }
@@ -257,7 +256,7 @@ fn shape(
     Shape::Members(members)
 }
 
-/// The schema that asks for what a multipart body carries as a file; `None` for any other member.
+/// The schema of a member that a multipart body carries as a file; `None` for any other member.
 fn file_argument(schema: &Value) -> Option<Value> {
     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     let is_file = |schema: &Value| {
@@ -272,10 +271,10 @@ fn file_argument(schema: &Value) -> Option<Value> {
     Some(json!({"type": "array", "description": description, "items": file_argument(items)?}))
 }
 
-/// References one after the other that are followed to find a body's members.
+/// Longest chain of references that is followed to find a body's members.
 const MAX_REFERENCES: usize = 16;
 
-/// What a schema that only refers to another refers to.
+/// The target of a schema that is only a reference.
 fn resolved<'a>(schema: &'a Value, definitions: &'a Map<String, Value>) -> &'a Value {
     let mut found = schema;
     for _ in 0..MAX_REFERENCES {
@@ -307,8 +306,8 @@ fn is_annotation(keyword: &str) -> bool {
     ) || keyword.starts_with("x-")
 }
 
-/// The members of a schema that says nothing but which members an object has. A schema that says more
-/// (alternatives, further members of any name) would lose that as flat arguments.
+/// The members of a schema that is only a plain object. Other keywords (alternatives, additional properties)
+/// would be lost as flat arguments.
 fn members(schema: &Value, definitions: &Map<String, Value>) -> Option<Vec<Member>> {
     let keywords = resolved(schema, definitions).as_object()?;
     let plain = keywords.iter().all(|(keyword, value)| match keyword.as_str() {
@@ -318,7 +317,7 @@ fn members(schema: &Value, definitions: &Map<String, Value>) -> Option<Vec<Membe
         other => is_annotation(other),
     });
     let properties = keywords.get("properties")?.as_object()?;
-    // Without members it is an object of any kind, unless it says that it has none.
+    // Without members any object is allowed, unless the schema excludes additional ones.
     let is_free = properties.is_empty() && !keywords.contains_key("additionalProperties");
     let required: Vec<&str> = match keywords.get("required") {
         Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),

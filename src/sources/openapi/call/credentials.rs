@@ -1,5 +1,5 @@
-//! Who a collection's calls come from: the document's security schemes bound to configured credentials,
-//! headers that go with every call, and headers filled in from the caller's own tokens.
+//! Credentials of a collection's calls: the document's security schemes bound to configured credentials,
+//! headers sent with every call, and headers filled in from the caller's own tokens.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(crate) struct Credentials<'a> {
     api: &'a Api,
     auth_type: AuthType,
     settings: &'a AuthSettings,
-    /// One for each scheme that asks for one.
+    /// One for each scheme that requires one.
     tokens: Vec<(&'a str, Arc<TokenSource>)>,
 }
 
@@ -30,13 +30,13 @@ pub enum CredentialError {
     Header(String),
     #[error("`auth_config.headers_template.{0}` has a `${{` without `}}`")]
     Template(String),
-    #[error("`auth_type` asks for `auth_config.{0}`, which is missing")]
+    #[error("`auth_type` requires `auth_config.{0}`, which is missing")]
     Missing(&'static str),
-    #[error("`auth_config.{0}` has characters that no credential has")]
+    #[error("`auth_config.{0}` has characters that a credential cannot contain")]
     Unsendable(&'static str),
 }
 
-/// What goes with every request of one operation. No `Debug`: it holds what must not be seen.
+/// The credentials of one operation's requests. No `Debug`: it holds secrets.
 #[derive(Clone, Default)]
 pub(crate) struct Authorization {
     headers: HeaderMap,
@@ -45,13 +45,13 @@ pub(crate) struct Authorization {
     cookies: Vec<(String, String)>,
     templates: Vec<Template>,
     pub(in crate::sources::openapi) tokens: Option<Arc<TokenSource>>,
-    /// The values of `query`, to be struck out of errors.
+    /// The values of `query`, to be redacted from errors.
     pub(crate) secrets: Option<Arc<[String]>>,
 }
 
 impl<'a> Credentials<'a> {
     /// # Errors
-    /// [`CredentialError`]: what `auth_type` asks for and is not there.
+    /// [`CredentialError`]: a setting that `auth_type` requires is missing.
     pub(crate) fn bind(api: &'a Api, settings: &'a CollectionSettings) -> Result<Self, CredentialError> {
         let auth = &settings.auth_config;
         let missing = match settings.auth_type {
@@ -74,15 +74,15 @@ impl<'a> Credentials<'a> {
         Ok(Self { api, auth_type: settings.auth_type, settings: auth, tokens: tokens.collect() })
     }
 
-    /// What goes with the operation's requests, and what it asks for and does not get.
+    /// The credentials of the operation's requests, and a note on those that are required and not configured.
     ///
     /// # Errors
-    /// [`CredentialError`] for a credential that cannot stand in a header.
+    /// [`CredentialError`] for a credential that cannot be a header value.
     pub(crate) fn of(&self, operation: &Operation) -> Result<(Authorization, Option<String>), CredentialError> {
         let mut authorization = Authorization::default();
-        let asked = operation.security.as_ref().unwrap_or(&self.api.security);
-        // Of the alternatives the first that can be met; "nothing" only when no other can.
-        let met = asked.iter().find(|requirement| !requirement.is_empty() && self.meets(requirement));
+        let required = operation.security.as_ref().unwrap_or(&self.api.security);
+        // The first alternative that can be met; "none" only when no other can.
+        let met = required.iter().find(|requirement| !requirement.is_empty() && self.meets(requirement));
         let mut note = None;
         match met {
             Some(requirement) => {
@@ -90,12 +90,12 @@ impl<'a> Credentials<'a> {
                     self.add_scheme(name, &mut authorization)?;
                 }
             }
-            // An operation that says it asks for nothing is not sent credentials.
+            // An operation without security requirements is not sent credentials.
             None if operation.security.as_ref().is_some_and(Vec::is_empty) => {}
             None if self.auth_type != AuthType::None => self.add_configured(&mut authorization)?,
-            None if asked.is_empty() || asked.iter().any(SecurityRequirement::is_empty) => {}
+            None if required.is_empty() || required.iter().any(SecurityRequirement::is_empty) => {}
             None => {
-                note = Some(format!("asks for {}, for which no credentials are configured", alternatives(asked)));
+                note = Some(format!("it requires {}, for which no credentials are configured", described(required)));
             }
         }
         for (name, value) in &self.settings.extra_headers {
@@ -139,7 +139,7 @@ impl<'a> Credentials<'a> {
         }
     }
 
-    /// `auth_type`, where the document does not say how the credential is sent.
+    /// `auth_type`, where the document does not describe how the credential is sent.
     fn add_configured(&self, authorization: &mut Authorization) -> Result<(), CredentialError> {
         match self.auth_type {
             AuthType::None => Ok(()),
@@ -208,12 +208,12 @@ impl Authorization {
         headers.is_empty() && query.is_empty() && cookies.is_empty() && templates.is_empty() && tokens.is_none()
     }
 
-    /// Puts everything but an OAuth token on a request. What is there by the same name is replaced: a model's
-    /// argument never stands in for a credential.
+    /// Adds all credentials but an OAuth token to a request. A value of the same name is replaced: a model's
+    /// argument never replaces a credential.
     ///
     /// # Errors
     /// `invalid_request` when the caller did not send a token that a header needs; `invalid_arguments` for
-    /// cookies that no header can hold.
+    /// cookies that a header cannot contain.
     pub(crate) fn apply(
         &self,
         url: &mut Url,
@@ -245,20 +245,20 @@ impl Authorization {
     }
 }
 
-/// What is asked for, in words; some documents list an alternative once for each of its scopes.
-fn alternatives(asked: &[SecurityRequirement]) -> String {
-    let mut told: Vec<String> = Vec::new();
-    for requirement in asked {
+/// The required schemes as text; some documents list an alternative once for each of its scopes.
+fn described(required: &[SecurityRequirement]) -> String {
+    let mut alternatives: Vec<String> = Vec::new();
+    for requirement in required {
         let schemes: Vec<_> = requirement.keys().map(String::as_str).collect();
         let together = schemes.join(" and ");
-        if !told.contains(&together) {
-            told.push(together);
+        if !alternatives.contains(&together) {
+            alternatives.push(together);
         }
     }
-    told.join(" or ")
+    alternatives.join(" or ")
 }
 
-/// Cookies of the arguments that are called as a credential give way to it.
+/// A credential replaces cookie arguments of the same name.
 fn add_cookies(headers: &mut HeaderMap, cookies: &[(String, String)]) -> Result<(), CallError> {
     let sent = headers.get(header::COOKIE).map(HeaderValue::as_bytes).unwrap_or_default();
     let sent = String::from_utf8_lossy(sent);
@@ -280,8 +280,8 @@ fn is_cookie(name: &str, value: &str) -> bool {
 }
 
 impl From<TemplateError> for CredentialError {
-    fn from(fault: TemplateError) -> Self {
-        match fault {
+    fn from(error: TemplateError) -> Self {
+        match error {
             TemplateError::Header(name) => Self::Header(format!("auth_config.headers_template.{name}")),
             TemplateError::Unclosed(name) => Self::Template(name),
         }

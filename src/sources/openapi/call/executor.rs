@@ -1,4 +1,4 @@
-//! Runs one operation: arguments to a request, the request with its credentials to the API, the answer to an output.
+//! Executes one operation: builds the request, adds credentials, sends it, and converts the response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::infra::telemetry;
 use crate::tool::SharedSchema;
 use crate::tool::{Attempt, Execution, Executor};
 
-/// Redirects followed for methods that only read. Any other method's redirect is an answer like another: its
-/// body is not sent to an address that nobody named.
+/// Redirects followed for methods that only read. Any other method's redirect is returned as the response: its
+/// body is not sent to an address that is not configured.
 const MAX_REDIRECTS: usize = 5;
 
-/// Bytes a call may hold for each byte of an answer: the bytes themselves, the parsed value, its text.
+/// Bytes of memory for each byte of a response: the bytes themselves, the parsed value, its text.
 const HELD_FOR_EACH_BYTE: usize = 8;
 
 /// How the tools of one collection reach their API.
@@ -35,18 +35,18 @@ pub struct Access {
     /// `outbound.openapi_allowed_domains`.
     pub allowed: Arc<DomainList>,
     pub adapter: Option<Arc<Adapter>>,
-    /// Most bytes of one answer, decompressed.
+    /// Most bytes of one response, decompressed.
     pub max_response_bytes: usize,
     pub pagination: PaginationSettings,
 }
 
 /// One operation.
 pub(crate) struct OperationExecutor {
-    /// The operation as an adapter names it.
+    /// The operation's name in the adapter's settings.
     pub(crate) id: String,
     pub(crate) plan: RequestPlan,
     pub(crate) authorization: Authorization,
-    /// The collection's credentials may go to its server: an adapter's headers may be such.
+    /// Whether its server may get the collection's credentials, which an adapter's headers may contain.
     pub(crate) trusted: bool,
     pub(crate) access: Arc<Access>,
     pub(crate) output: Option<Arc<SharedSchema>>,
@@ -102,7 +102,7 @@ impl OperationExecutor {
         Ok(output)
     }
 
-    /// What the API was sent to prove who asks.
+    /// The credentials sent to the API.
     fn secrets(&self, request: &Request) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         secrets.add_headers(&request.headers);
@@ -113,8 +113,8 @@ impl OperationExecutor {
         secrets
     }
 
-    /// The page that was asked for and those after it, within the limits of pages, of bytes in all, and of time.
-    /// The metadata say how many pages there are, and whether more would follow.
+    /// The requested page and those after it, within the limits of pages, total bytes and time. The metadata have
+    /// the number of pages, and whether more would follow.
     async fn pages(&self, attempt: &Attempt<'_>, mut request: Request) -> Result<ToolOutput, CallError> {
         let settings = &self.access.pagination;
         let mut room = self.max_bytes(attempt);
@@ -126,7 +126,7 @@ impl OperationExecutor {
         let mut slowest = began.elapsed();
         while let Some(url) = next.clone() {
             room = room.saturating_sub(response.body.len());
-            // A page that may not come in time would cost those that are there.
+            // A page that misses the deadline would lose the pages already fetched.
             if pages == settings.max_pages || attempt.deadline.remaining() < slowest * 2 {
                 break;
             }
@@ -152,7 +152,7 @@ impl OperationExecutor {
         Ok(output)
     }
 
-    /// One answer; a token that is refused is replaced once.
+    /// One response; a refused token is replaced once.
     async fn exchange(
         &self,
         attempt: &Attempt<'_>,
@@ -168,13 +168,13 @@ impl OperationExecutor {
         if response.status != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
-        // It may have been withdrawn: once more, with a new one.
+        // The token may have been revoked: retry once with a new one.
         tokens.drop_token(&token).await;
         let token = tokens.token(&access.outbound, &access.allowed, attempt.deadline).await?;
         self.send(attempt, request, Some(&token), most_bytes).await
     }
 
-    /// Of one call's answers together, decompressed.
+    /// Of all responses of one call, decompressed.
     fn max_bytes(&self, attempt: &Attempt<'_>) -> usize {
         self.access.max_response_bytes.min(attempt.memory_limit_bytes / HELD_FOR_EACH_BYTE)
     }

@@ -1,4 +1,4 @@
-//! Where integers stand that became strings, once an answer is put together or shaped anew.
+//! The paths of integers that became strings, in responses that are joined or reshaped.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use crate::config::PaginationSettings;
 use crate::core::call::ToolOutput;
 use crate::core::json::LARGE_NUMBERS;
 
-/// The digits of those that the answer has.
+/// The digits of those in the response.
 pub(crate) fn of(output: &ToolOutput) -> Vec<Value> {
     paths(output).filter_map(|path| output.value.pointer(path).cloned()).collect()
 }
 
-/// Where they are in a value that an adapter has shaped: the places are others now.
+/// Their paths in a value that an adapter has reshaped.
 pub(crate) fn found_again(output: &mut ToolOutput, digits: &[Value]) {
     if digits.is_empty() {
         return;
@@ -20,13 +20,13 @@ pub(crate) fn found_again(output: &mut ToolOutput, digits: &[Value]) {
     let mut found = Vec::new();
     search(&output.value, digits, String::new(), &mut found);
     output.metadata.insert(LARGE_NUMBERS.into(), found.into());
-    // What the vendor wrote is not what is answered.
+    // The vendor's text is not the returned value.
     output.text = None;
 }
 
 /// Adds those of a further page whose list is about to be added.
 pub(crate) fn of_page(output: &mut ToolOutput, settings: &PaginationSettings, page: &ToolOutput) {
-    // The text of the first page is not that of all.
+    // The text of the first page is not that of all pages.
     output.text = None;
     let before = pagination::items(settings, &output.value).map_or(0, Vec::len);
     let moved = |path: &str| {
@@ -76,7 +76,7 @@ mod tests {
     const DIGITS: &str = "99999999999999999999";
 
     fn output(value: Value, large: Value) -> ToolOutput {
-        let mut output = ToolOutput { text: Some("as it came".into()), ..value.into() };
+        let mut output = ToolOutput { text: Some("as received".into()), ..value.into() };
         output.metadata.insert(LARGE_NUMBERS.into(), large);
         output
     }

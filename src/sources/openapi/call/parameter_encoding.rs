@@ -1,5 +1,5 @@
 //! Values as text in paths, query strings, headers and cookies: `style` and `explode`
-//! (<https://spec.openapis.org/oas/v3.1.1.html#style-values>), percent-encoded as RFC 3986 asks.
+//! (<https://spec.openapis.org/oas/v3.1.1.html#style-values>), percent-encoded by RFC 3986.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value};
@@ -25,10 +25,10 @@ const RESERVED_KEPT: &AsciiSet = &UNRESERVED
     .remove(b',')
     .remove(b';');
 
-/// How deep brackets are written inside one another; what lies deeper goes as JSON.
+/// Deepest nesting of brackets; deeper values are sent as JSON.
 const MAX_BRACKETS: usize = 16;
 
-/// Which characters of a value are written as they are.
+/// The characters of a value that are not encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escaping {
     /// All but unreserved ones are percent-encoded.
@@ -93,7 +93,7 @@ pub(crate) fn pairs(
         (_, Value::Object(members)) if explode => {
             members.iter().map(|(member, value)| (escaping.write(member), scalar(value, escaping))).collect()
         }
-        // The separators themselves are encoded: a bare space or `|` may not stand in a URL.
+        // The separators themselves are encoded: a bare space or `|` is not allowed in a URL.
         (Style::SpaceDelimited, _) => whole("%20"),
         (Style::PipeDelimited, _) => whole("%7C"),
         (Style::TabDelimited, _) => whole("%09"),
@@ -101,7 +101,7 @@ pub(crate) fn pairs(
     }
 }
 
-/// A scalar as text; what is none, inside a style that has no form for it, as JSON.
+/// A scalar as text; any other value, inside a style that cannot represent it, as JSON.
 pub(crate) fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! One operation's requests: its arguments in their places (path, query, headers, cookies, body).
+//! Builds one operation's requests from its arguments (path, query, headers, cookies, body).
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::upstream_of;
 use crate::sources::openapi::read::operation::{Location, Operation, Parameter, ParameterEncoding, Style};
 
-/// An operation, ready to be asked for.
+/// An operation, prepared for building requests.
 #[derive(Debug)]
 pub(crate) struct RequestPlan {
     method: Method,
@@ -29,7 +29,7 @@ pub(crate) struct RequestPlan {
     accept: HeaderValue,
 }
 
-/// A request, but for what proves who asks.
+/// A request without its credentials.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: Method,
@@ -38,8 +38,8 @@ pub(crate) struct Request {
     pub(crate) body: Option<Bytes>,
 }
 
-/// Whether a parameter is sent. OpenAPI says that header parameters of these names are ignored
-/// (<https://spec.openapis.org/oas/v3.1.1.html#parameter-object>); the others are the connection's to write.
+/// Whether a parameter is sent. By OpenAPI, header parameters of these names are ignored
+/// (<https://spec.openapis.org/oas/v3.1.1.html#parameter-object>); the HTTP client sets the others.
 pub(crate) fn is_sent(parameter: &Parameter) -> bool {
     const NEVER: [&str; 12] = [
         "accept",
@@ -83,8 +83,8 @@ impl RequestPlan {
         format!("{} {}{base}{}", self.method, upstream_of(&self.base).0, self.path)
     }
 
-    /// The arguments as an adapter works on them: beside one another, also the members of a body that is one
-    /// argument. A member that is called as an argument stays in the body.
+    /// The arguments in the form that an adapter changes: flat, including the members of a body that is one
+    /// argument. A member with the name of an argument stays in the body.
     pub(crate) fn spread(&self, arguments: &Arguments) -> Arguments {
         let mut spread = arguments.clone();
         let body = self.arguments.iter().find(|(_, place)| *place == Place::Body).map(|(name, _)| name);
@@ -99,11 +99,11 @@ impl RequestPlan {
         spread
     }
 
-    /// What is no argument of the operation is an adapter's: a member of a body that has members, or else of
-    /// the query.
+    /// An argument that the operation does not have comes from an adapter: it becomes a member of a body that has
+    /// members, or else a query parameter.
     ///
     /// # Errors
-    /// `invalid_arguments` for a value that has no form in its place, or that would change what is asked for.
+    /// `invalid_arguments` for a value that cannot be encoded in its location, or that would change the requested resource.
     pub(crate) fn request(&self, arguments: &Arguments) -> Result<Request, CallError> {
         let mut draft = Draft { path: self.path.clone(), ..Draft::default() };
         let mut placed = 0;
@@ -128,7 +128,7 @@ impl RequestPlan {
         self.finish(draft)
     }
 
-    /// Puts what is no argument where [`RequestPlan::request`] says.
+    /// Places values that are not arguments of the operation, as [`RequestPlan::request`] describes.
     fn add_further(&self, arguments: &Arguments, draft: &mut Draft) {
         let is_argument = |name: &str| self.arguments.iter().any(|(argument, _)| argument == name);
         let further = arguments.iter().filter(|(name, _)| !is_argument(name));
@@ -159,7 +159,7 @@ impl RequestPlan {
             (Some(BodyPlan { shape: Shape::Members(_), required, .. }), None) => {
                 (*required || !members.is_empty()).then_some(Value::Object(members))
             }
-            // Not given, and what an adapter adds is all there is of it.
+            // Not given: the body has only what an adapter adds.
             (Some(_), None) => (!members.is_empty()).then_some(Value::Object(members)),
         };
         let body = match (&self.body, body) {
@@ -188,7 +188,7 @@ impl RequestPlan {
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{pair}");
         }
-        Url::parse(&text).map_err(|error| invalid_argument(format!("the arguments make no address: {error}")))
+        Url::parse(&text).map_err(|error| invalid_argument(format!("the arguments do not form a valid URL: {error}")))
     }
 }
 
@@ -207,7 +207,7 @@ impl Draft {
     fn add(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
         match parameter.location {
             Location::Path => self.fill_path(parameter, argument, value),
-            // No style has a form for null (the table's "undefined"): it is as if it was not given.
+            // No style can represent null (the table's "undefined"): it is treated as not given.
             _ if value.is_null() => Ok(()),
             Location::Query => {
                 self.query.extend(joined(pairs(parameter, value)));
@@ -232,10 +232,10 @@ impl Draft {
                 parameter_encoding::path(&parameter.name, &text, Style::Simple, false, Escaping::Percent)
             }
         };
-        // An empty segment, `.` and `..` lead to another path than the operation's (RFC 3986 §5.2.4).
+        // An empty segment, `.` and `..` would change the operation's path (RFC 3986 §5.2.4).
         if text.is_empty() || text.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err(invalid_argument(format!(
-                "`{argument}` stands in the path, where it can be neither empty nor `.` or `..`"
+                "`{argument}` is a path parameter: it must not be empty, `.` or `..`"
             )));
         }
         self.path = self.path.replace(&format!("{{{}}}", parameter.name), &text);
@@ -248,7 +248,7 @@ impl Draft {
             ParameterEncoding::Content(media_type) => content(value, media_type),
         };
         let name = HeaderName::try_from(&parameter.name).map_err(|_| {
-            invalid_argument(format!("{:?} is no name of a header; the document is wrong", parameter.name))
+            invalid_argument(format!("{:?} is not a valid header name; correct the document", parameter.name))
         })?;
         self.headers.append(name, header_value(&format!("`{argument}`"), &text)?);
         Ok(())
@@ -258,7 +258,7 @@ impl Draft {
         for (name, text) in pairs(parameter, value) {
             // A `;` would begin another cookie (RFC 6265 §4.2.1).
             if name.contains(';') || text.contains(';') {
-                return Err(invalid_argument(format!("`{argument}` is sent as a cookie, which cannot hold `;`")));
+                return Err(invalid_argument(format!("`{argument}` is sent as a cookie, which cannot contain `;`")));
             }
             self.cookies.push(format!("{name}={text}"));
         }
@@ -284,7 +284,7 @@ fn pairs(parameter: &Parameter, value: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// OpenAPI 3.2: the whole query string is one value; a form where it says so, its encoded text elsewhere.
+/// OpenAPI 3.2: the whole query string is one value: a form if its media type is one, otherwise its encoded text.
 fn query_string(parameter: &Parameter, value: &Value) -> Vec<String> {
     match (&parameter.encoding, value) {
         (ParameterEncoding::Content(media_type), Value::Object(members)) if !is_json(media_type) => {
@@ -305,7 +305,7 @@ fn joined(pairs: Vec<(String, String)>) -> Vec<String> {
     pairs.into_iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
-/// A parameter with `content`: JSON for JSON, the text itself for anything else.
+/// A parameter with `content`: JSON for a JSON media type, otherwise the text itself.
 fn content(value: &Value, media_type: &str) -> String {
     if is_json(media_type) { value.to_string() } else { parameter_encoding::plain(value) }
 }
@@ -316,7 +316,9 @@ fn escaping(allow_reserved: bool) -> Escaping {
 
 fn header_value(subject: &str, text: &str) -> Result<HeaderValue, CallError> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| {
-        invalid_argument(format!("{subject} is sent as a header, which cannot hold line breaks or control characters"))
+        invalid_argument(format!(
+            "{subject} is sent as a header, which cannot contain line breaks or control characters"
+        ))
     })
 }
 
@@ -324,7 +326,7 @@ fn invalid_argument(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
 
-/// What the operation answers with, JSON first (RFC 9110 §12.5.1).
+/// The `Accept` header: the operation's response types, JSON first (RFC 9110 §12.5.1).
 fn accept(operation: &Operation) -> HeaderValue {
     let mut types: Vec<&str> = Vec::new();
     for media_type in operation.responses.iter().flat_map(|response| &response.content) {

@@ -1,4 +1,4 @@
-//! What an API answered, as a tool's output: JSON, text, images and other bytes.
+//! Converts an API's response into a tool's output: JSON, text, images and other bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,11 +12,11 @@ use crate::core::json;
 use crate::core::json::LARGE_NUMBERS;
 use crate::infra::outbound::{OutboundResponse, check_status};
 
-/// The answer's value: JSON as it is, text as a string, anything else as
-/// `{media_type, content_base64, size_bytes}`, nothing as null. Status and media type stand in the metadata.
+/// The response's value: JSON unchanged, text as a string, any other body as
+/// `{media_type, content_base64, size_bytes}`, an empty body as null. Status and media type are in the metadata.
 ///
 /// # Errors
-/// Those of [`check_status`]: 2xx alone is success; `upstream_error` for JSON that is none.
+/// Those of [`check_status`]: only 2xx is success; `upstream_error` for invalid JSON.
 pub(crate) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallError> {
     check_status(response)?;
     let media_type = media_type(&response.headers);
@@ -29,13 +29,13 @@ pub(crate) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallErro
     let mut output = ToolOutput { value, metadata, ..ToolOutput::default() };
     if !large.is_empty() {
         output.metadata.insert(LARGE_NUMBERS.into(), large.into());
-        // For a model the numbers are as the API wrote them.
+        // A model gets the numbers as the API wrote them.
         output.text = Some(String::from_utf8_lossy(&response.body).into_owned());
     }
     Ok(output)
 }
 
-/// Makes an image one for MCP clients, and for a model that reads its size instead of thousands of letters.
+/// Returns an image as image content for MCP clients; a model gets its type and size instead of base64 text.
 pub(crate) fn show_image(output: &mut ToolOutput) {
     let media_type = output.metadata.get("media_type").and_then(Value::as_str).unwrap_or_default();
     let field = |name: &str| output.value.get(name).filter(|_| media_type.starts_with("image/"));
@@ -51,7 +51,7 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
     Some(headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_owned())
 }
 
-/// The value, and where integers stand in it that became strings.
+/// The value, and the paths of integers in it that became strings.
 fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<(Value, Vec<String>), CallError> {
     let body = &response.body;
     if body.is_empty() {
@@ -62,13 +62,13 @@ fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<(Value
         Some(name) if is_json(name) => {
             json::parse_answer(body).or_else(|error| lines(body).ok_or(error)).map_err(|error| {
                 let host = response.url.host_str().unwrap_or_default();
-                CallError::new(ErrorCode::UpstreamError, format!("{host} announced JSON and sent something else"))
+                CallError::new(ErrorCode::UpstreamError, format!("{host} declared JSON and sent an invalid body"))
                     .blaming(Blame::Upstream)
                     .caused_by(error)
             })
         }
         Some(name) if is_text(&essence(name)) => Ok(plain(text(body, name).into())),
-        // Without a media type only the bytes can tell (RFC 9110 §8.3).
+        // Without a media type it is detected from the bytes (RFC 9110 §8.3).
         None => Ok(json::parse_answer(body).unwrap_or_else(|_| {
             plain(match std::str::from_utf8(body) {
                 Ok(text) => text.into(),
@@ -79,7 +79,7 @@ fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<(Value
     }
 }
 
-/// JSON, one value a line: many servers stream that under the name of JSON.
+/// JSON, one value a line: many servers stream that as `application/json`.
 fn lines(body: &[u8]) -> Option<(Value, Vec<String>)> {
     let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let (mut values, mut large) = (Vec::new(), Vec::new());

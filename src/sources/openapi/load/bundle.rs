@@ -1,7 +1,7 @@
-//! A document split over several becomes one: what its references name elsewhere is brought under
-//! [`MEMBER`] at its root, each document once, and the references lead there.
+//! Bundles a document that is split over several: each referenced document is placed once under [`MEMBER`] at
+//! its root, and the references are rewritten to point there.
 //!
-//! What cannot be brought leaves its references as they are written, and a line in the report says why.
+//! References to a document that cannot be loaded stay as they are, and the report gives the reason.
 
 #[cfg(test)]
 mod tests;
@@ -19,13 +19,13 @@ use crate::sources::openapi::tool::without_false_hints;
 /// The root's member that holds the other documents.
 const MEMBER: &str = "x-sekisho-documents";
 
-/// Most documents brought in.
+/// Most documents bundled.
 const MAX_DOCUMENTS: usize = 5_000;
 
-/// Most references from document to document, one after another.
+/// Longest chain of references from document to document.
 const MAX_STEPS: usize = 64;
 
-/// Members whose values are named by the document's author, so that none of the names is a keyword.
+/// Members whose values are named by the document's author, so that no name is a keyword.
 const NAMED: [&str; 14] = [
     "properties",
     "patternProperties",
@@ -43,14 +43,14 @@ const NAMED: [&str; 14] = [
     "content",
 ];
 
-/// Keywords whose values are data: a `$ref` in them is none, or leads to an example (Azure's documents).
+/// Keywords whose values are data: a `$ref` in them is not a reference, or refers to an example (Azure's documents).
 const DATA: [&str; 6] = ["example", "examples", "default", "enum", "const", "x-ms-examples"];
 
-/// A document and those it refers to, as they come.
+/// A document and those it refers to, while they are loaded.
 pub(crate) struct Bundle {
     root: Value,
     from: Option<Location>,
-    /// In the order in which they were first named.
+    /// In order of first reference.
     found: Vec<Found>,
     known: HashMap<Location, usize>,
     notes: Vec<Note>,
@@ -72,7 +72,7 @@ enum State {
 }
 
 impl Bundle {
-    /// `from` is where the document stands; without one only whole addresses lead out of it.
+    /// `from` is the document's location; without one only absolute addresses can be resolved.
     pub(crate) fn new(root: Value, from: Option<Location>, budget: Budget) -> Self {
         let mut bundle =
             Self { root, from, found: Vec::new(), known: HashMap::new(), notes: Vec::new(), budget, steps: 0 };
@@ -82,30 +82,30 @@ impl Bundle {
         bundle
     }
 
-    /// Where the document stands itself.
+    /// The document's own location.
     pub(crate) fn from(&self) -> Option<&Location> {
         self.from.as_ref()
     }
 
-    /// Where the documents stand that are still to be brought.
+    /// The locations of the documents still to be loaded.
     pub(crate) fn missing(&self) -> Vec<Location> {
         let missing = self.found.iter().filter(|found| matches!(found.state, State::Missing));
         missing.map(|found| found.location.clone()).collect()
     }
 
-    /// The documents that were brought in, for whoever watches files.
-    pub(crate) fn brought(&self) -> impl Iterator<Item = &Location> {
+    /// The bundled documents, for the file watcher.
+    pub(crate) fn bundled(&self) -> impl Iterator<Item = &Location> {
         self.found.iter().filter(|found| matches!(found.state, State::Brought(_))).map(|found| &found.location)
     }
 
-    /// Takes documents in, and notes what they refer to in turn.
+    /// Adds documents, and collects what they refer to in turn.
     #[must_use]
     pub(crate) fn with(mut self, texts: Vec<(Location, Result<SpecText, FetchError>)>) -> Self {
         self.steps += 1;
         for (location, text) in texts {
             let document = text
-                .map_err(|fault| fault.to_string())
-                .and_then(|text| document::parse_within(&text.bytes, &self.budget).map_err(|fault| fault.to_string()));
+                .map_err(|error| error.to_string())
+                .and_then(|text| document::parse_within(&text.bytes, &self.budget).map_err(|error| error.to_string()));
             let Some(at) = self.known.get(&location).copied() else { continue };
             let state = match document {
                 Ok(mut document) => {
@@ -125,7 +125,7 @@ impl Bundle {
         self
     }
 
-    /// Gives up on what is still missing.
+    /// Reports the documents that are still missing as not loaded.
     pub(crate) fn give_up(&mut self, reason: &str) {
         for location in self.missing() {
             self.report(&location.to_string(), format!("it is referred to and was not loaded: {reason}"));
@@ -137,7 +137,7 @@ impl Bundle {
         }
     }
 
-    /// The one document, and what was not brought into it.
+    /// The bundled document, and notes on what is missing in it.
     pub(crate) fn finish(mut self) -> (Value, Vec<Note>) {
         let targets: HashMap<Location, String> = self
             .found
@@ -174,13 +174,13 @@ impl Bundle {
         for address in addresses {
             match Location::resolve(address, home) {
                 Ok(location) if Some(&location) == self.from.as_ref() => {}
-                Ok(location) => self.ask_for(location),
+                Ok(location) => self.enqueue(location),
                 Err(problem) => self.report(address, format!("it is referred to and was not loaded: {problem}")),
             }
         }
     }
 
-    fn ask_for(&mut self, location: Location) {
+    fn enqueue(&mut self, location: Location) {
         if self.known.contains_key(&location) {
             return;
         }
@@ -198,14 +198,14 @@ impl Bundle {
     }
 
     fn report(&mut self, place: &str, reason: String) {
-        // A document with thousands of broken references says it often enough.
+        // A document may have thousands of broken references.
         if self.notes.len() < MAX_STEPS {
             self.notes.push(Note { operation: place.chars().take(200).collect(), reason });
         }
     }
 }
 
-/// What the members of an object are.
+/// What kind the members of an object are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Keywords,
@@ -226,7 +226,7 @@ impl Place {
     }
 }
 
-/// The addresses, fragments left out, that references of a document have, and the `$id`s it gives itself.
+/// The addresses of a document's references, without fragments, and the `$id`s it defines.
 fn collect<'d>(value: &'d Value, place: Place, addresses: &mut HashSet<&'d str>, identifiers: &mut HashSet<&'d str>) {
     match value {
         Value::Array(items) => items.iter().for_each(|item| collect(item, Place::Keywords, addresses, identifiers)),
@@ -254,7 +254,7 @@ fn address(reference: &str) -> (&str, &str) {
 struct Rewriting<'r> {
     targets: &'r HashMap<Location, String>,
     home: Option<&'r Location>,
-    /// Where this document stands in the one.
+    /// The place of this document in the bundle.
     own: &'r str,
 }
 
@@ -281,7 +281,7 @@ impl Rewriting<'_> {
 
     fn rewritten(&self, reference: &str) -> Option<String> {
         let (address, fragment) = address(reference);
-        // An anchor is found wherever it stands.
+        // An anchor is found anywhere in the document.
         if !fragment.is_empty() && !fragment.starts_with('/') {
             return (!address.is_empty()).then(|| format!("#{fragment}"));
         }

@@ -1,4 +1,4 @@
-//! Documents fetched before: one that has not changed since is not sent again (E38, RFC 9110 §13).
+//! A cache of fetched documents with conditional requests: an unchanged one is not sent again (E38, RFC 9110 §13).
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,51 +7,51 @@ use url::Url;
 
 use super::fetch::SpecText;
 
-/// Documents kept (E38).
+/// Most documents in the cache (E38).
 const MAX_ENTRIES: usize = 100;
 
-/// Bytes of all documents kept.
+/// Most bytes of all documents in the cache.
 const MAX_BYTES: usize = 64 << 20;
 
-/// What a server says of a version of a document, and how it is asked whether that is still the one.
+/// A document version's validators (`ETag`, `Last-Modified`) for conditional requests.
 const VALIDATORS: [(HeaderName, HeaderName); 2] =
     [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
 
-/// Used by everything that reads documents: a start, a reload, validation, registration.
+/// Shared by everything that reads documents: start, reload, validation, registration.
 #[derive(Debug, Default)]
 pub(crate) struct SpecCache {
-    /// Those used last stand last.
+    /// In order of last use, most recent last.
     entries: Mutex<Vec<Entry>>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
-    asked: Url,
-    /// The headers that ask for the document only if it has changed.
+    requested: Url,
+    /// The headers that request the document only if it has changed.
     condition: HeaderMap,
     text: SpecText,
 }
 
 impl SpecCache {
-    /// The document as it was last fetched from that address, and the headers to ask with.
-    pub(crate) fn find(&self, asked: &Url) -> Option<(HeaderMap, SpecText)> {
+    /// The document last fetched from that address, and the headers to revalidate it with.
+    pub(crate) fn find(&self, requested: &Url) -> Option<(HeaderMap, SpecText)> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = entries.iter().position(|entry| entry.asked == *asked)?;
+        let at = entries.iter().position(|entry| entry.requested == *requested)?;
         let entry = entries.remove(at);
         let found = (entry.condition.clone(), entry.text.clone());
         entries.push(entry);
         Some(found)
     }
 
-    /// Keeps a document that its server can be asked about again; any other is forgotten.
-    pub(crate) fn keep(&self, asked: Url, answered: &HeaderMap, text: &SpecText) {
+    /// Stores a document that has validators; removes one that has none.
+    pub(crate) fn keep(&self, requested: Url, answered: &HeaderMap, text: &SpecText) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|entry| entry.asked != asked);
+        entries.retain(|entry| entry.requested != requested);
         let condition = condition(answered);
         if condition.is_empty() || forbids_keeping(answered) {
             return;
         }
-        entries.push(Entry { asked, condition, text: text.clone() });
+        entries.push(Entry { requested, condition, text: text.clone() });
         let mut bytes: usize = entries.iter().map(|entry| entry.text.bytes.len()).sum();
         while entries.len() > MAX_ENTRIES || bytes > MAX_BYTES {
             bytes -= entries.remove(0).text.bytes.len();
@@ -66,8 +66,8 @@ fn condition(answered: &HeaderMap) -> HeaderMap {
 
 /// RFC 9111 §5.2.2.5.
 fn forbids_keeping(answered: &HeaderMap) -> bool {
-    let said = answered.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
-    said.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("no-store"))
+    let directives = answered.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    directives.flat_map(|value| value.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case("no-store"))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_can_be_asked_about_is_kept_with_how_to_ask() {
+    fn documents_with_validators_are_kept_for_conditional_requests() {
         let cache = SpecCache::default();
         cache.keep(
             url(0),

@@ -1,7 +1,7 @@
-//! The text of an OpenAPI document, JSON or YAML, becomes one JSON value, within bounds.
+//! Parses the text of an OpenAPI document, JSON or YAML, into one JSON value, within bounds.
 //!
-//! Both forms go through the same reader: a key that stands twice is refused, mapping keys become strings
-//! (`200:` is `"200"`), YAML merges (`<<`) are carried out, and aliases may not multiply beyond
+//! Both forms go through the same reader: duplicate keys are refused, mapping keys become strings
+//! (`200:` is `"200"`), YAML merges (`<<`) are applied, and aliases may not expand beyond
 //! [`MAX_VALUES`] and [`MAX_TEXT_BYTES`].
 
 use std::cell::Cell;
@@ -13,19 +13,19 @@ use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 use thiserror::Error;
 
-/// Longest text that is read. The largest public documents have about 11 MB.
+/// Most bytes of a document's text. The largest public documents have about 11 MB.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 32 << 20;
 
-/// Most values in a document, its aliases written out.
+/// Most values in a document, its aliases expanded.
 const MAX_VALUES: usize = 4_000_000;
 
-/// Most bytes of keys and strings in a document, its aliases written out.
+/// Most bytes of keys and strings in a document, its aliases expanded.
 const MAX_TEXT_BYTES: usize = 2 * MAX_DOCUMENT_BYTES;
 
-/// Most brackets open at once; those in texts, which need not be closed, count too.
+/// Most brackets open at once; brackets in strings, which need not be closed, count too.
 const MAX_OPEN: usize = 10_000;
 
-/// Why a document cannot be used at all. What is wrong with a part of it is a line of its report instead.
+/// Why a document cannot be used at all. An error in a part of it is a line of the report instead.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DocumentError {
     #[error(
@@ -35,11 +35,11 @@ pub enum DocumentError {
     TooLong,
     #[error("the document is not UTF-8 text; save it as UTF-8")]
     NotText,
-    #[error("the document is neither JSON nor YAML that can be read: {0}")]
+    #[error("the document is neither valid JSON nor valid YAML: {0}")]
     Unreadable(String),
-    #[error("the document is no object with `openapi` or `swagger`; is it an OpenAPI document?")]
+    #[error("the document is not an object with `openapi` or `swagger`; is it an OpenAPI document?")]
     NotOpenApi,
-    #[error("version {0} is not read; 2.0 (Swagger), 3.0, 3.1 and 3.2 are")]
+    #[error("version {0} is not supported; 2.0 (Swagger), 3.0, 3.1 and 3.2 are")]
     Version(String),
 }
 
@@ -55,12 +55,12 @@ pub(crate) enum Version {
 /// Reads JSON or YAML.
 ///
 /// # Errors
-/// [`DocumentError`]: too long, no text, or a syntax fault with its line.
+/// [`DocumentError`]: too long, not UTF-8, or a syntax error with its line.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
     parse_within(bytes, &Budget::default())
 }
 
-/// Reads one of several documents that have to share a budget.
+/// Reads one of several documents that share a budget.
 ///
 /// # Errors
 /// As [`parse`].
@@ -71,19 +71,19 @@ pub(crate) fn parse_within(bytes: &[u8], budget: &Budget) -> Result<Value, Docum
     let text = str::from_utf8(bytes).map_err(|_| DocumentError::NotText)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if is_too_deep(text) {
-        return Err(DocumentError::Unreadable(format!("it opens more than {MAX_OPEN} brackets inside one another")));
+        return Err(DocumentError::Unreadable(format!("it has more than {MAX_OPEN} nested brackets")));
     }
-    // YAML's flow style may begin like JSON; what JSON says is then the better explanation.
+    // YAML's flow style may begin like JSON; the JSON parser's error is then the better explanation.
     if text.trim_start().starts_with(['{', '[']) {
-        parse_json(text, budget).or_else(|fault| parse_yaml(text, budget).map_err(|_| fault))
+        parse_json(text, budget).or_else(|error| parse_yaml(text, budget).map_err(|_| error))
     } else {
         parse_yaml(text, budget)
     }
     .map_err(DocumentError::Unreadable)
 }
 
-/// Whether there are far more opening brackets than closing ones: at each, a YAML parser looks at all that are
-/// open. Both readers refuse what is nested deeper than about a hundred levels, only not before that.
+/// Whether there are far more opening brackets than closing ones: at each, a YAML parser scans all open ones.
+/// Both parsers refuse nesting deeper than about a hundred levels, but only after that scan.
 fn is_too_deep(text: &str) -> bool {
     let mut open = 0_usize;
     for byte in text.bytes() {
@@ -99,24 +99,24 @@ fn is_too_deep(text: &str) -> bool {
     false
 }
 
-/// Which version a document says it follows; `3.1` may be written as a number.
+/// The version a document declares; `3.1` may be written as a number.
 ///
 /// # Errors
-/// [`DocumentError::NotOpenApi`], or [`DocumentError::Version`] with what it says.
+/// [`DocumentError::NotOpenApi`], or [`DocumentError::Version`] with the declared version.
 pub(crate) fn version(document: &Value) -> Result<Version, DocumentError> {
     let written = |key| match document.get(key)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     };
-    let said = written("openapi").or_else(|| written("swagger")).ok_or(DocumentError::NotOpenApi)?;
-    let mut parts = said.trim().split('.');
+    let version = written("openapi").or_else(|| written("swagger")).ok_or(DocumentError::NotOpenApi)?;
+    let mut parts = version.trim().split('.');
     match (parts.next(), parts.next()) {
         (Some("2"), Some("0") | None) => Ok(Version::Swagger2),
         (Some("3"), Some("0") | None) => Ok(Version::V3_0),
         (Some("3"), Some("1")) => Ok(Version::V3_1),
         (Some("3"), Some("2")) => Ok(Version::V3_2),
-        _ => Err(DocumentError::Version(said.chars().take(40).collect())),
+        _ => Err(DocumentError::Version(version.chars().take(40).collect())),
     }
 }
 
@@ -131,7 +131,7 @@ fn parse_yaml(text: &str, budget: &Budget) -> Result<Value, String> {
     Reader(budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
 }
 
-/// What may still be read.
+/// The remaining budget.
 #[derive(Debug)]
 pub(crate) struct Budget {
     values: Cell<usize>,
@@ -149,7 +149,7 @@ impl Budget {
         let values = self.values.get().checked_sub(1);
         let text_bytes = self.text_bytes.get().checked_sub(text_bytes);
         let (Some(values), Some(text_bytes)) = (values, text_bytes) else {
-            return Err(E::custom("it has too much in it, its aliases written out; repeat less, or use $ref"));
+            return Err(E::custom("it is too large with its aliases expanded; repeat less, or use $ref"));
         };
         self.values.set(values);
         self.text_bytes.set(text_bytes);
@@ -199,7 +199,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(Value::Number(value.into()))
     }
 
-    /// Beyond 64 bits YAML tells integers apart from floats, and JSON does not: `maximum: 18446744073709552000`.
+    /// Beyond 64 bits YAML distinguishes integers from floats, and JSON does not: `maximum: 18446744073709552000`.
     fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
         #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
         self.visit_f64(value as f64)
@@ -210,7 +210,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         self.visit_f64(value as f64)
     }
 
-    /// What JSON has no number for (YAML's `.inf`) stays text: it can only stand in an example.
+    /// A number that JSON cannot represent (YAML's `.inf`) stays a string: it can only be in an example.
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
         self.0.spend(0)?;
         Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
@@ -245,7 +245,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
                 }
                 Entry::Occupied(slot) => {
                     let key: String = slot.key().chars().take(100).collect();
-                    return Err(de::Error::custom(format!("the key {key:?} stands there twice; give each key once")));
+                    return Err(de::Error::custom(format!("duplicate key {key:?}")));
                 }
             }
         }
@@ -253,7 +253,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(Value::Object(members))
     }
 
-    /// A YAML tag (`!Foo bar`) says nothing here: what it stands before is read.
+    /// A YAML tag (`!Foo bar`) is ignored; the tagged value is read.
     fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
         let (_tag, content): (String, _) = access.variant()?;
         content.newtype_variant_seed(self)
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_key_brings_members_in_without_overriding() {
+    fn a_merge_key_adds_members_without_overriding() {
         let yaml = b"base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
         assert_eq!(parse(yaml).unwrap()["more"], json!({"b": 3, "a": 1}));
     }
@@ -320,8 +320,8 @@ mod tests {
             bomb.push_str(&format!("x{level}: &x{level} [{alias}]\n"));
         }
         for (text, expected) in [
-            ("{\"a\": 1, \"a\": 2}", "stands there twice"),
-            ("a: 1\na: 2", "stands there twice"),
+            ("{\"a\": 1, \"a\": 2}", "duplicate key"),
+            ("a: 1\na: 2", "duplicate key"),
             ("{\"a\": ", "EOF"),
             (deep_json.as_str(), "recursion limit"),
             (bomb.as_str(), "limit"),
@@ -339,7 +339,7 @@ mod tests {
     fn aliases_of_something_large_are_refused_by_what_they_write_out_to() {
         let yaml = format!("x: &x {}\ny: [{}]", "a".repeat(1 << 20), "*x,".repeat(80));
         let Err(DocumentError::Unreadable(reason)) = parse(yaml.as_bytes()) else { panic!("it was read") };
-        assert!(reason.contains("its aliases written out"), "{reason}");
+        assert!(reason.contains("its aliases expanded"), "{reason}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where a document's text comes from: an address, a file of this machine, or the text itself.
+//! Fetches a document's text: from an address, a local file, or inline.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::core::call::Deadline;
 use crate::core::error::CallError;
 use crate::infra::outbound::{DomainList, Outbound, OutboundRequest, check_status};
 
-/// Where a document or an overlay stands.
+/// The source of a document or an overlay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecOrigin {
     Url(Url),
@@ -26,43 +26,43 @@ pub enum SpecOrigin {
     Inline(String),
 }
 
-/// A document's bytes, not yet read.
+/// A document's bytes, not yet parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct SpecText {
     pub bytes: Bytes,
-    /// What relative addresses in it count from: where it came from in the end, redirects followed.
+    /// The base of its relative addresses: where it was found after redirects.
     pub from: Option<Location>,
 }
 
-/// Why there is no text.
+/// Why the text cannot be fetched.
 #[derive(Debug, Error)]
 pub enum FetchError {
     #[error("{} cannot be read: {source}; check the path and its permissions", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} does not stand below {}; documents lead to files of their own folder only", path.display(), folder.display())]
+    #[error("{} is not in {}; documents may refer only to files of their own folder", path.display(), folder.display())]
     Outside { path: PathBuf, folder: PathBuf },
-    #[error("{host} may not be asked; add it to `outbound.openapi_allowed_domains`")]
+    #[error("{host} is not allowed; add it to `outbound.openapi_allowed_domains`")]
     NotAllowed { host: String },
     #[error("{} cannot be fetched: {problem}", without_query(url))]
     Url { url: Url, problem: String },
-    #[error("{} is not asked for yet", without_query(url))]
+    #[error("{} is not fetched yet", without_query(url))]
     NotAtHand { url: Url },
 }
 
-/// Longest wait for a document, so that one slow server does not hold up a start.
+/// Timeout for a document, so that one slow server does not delay a start.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most bytes of a document at an address that another refers to; several are fetched at once.
+/// Most bytes of a referenced document at an address; several are fetched concurrently.
 const MAX_REFERRED_BYTES: usize = 8 << 20;
 
 /// Redirects followed, each to an allowed host only.
 const MAX_REDIRECTS: usize = 3;
 
-/// What fetches documents.
+/// Fetches documents.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetcher {
     pub(crate) outbound: Outbound,
-    /// Hosts that may be asked.
+    /// Hosts that requests may be sent to.
     pub(crate) allowed: Arc<DomainList>,
     pub(crate) cache: Arc<SpecCache>,
     /// Reads files only, and leaves addresses for later.
@@ -70,7 +70,7 @@ pub(crate) struct Fetcher {
 }
 
 impl Fetcher {
-    /// Gets the text; at most one byte more than is ever read as a document.
+    /// Fetches the text; at most one byte more than the document limit.
     ///
     /// # Errors
     /// [`FetchError`], which names the file or the address.
@@ -85,7 +85,7 @@ impl Fetcher {
         }
     }
 
-    /// Gets a document that another refers to. Of files only those below `folder` are read.
+    /// Fetches a referenced document. Files are read only below `folder`.
     ///
     /// # Errors
     /// [`FetchError`].
@@ -98,10 +98,10 @@ impl Fetcher {
             Location::Url(url) => return self.download(url.clone(), MAX_REFERRED_BYTES).await,
             Location::File(path) => path,
         };
-        // Only a file leads to files, and a file has a folder.
+        // Only a file may refer to files, and a file has a folder.
         let folder = folder.unwrap_or(Path::new("."));
         let outside = || FetchError::Outside { path: path.clone(), folder: folder.to_owned() };
-        // By its letters first, so that nothing is told of other files; then with its links followed.
+        // First by its text, so that errors reveal nothing about other files; then with its links resolved.
         if !path.starts_with(folder) {
             return Err(outside());
         }
@@ -147,20 +147,20 @@ pub(crate) fn check_allowed(url: &Url, allowed: &DomainList) -> Result<(), Fetch
     Err(FetchError::NotAllowed { host: url.host_str().unwrap_or_default().to_owned() })
 }
 
-/// Some services want their key there.
+/// Some services expect their key in the query.
 fn without_query(url: &Url) -> &str {
     &url[..url::Position::AfterPath]
 }
 
-/// The bytes, and where the file really stands.
+/// The bytes, and the file's path with links resolved.
 async fn read_file(path: &Path) -> io::Result<(Vec<u8>, PathBuf)> {
     let real = tokio::fs::canonicalize(path).await?;
     let file = tokio::fs::File::open(&real).await?;
     if !file.metadata().await?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
-    // One more than allowed, for the reader to refuse: a file may grow while it is read.
+    // One byte more than allowed, so that the parser refuses it: a file may grow while it is read.
     file.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes).await?;
     Ok((bytes, real))
 }

@@ -1,4 +1,4 @@
-//! Where a document stands, and what a reference in it means from there.
+//! The location of a document, and resolution of its references against it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -14,29 +14,30 @@ pub(crate) enum Location {
 }
 
 impl Location {
-    /// The document that `address`, a reference without its fragment, means in a document that stands at `home`.
+    /// Resolves `address`, a reference without its fragment, against the location `home` of its document.
     ///
     /// # Errors
-    /// A sentence: nowhere to count from, or an address that is none.
+    /// A message: there is no base to resolve against, or the address is invalid.
     pub(crate) fn resolve(address: &str, home: Option<&Self>) -> Result<Self, String> {
         match (Url::parse(address), home) {
             (Ok(url), _) => Self::of_url(url),
             (Err(_), Some(Self::Url(base))) => {
-                let joined = base.join(address).map_err(|error| format!("it is no address: {error}"))?;
+                let joined = base.join(address).map_err(|error| format!("it is not an address: {error}"))?;
                 Self::of_url(joined)
             }
             (Err(_), Some(Self::File(file))) => {
-                let decoded = percent_decode_str(address).decode_utf8().map_err(|_| "it is no file name".to_owned())?;
+                let decoded =
+                    percent_decode_str(address).decode_utf8().map_err(|_| "it is not a file name".to_owned())?;
                 let folder = file.parent().unwrap_or(file);
                 Ok(Self::File(without_dots(&folder.join(&*decoded))))
             }
-            (Err(_), None) => Err("the document has no address that it could count from".to_owned()),
+            (Err(_), None) => Err("the document has no address to resolve it against".to_owned()),
         }
     }
 
     fn of_url(mut url: Url) -> Result<Self, String> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(format!("a {} address is not followed", url.scheme()));
+            return Err(format!("the scheme `{}` is not supported", url.scheme()));
         }
         url.set_fragment(None);
         Ok(Self::Url(url))
@@ -49,7 +50,7 @@ impl Location {
         }
     }
 
-    /// The last part of the address, without its ending: a name for what stands there.
+    /// The last part of the address, without its extension: a name for the document.
     pub(crate) fn stem(&self) -> String {
         let last = match self {
             Self::Url(url) => url.path_segments().and_then(|mut segments| segments.next_back()).map(str::to_owned),
@@ -72,7 +73,7 @@ impl std::fmt::Display for Location {
     }
 }
 
-/// `a/./b/../c` as `a/c`, by the letters alone.
+/// `a/./b/../c` as `a/c`, without looking at the file system.
 fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -101,9 +102,9 @@ mod tests {
             ("../../../etc/passwd", Some(file("/docs/api.yaml")), Ok(file("/etc/passwd"))),
             ("https://b.example/pet.yaml", Some(file("/docs/api.yaml")), Ok(at("https://b.example/pet.yaml"))),
             ("https://b.example/pet.yaml", None, Ok(at("https://b.example/pet.yaml"))),
-            ("pet.yaml", None, Err("no address")),
-            ("file:///etc/passwd", Some(at("https://a.example/")), Err("a file address")),
-            ("urn:example:pet", Some(file("/docs/api.yaml")), Err("a urn address")),
+            ("pet.yaml", None, Err("has no address")),
+            ("file:///etc/passwd", Some(at("https://a.example/")), Err("`file`")),
+            ("urn:example:pet", Some(file("/docs/api.yaml")), Err("`urn`")),
         ] {
             match (Location::resolve(address, home.as_ref()), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{address}"),

@@ -13,27 +13,27 @@ use crate::core::json;
 /// Most actions of one overlay.
 const MAX_ACTIONS: usize = 10_000;
 
-/// Most bytes of memory that an overlay adds to a document: an update of many places is copied to each.
+/// Most bytes of memory that an overlay may add to a document: an update of several targets is copied to each.
 const MAX_ADDED_BYTES: usize = 64 << 20;
 
-/// Why an overlay cannot be applied. The document is then as it was.
+/// Why an overlay cannot be applied. The document is then unchanged.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OverlayError {
-    #[error("this is no overlay: {0}")]
+    #[error("this is not an overlay: {0}")]
     Form(String),
-    #[error("`overlay` is {0:?}; only 1.0 overlays can be applied")]
+    #[error("`overlay` is {0:?}; only 1.0 overlays are supported")]
     Version(String),
     #[error("the overlay has more than {MAX_ACTIONS} actions")]
     TooManyActions,
-    #[error("with `actions[{action}]` the overlay adds more than {} MiB; aim at fewer places", MAX_ADDED_BYTES >> 20)]
+    #[error("with `actions[{action}]` the overlay adds more than {} MiB; select fewer targets", MAX_ADDED_BYTES >> 20)]
     TooLarge { action: usize },
     #[error("`actions[{action}].target` is not a JSONPath (RFC 9535): {problem}")]
     Target { action: usize, problem: String },
-    #[error("`actions[{action}]` has neither `update` nor `remove: true`; say what to change")]
+    #[error("`actions[{action}]` has neither `update` nor `remove: true`; give one of them")]
     NothingToDo { action: usize },
     #[error("`actions[{action}]` would change {place:?}, which is neither an object nor an array")]
     NoContainer { action: usize, place: String },
-    #[error("`actions[{action}]` would update {place:?}, an object, with something that is none")]
+    #[error("`actions[{action}]` would update {place:?}, an object, with a value that is not an object")]
     NoObject { action: usize, place: String },
     #[error("`actions[{action}]` would remove the whole document")]
     WholeDocument { action: usize },
@@ -53,8 +53,8 @@ struct Action {
     remove: bool,
 }
 
-/// Applies the actions in their order, all or none, and gives the targets that select nothing: no fault, by
-/// the specification, but most likely not meant.
+/// Applies the actions in order, all or none, and returns the targets that select nothing: valid by the
+/// specification, but probably a mistake.
 ///
 /// # Errors
 /// [`OverlayError`], naming the action.
@@ -92,7 +92,7 @@ pub(crate) fn apply(document: &mut Value, overlay: &Value) -> Result<Vec<String>
     Ok(selecting_nothing)
 }
 
-/// JSON Pointers (RFC 6901) of what the path selects, later places first, so that removing one moves no other.
+/// JSON Pointers (RFC 6901) of what the path selects, later ones first, so that removing one does not move another.
 fn places(target: &JsonPath, document: &Value) -> Vec<String> {
     let located = target.query_located(document);
     let mut places: Vec<_> = located.locations().map(NormalizedPath::to_json_pointer).collect();
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_selects_nothing_is_told() {
+    fn a_target_that_selects_nothing_is_reported() {
         let (unchanged, unused) = applied(&json!([{"target": "$.nothing", "remove": true}])).unwrap();
         assert_eq!((unchanged, unused), (document(), vec!["$.nothing".to_owned()]));
     }
@@ -220,26 +220,26 @@ mod tests {
             (json!({"target": "info"}), "`actions[1].target` is not"),
             (json!({"target": "$.info"}), "`actions[1]` has neither"),
             (json!({"target": "$.info.title", "update": {}}), "neither an object nor an array"),
-            (json!({"target": "$.info", "update": "text"}), "with something that is none"),
+            (json!({"target": "$.info", "update": "text"}), "with a value that is not an object"),
             (json!({"target": "$", "remove": true}), "whole document"),
         ] {
             let mut changed = document();
             let overlay = json!({"overlay": "1.0.0", "actions": [first, second]});
-            let fault = apply(&mut changed, &overlay).unwrap_err().to_string();
-            assert!(fault.contains(expected), "{fault}");
+            let error = apply(&mut changed, &overlay).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
             assert_eq!(changed, document());
         }
     }
 
-    /// Each action doubles what is there, and the next finds twice as many places.
+    /// Each action doubles the document, and the next selects twice as many targets.
     #[test]
     fn a_document_does_not_grow_without_bound() {
         let mut document = json!({"a": {"x": {}}});
         let text = "x".repeat(10_000);
         let action = json!({"target": "$..x", "update": {"text": text, "y": {"x": {}}, "z": {"x": {}}}});
         let overlay = json!({"overlay": "1.0.0", "actions": vec![action; 40]});
-        let fault = apply(&mut document, &overlay).unwrap_err();
-        assert!(matches!(fault, OverlayError::TooLarge { .. }), "{fault}");
+        let error = apply(&mut document, &overlay).unwrap_err();
+        assert!(matches!(error, OverlayError::TooLarge { .. }), "{error}");
         assert_eq!(document, json!({"a": {"x": {}}}));
     }
 

@@ -1,4 +1,4 @@
-//! Bodies: what is sent, and what comes back when a call succeeds.
+//! Request bodies, and the responses of success.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ impl<'d> Reader<'d> {
         Some(RequestBody { required: flag(body.get("required")), description: text(body.get("description")), content })
     }
 
-    /// The responses of success. `default` counts as one only where no other does; beside one it tells of errors.
+    /// The responses of success. `default` counts as one only where there is no other; beside one it describes errors.
     pub(super) fn responses(&mut self, operation: &'d Map<String, Value>) -> Vec<Response> {
         let Some(Value::Object(written)) = operation.get("responses") else { return Vec::new() };
         let mut read: Vec<(StatusRange, &'d Value)> = Vec::new();
         for (status, response) in written.iter().filter(|(status, _)| !status.starts_with("x-")) {
             match status_range(status) {
                 Some(range) => read.push((range, response)),
-                None => self.approximated(format!("the response {status:?} is no status and was left out")),
+                None => self.approximated(format!("the response {status:?} is not a status and was left out")),
             }
         }
         let succeeds = |range: StatusRange| match range {
@@ -70,7 +70,7 @@ impl<'d> Reader<'d> {
         match (described.get("schema"), described.get("itemSchema")) {
             (Some(schema), _) => self.lower(schema, direction),
             (None, Some(item)) => {
-                self.approximated("`itemSchema` was read as the schema of a list's items");
+                self.approximated("`itemSchema` was read as the item schema of an array");
                 json!({"type": "array", "items": self.lower(item, direction)})
             }
             (None, None) => Value::Bool(true),
@@ -93,12 +93,12 @@ fn encodings(described: &Value) -> BTreeMap<String, PropertyEncoding> {
         .collect()
 }
 
-fn status_range(said: &str) -> Option<StatusRange> {
-    if said == "default" {
+fn status_range(written: &str) -> Option<StatusRange> {
+    if written == "default" {
         return Some(StatusRange::Default);
     }
-    match said.as_bytes() {
+    match written.as_bytes() {
         [class @ b'1'..=b'5', b'X' | b'x', b'X' | b'x'] => Some(StatusRange::Class(u16::from(class - b'0'))),
-        _ => said.parse().ok().filter(|status| (100..600).contains(status)).map(StatusRange::Exactly),
+        _ => written.parse().ok().filter(|status| (100..600).contains(status)).map(StatusRange::Exactly),
     }
 }

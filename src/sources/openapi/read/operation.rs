@@ -1,4 +1,4 @@
-//! An API as its document describes it, read, resolved and lowered: the model between documents and tools.
+//! The model of an API between documents and tools: read, resolved and lowered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use url::Url;
 
 use super::report::Report;
 
-/// A whole document, of whatever version, in one form.
+/// A whole document in a form independent of its version.
 #[derive(Debug, Clone)]
 pub struct Api {
     pub title: String,
@@ -19,7 +19,7 @@ pub struct Api {
     pub servers: Vec<Server>,
     /// By name.
     pub security_schemes: BTreeMap<String, SecurityScheme>,
-    /// What operations ask that say nothing of their own.
+    /// The security requirements of operations that have none of their own.
     pub security: Vec<SecurityRequirement>,
     pub operations: Vec<Operation>,
     /// Lowered schemas that others point to as `#/$defs/NAME`; recursion stays recursion.
@@ -29,14 +29,14 @@ pub struct Api {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Variables filled in with their defaults, made absolute where the document's own address is known.
+    /// Variables filled in with their defaults, made absolute where the document has an address.
     pub url: Url,
     pub description: String,
 }
 
 #[derive(Debug, Clone)]
 pub struct Operation {
-    /// As written; may be missing, odd or doubled.
+    /// As written; may be missing, malformed or duplicate.
     pub id: Option<String>,
     pub method: Method,
     /// With `{templates}`, as written.
@@ -51,7 +51,7 @@ pub struct Operation {
     pub responses: Vec<Response>,
     /// Empty: the document's.
     pub servers: Vec<Server>,
-    /// `None`: the document's; an empty list: none is asked.
+    /// `None`: the document's; an empty list: none is required.
     pub security: Option<Vec<SecurityRequirement>>,
     /// The `x-` members.
     pub extensions: Map<String, Value>,
@@ -114,7 +114,7 @@ pub struct RequestBody {
 pub struct MediaType {
     /// As written, such as `application/json` or `text/*`.
     pub name: String,
-    /// Lowered; `true` when the document says nothing.
+    /// Lowered; `true` when the document has no schema.
     pub schema: Value,
     /// Of form and multipart properties, by name.
     pub encoding: BTreeMap<String, PropertyEncoding>,
@@ -123,7 +123,7 @@ pub struct MediaType {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PropertyEncoding {
     pub content_type: Option<String>,
-    /// Given only where the document gives it: without, a property that is no scalar goes as JSON in
+    /// Given only where the document gives it: without, a property that is not a scalar is sent as JSON in
     /// multipart, and in `form` style in a form.
     pub style: Option<Style>,
     pub explode: Option<bool>,
@@ -145,7 +145,7 @@ pub enum StatusRange {
     Default,
 }
 
-/// Schemes asked together, each with its scopes.
+/// Schemes required together, each with its scopes.
 pub type SecurityRequirement = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +162,6 @@ pub enum SecurityScheme {
         token_url: Url,
         scopes: Vec<String>,
     },
-    /// Another flow or scheme: its token has to be given; says what it is.
+    /// Another flow or scheme: its token has to be configured; the text describes it.
     Other(String),
 }

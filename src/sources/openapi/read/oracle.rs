@@ -1,4 +1,4 @@
-//! Our reading of OpenAPI 3.0 against that of the crate `openapiv3`: operations, parameters, bodies and security of every
+//! Compares our reading of OpenAPI 3.0 with the crate `openapiv3`: operations, parameters, bodies and security of every
 //! 3.0 document here are the same.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ const DOCUMENTS: [&str; 5] = [
     "github-api.min.json.gz",
 ];
 
-/// What both readings are compared by.
+/// What is compared.
 #[derive(Debug, PartialEq, Eq)]
 struct Reading {
     parameters: BTreeSet<ParameterReading>,

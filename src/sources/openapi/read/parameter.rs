@@ -1,4 +1,4 @@
-//! Parameters: those of the path and of the operation together, with their styles.
+//! Parameters of the path and of the operation merged, with their styles.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ impl<'d> Reader<'d> {
         let mut written: Vec<&'d Value> = Vec::new();
         for list in [item.members.get("parameters"), operation.get("parameters")].into_iter().flatten() {
             let Value::Array(list) = list else {
-                self.approximated("its `parameters` are no list and were left out");
+                self.approximated("its `parameters` are not a list and were left out");
                 continue;
             };
             for parameter in list {
@@ -40,7 +40,7 @@ impl<'d> Reader<'d> {
         written
     }
 
-    /// Every parameter that can be sent, and one for each part of the path that has none.
+    /// Every parameter that can be sent, and one for each path placeholder that has none.
     pub(super) fn parameters(&mut self, path: &str, written: &[&'d Value]) -> Vec<Parameter> {
         let mut parameters: Vec<_> = written.iter().filter_map(|parameter| self.parameter(path, parameter)).collect();
         for name in templates(path) {
@@ -60,9 +60,9 @@ impl<'d> Reader<'d> {
             _ => Cow::Borrowed(written),
         };
         let name = text(written.get("name"));
-        let said = text(written.get("in"));
-        let Some(location) = location(&said).filter(|_| !name.is_empty()) else {
-            self.approximated(format!("a parameter {name:?} in {said:?} has no such place and was left out"));
+        let place = text(written.get("in"));
+        let Some(location) = location(&place).filter(|_| !name.is_empty()) else {
+            self.approximated(format!("the parameter {name:?} has an unknown location {place:?} and was left out"));
             return None;
         };
         if location == Location::Path && !templates(path).contains(name.as_str()) {
@@ -70,7 +70,7 @@ impl<'d> Reader<'d> {
             return None;
         }
         if location == Location::Header && IGNORED_HEADERS.contains(&name.to_ascii_lowercase().as_str()) {
-            self.approximated(format!("the header {name} is set by the call itself; that parameter was left out"));
+            self.approximated(format!("the header {name} is set by the HTTP client; that parameter was left out"));
             return None;
         }
         let (schema, encoding) = self.parameter_form(&written, &name, location);
@@ -111,12 +111,12 @@ impl<'d> Reader<'d> {
             Location::Path | Location::Header => Style::Simple,
             _ => Style::Form,
         };
-        let Some(said) = written.get("style").and_then(Value::as_str) else { return usual };
-        match style(said).filter(|style| fits(*style, location)) {
+        let Some(declared) = written.get("style").and_then(Value::as_str) else { return usual };
+        match style(declared).filter(|style| fits(*style, location)) {
             Some(style) => style,
             None => {
                 self.approximated(format!(
-                    "the parameter {name} cannot have the style {said:?}; it has its place's own"
+                    "the parameter {name} cannot have the style {declared:?}; its location's default is used"
                 ));
                 usual
             }
@@ -150,8 +150,8 @@ fn templates(path: &str) -> BTreeSet<&str> {
     path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).filter(|name| !name.is_empty()).collect()
 }
 
-fn location(said: &str) -> Option<Location> {
-    Some(match said {
+fn location(written: &str) -> Option<Location> {
+    Some(match written {
         "path" => Location::Path,
         "query" => Location::Query,
         "querystring" => Location::QueryString,
@@ -161,8 +161,8 @@ fn location(said: &str) -> Option<Location> {
     })
 }
 
-pub(super) fn style(said: &str) -> Option<Style> {
-    Some(match said {
+pub(super) fn style(written: &str) -> Option<Style> {
+    Some(match written {
         "matrix" => Style::Matrix,
         "label" => Style::Label,
         "simple" => Style::Simple,

@@ -1,6 +1,6 @@
-//! What a `$ref` of a document points at, within that document.
+//! Resolves a document's `$ref`s within that document.
 //!
-//! Other files are brought into the document before it is read, so here every reference is a fragment.
+//! Other files are bundled into the document before it is read, so here every reference is a fragment.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -9,17 +9,17 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use thiserror::Error;
 
-/// References that may follow one another before something else than a reference stands there.
+/// Longest chain of references that refer to references.
 const MAX_STEPS: usize = 64;
 
-/// Why a reference leads nowhere.
+/// Why a reference cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(crate) enum BrokenReference {
     #[error("`$ref: {0}` points at nothing")]
     Nowhere(String),
     #[error("`$ref: {0}` points into another document that was not loaded")]
     Elsewhere(String),
-    #[error("`$ref: {0}` leads back to itself")]
+    #[error("`$ref: {0}` refers to itself")]
     Circle(String),
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum BrokenReference {
 #[derive(Debug)]
 pub(crate) struct References<'d> {
     document: &'d Value,
-    /// By `$anchor`, `$dynamicAnchor` and `$id`; collected when first asked for, as most documents have none.
+    /// By `$anchor`, `$dynamicAnchor` and `$id`; collected on first use, as most documents have none.
     named: OnceCell<HashMap<&'d str, &'d Value>>,
 }
 
@@ -36,10 +36,10 @@ impl<'d> References<'d> {
         Self { document, named: OnceCell::new() }
     }
 
-    /// What `value` stands for: itself, or what its `$ref` leads to in the end.
+    /// Resolves `value`: itself, or the end of its chain of `$ref`s.
     ///
     /// # Errors
-    /// [`BrokenReference`]: it points nowhere, elsewhere or in a circle.
+    /// [`BrokenReference`]: its target is missing, in another document, or itself.
     pub(crate) fn follow(&self, value: &'d Value) -> Result<&'d Value, BrokenReference> {
         let mut value = value;
         for _ in 0..MAX_STEPS {
@@ -55,7 +55,7 @@ impl<'d> References<'d> {
     /// (RFC 6901 section 6), an anchor, or a schema's `$id`.
     ///
     /// # Errors
-    /// [`BrokenReference`]: it points nowhere or elsewhere.
+    /// [`BrokenReference`]: its target is missing or in another document.
     pub(crate) fn at(&self, reference: &str) -> Result<&'d Value, BrokenReference> {
         let found = match reference.strip_prefix('#') {
             Some("") => Some(self.document),
@@ -69,7 +69,7 @@ impl<'d> References<'d> {
         found.ok_or_else(|| BrokenReference::Nowhere(shown(reference)))
     }
 
-    /// As written first: a key may hold a `%` that nobody encoded.
+    /// First as written: a key may contain an unencoded `%`.
     fn pointed(&self, pointer: &str) -> Option<&'d Value> {
         self.document.pointer(pointer).or_else(|| {
             let decoded = percent_decode_str(pointer).decode_utf8().ok()?;
@@ -139,10 +139,10 @@ mod tests {
         let document = json!({"a": {"$ref": "#/b"}, "b": {"$ref": "#/a"}, "c": {"$ref": "#/missing"},
             "d": {"$ref": "other.yaml#/a"}, "e": {"$ref": "#nobody"}});
         let references = References::new(&document);
-        let fault = |key: &str| references.follow(&document[key]).unwrap_err();
-        assert!(matches!(fault("a"), BrokenReference::Circle(_)));
-        assert_eq!(fault("c"), BrokenReference::Nowhere("#/missing".into()));
-        assert_eq!(fault("d"), BrokenReference::Elsewhere("other.yaml#/a".into()));
-        assert_eq!(fault("e"), BrokenReference::Nowhere("#nobody".into()));
+        let error = |key: &str| references.follow(&document[key]).unwrap_err();
+        assert!(matches!(error("a"), BrokenReference::Circle(_)));
+        assert_eq!(error("c"), BrokenReference::Nowhere("#/missing".into()));
+        assert_eq!(error("d"), BrokenReference::Elsewhere("other.yaml#/a".into()));
+        assert_eq!(error("e"), BrokenReference::Nowhere("#nobody".into()));
     }
 }

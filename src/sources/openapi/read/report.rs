@@ -1,4 +1,4 @@
-//! The fidelity report: what became of each operation of a document.
+//! The fidelity report: the result for each operation of a document.
 
 use serde::Serialize;
 
@@ -7,15 +7,15 @@ use serde::Serialize;
 pub struct Report {
     /// Operations in the document.
     pub operations: usize,
-    /// Tools made of them.
+    /// Tools generated from them.
     pub tools: usize,
-    /// Those that do just what the document says.
+    /// Tools that match the document exactly.
     pub works: Vec<Works>,
-    /// Not offered, or offered without a part.
+    /// Operations not offered, or offered without a part.
     pub lost: Vec<Note>,
-    /// Works, but not exactly as the document says.
+    /// Operations that work, but differ from the document.
     pub approximated: Vec<Note>,
-    /// Those that a caller needs a role for, for no other reason than their method.
+    /// Operations that require a role only because of their method.
     pub dangerous: Vec<Works>,
 }
 
@@ -34,8 +34,8 @@ pub struct Note {
 }
 
 impl Report {
-    /// How many operations are dangerous for their method, and what to write to have them otherwise; `None`
-    /// where there are none. `opened` are tools that the configuration calls harmless.
+    /// A message with the number of operations that are dangerous because of their method, and the setting that
+    /// changes it; `None` where there are none. `opened` are tools that the configuration marks as harmless.
     pub fn dangerous_by_method(&self, opened: impl Fn(&str) -> bool) -> Option<String> {
         let count = self.dangerous.iter().filter(|works| !opened(&works.tool)).count();
         let subject = match count {

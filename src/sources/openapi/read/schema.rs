@@ -1,8 +1,8 @@
 //! Schemas of OpenAPI 2.0, 3.0 and 3.1 lowered to JSON Schema 2020-12.
 //!
-//! Only known keywords with values of the right form come through, so that what a document says wrongly
-//! cannot make a tool's schema invalid. A `$ref` becomes `#/$defs/NAME`; what it points at is lowered once, from
-//! a queue, so that recursion in the document is recursion in the schema and none here.
+//! Only supported keywords with valid values are kept, so that an error in the document cannot make a tool's
+//! schema invalid. A `$ref` becomes `#/$defs/NAME`; its target is lowered once, from a queue, so that recursion
+//! in the document is recursion in the schema and not in this code.
 
 mod circles;
 mod keyword;
@@ -19,7 +19,7 @@ use super::report::Note;
 use crate::sources::openapi::load::document::Version;
 use crate::tool::is_pattern;
 
-/// Which way a value goes: `readOnly` properties are not sent, `writeOnly` ones do not come back.
+/// The direction of a value: `readOnly` properties are not in requests, `writeOnly` ones not in responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Direction {
     Request,
@@ -30,7 +30,7 @@ pub(crate) enum Direction {
 #[derive(Debug)]
 pub(crate) struct Lowering<'d> {
     version: Version,
-    /// Names given to what references point at, by its address.
+    /// Names of the reference targets, by address.
     names: HashMap<(*const Value, Direction), String>,
     queue: Vec<Pending<'d>>,
     definitions: Map<String, Value>,
@@ -46,7 +46,7 @@ struct Pending<'d> {
     place: String,
 }
 
-/// Where a schema stands and which way its values go.
+/// The place of a schema and the direction of its values.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'s, 'd> {
     pub(crate) references: &'s References<'d>,
@@ -55,7 +55,7 @@ pub(crate) struct Site<'s, 'd> {
     pub(crate) place: &'s str,
 }
 
-/// A keyword with its value, beside the others of its schema.
+/// A keyword with its value and the other keywords of its schema.
 #[derive(Clone, Copy)]
 struct Written<'s> {
     keyword: &'s str,
@@ -91,13 +91,13 @@ impl<'d> Lowering<'d> {
             Value::Object(members) => members,
             Value::Bool(_) => return schema.clone(),
             _ => {
-                self.report_loss(site, "a schema that is no object was read as one that allows everything");
+                self.report_loss(site, "a schema that is not an object was read as one that allows everything");
                 return Value::Bool(true);
             }
         };
         let mut lowered = Map::new();
         let refers = self.refer(members, site, &mut lowered);
-        // Up to 3.0 nothing beside a `$ref` counts; what only tells is kept all the same.
+        // Up to 3.0 siblings of a `$ref` are ignored; annotations are kept all the same.
         let only_annotations = refers && self.version < Version::V3_1;
         for (keyword, value) in members {
             if !only_annotations || is_annotation(keyword) {
@@ -114,7 +114,7 @@ impl<'d> Lowering<'d> {
         Value::Object(lowered)
     }
 
-    /// Puts `$ref` in; `$dynamicRef` is taken as a plain one.
+    /// Inserts `$ref`; `$dynamicRef` is treated as `$ref`.
     fn refer(&mut self, members: &Map<String, Value>, site: Site<'_, 'd>, lowered: &mut Map<String, Value>) -> bool {
         let written = members.get("$ref").or_else(|| members.get("$dynamicRef")).and_then(Value::as_str);
         let Some(written) = written else { return false };
@@ -131,7 +131,7 @@ impl<'d> Lowering<'d> {
         true
     }
 
-    /// The name of what a reference points at; queues it the first time.
+    /// The name of a reference's target; queues it the first time.
     fn define(&mut self, written: &str, target: &'d Value, direction: Direction) -> String {
         let key = (std::ptr::from_ref(target), direction);
         if let Some(name) = self.names.get(&key) {
@@ -185,12 +185,17 @@ impl<'d> Lowering<'d> {
             Some(read) => {
                 lowered.insert(keyword.to_owned(), read);
             }
-            // `required: true` beside a property's schema is an old habit that says nothing wrong.
+            // `required: true` beside a property's schema is a common mistake without effect.
             None if keyword == "required" => {}
             None if matches!(form, Form::Pattern | Form::Patterned) => {
-                self.report_loss(site, format!("`{keyword}` is too large to be checked, or no regular expression that is known here; it was left out"));
+                self.report_loss(
+                    site,
+                    format!(
+                        "`{keyword}` is too large to be checked, or not a supported regular expression; it was left out"
+                    ),
+                );
             }
-            None => self.report_loss(site, format!("`{keyword}` has a value that it cannot have and was left out")),
+            None => self.report_loss(site, format!("`{keyword}` has an invalid value and was left out")),
         }
     }
 
@@ -241,13 +246,13 @@ impl<'d> Lowering<'d> {
             Value::Number(_) => lowered.insert(keyword.to_owned(), value.clone()),
             Value::Bool(_) if keyword.starts_with("exclusive") => None,
             _ => {
-                self.report_loss(site, format!("`{keyword}` is no number and was left out"));
+                self.report_loss(site, format!("`{keyword}` is not a number and was left out"));
                 None
             }
         };
     }
 
-    /// Whether the checker takes a pattern.
+    /// Whether the schema validator accepts a pattern.
     fn compiles(&mut self, pattern: &str) -> bool {
         if let Some(known) = self.patterns.get(pattern) {
             return *known;
@@ -265,7 +270,7 @@ impl<'d> Lowering<'d> {
     }
 }
 
-/// Leaves out the properties that do not go in this direction.
+/// Removes the properties that are not sent in this direction.
 fn drop_one_way(lowered: &mut Map<String, Value>, members: &Map<String, Value>, site: Site<'_, '_>) {
     let flag = match site.direction {
         Direction::Request => "readOnly",
@@ -290,8 +295,8 @@ fn drop_one_way(lowered: &mut Map<String, Value>, members: &Map<String, Value>, 
     }
 }
 
-/// A discriminator chooses among the alternatives, so several that fit are no fault; and a reader should know
-/// which property chooses.
+/// A discriminator selects among the alternatives, so several matches are not an error. The description names
+/// the selecting property.
 fn describe_discriminator(lowered: &mut Map<String, Value>, members: &Map<String, Value>) {
     let Some(property) = members.get("discriminator").and_then(|d| d.get("propertyName").unwrap_or(d).as_str()) else {
         return;
@@ -301,10 +306,10 @@ fn describe_discriminator(lowered: &mut Map<String, Value>, members: &Map<String
     {
         lowered.insert("anyOf".into(), alternatives);
     }
-    let told = format!("`{property}` says which kind it is.");
+    let note = format!("`{property}` selects the alternative.");
     let described = match lowered.get("description").and_then(Value::as_str) {
-        Some(description) => format!("{description}\n{told}"),
-        None => told,
+        Some(description) => format!("{description}\n{note}"),
+        None => note,
     };
     lowered.insert("description".into(), described.into());
 }

@@ -1,4 +1,4 @@
-//! Security schemes, and which of them are asked where.
+//! Security schemes, and which operations require them.
 
 use std::collections::BTreeMap;
 
@@ -44,9 +44,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Client credentials where the document has that flow: it is the one that needs no person.
+    /// Client credentials where the document has that flow: it needs no user interaction.
     fn oauth2(&self, written: &Value) -> SecurityScheme {
-        // Until 2.0 a scheme has one flow, which stands in the scheme itself.
+        // In 2.0 a scheme has one flow, written in the scheme itself.
         let flow = match written.get("flows") {
             Some(flows) => flows.get("clientCredentials"),
             None => Some(written).filter(|written| text(written.get("flow")) == "application"),
@@ -60,7 +60,7 @@ impl Reader<'_> {
                     scopes: scopes.map(|(scope, _)| scope.clone()).collect(),
                 }
             }
-            _ => SecurityScheme::Other("OAuth 2.0 with a flow that a person goes through".into()),
+            _ => SecurityScheme::Other("OAuth 2.0 with an interactive flow".into()),
         }
     }
 
@@ -71,16 +71,18 @@ impl Reader<'_> {
         }
     }
 
-    /// `None` where nothing is said.
+    /// `None` where nothing is specified.
     pub(super) fn requirements(&mut self, written: Option<&Value>) -> Option<Vec<SecurityRequirement>> {
         let Value::Array(written) = written? else {
-            self.approximated("its `security` is no list; the document's holds");
+            self.approximated("its `security` is not a list; the document's applies");
             return None;
         };
         let alternatives = written.iter().filter_map(Value::as_object);
         Some(
             alternatives
-                .map(|asked| asked.iter().map(|(name, scopes)| (name.clone(), strings(Some(scopes)))).collect())
+                .map(|requirement| {
+                    requirement.iter().map(|(name, scopes)| (name.clone(), strings(Some(scopes)))).collect()
+                })
                 .collect(),
         )
     }

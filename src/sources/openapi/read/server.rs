@@ -55,7 +55,7 @@ impl<'d> Reader<'d> {
             }
             (Err(url::ParseError::RelativeUrlWithoutBase), None) => {
                 return Err(format!(
-                    "the server {filled:?} is relative to an address that is not known; set `base_url`"
+                    "the server {filled:?} is relative, and the document has no address; set `base_url`"
                 ));
             }
             (Err(error), _) => return Err(format!("the server {filled:?} was left out: {error}")),

@@ -1,23 +1,23 @@
-//! Swagger 2.0's pieces in the form of OpenAPI 3.0, each after its `$ref` is resolved.
+//! Converts Swagger 2.0's pieces to OpenAPI 3.0, each after its `$ref` is resolved.
 //! <https://swagger.io/specification/v2/>
 
 use serde_json::{Map, Value, json};
 use url::Url;
 
-/// The name, known only here, under which `collectionFormat: tsv` goes on.
+/// The private style name for `collectionFormat: tsv`.
 pub(crate) const TAB_DELIMITED: &str = "x-tabDelimited";
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
 const JSON: &str = "application/json";
 
-/// What of a parameter does not belong to its schema.
+/// The members of a parameter that do not belong to its schema.
 const NOT_SCHEMA: [&str; 7] =
     ["name", "in", "description", "required", "collectionFormat", "allowEmptyValue", "schema"];
 
-/// Parts body and form parameters from the others and makes a request body of them.
+/// Separates body and form parameters from the others and makes a request body of them.
 pub(crate) fn split_body(parameters: Vec<&Value>, consumes: Vec<String>) -> (Vec<&Value>, Option<Value>) {
-    let is_in = |parameter: &Value, place: &str| parameter.get("in").is_some_and(|said| said == place);
+    let is_in = |parameter: &Value, place: &str| parameter.get("in").is_some_and(|written| written == place);
     let (form, rest): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|p| is_in(p, "formData"));
     let (bodies, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|p| is_in(p, "body"));
     let body = match bodies.first() {
@@ -54,7 +54,7 @@ pub(crate) fn response(written: &Value, produces: &[String]) -> Value {
     json!({"description": written.get("description"), "content": content})
 }
 
-/// Servers from `schemes`, `host` and `basePath`; what is missing is that of the document's own address.
+/// Servers from `schemes`, `host` and `basePath`; missing parts are taken from the document's own address.
 pub(crate) fn servers(document: &Value, base: Option<&Url>) -> Vec<Value> {
     let path = document.get("basePath").and_then(Value::as_str).unwrap_or("/");
     let Some(host) = document.get("host").and_then(Value::as_str) else { return vec![json!({"url": path})] };
@@ -64,7 +64,7 @@ pub(crate) fn servers(document: &Value, base: Option<&Url>) -> Vec<Value> {
     if schemes.is_empty() {
         schemes.push(base.map_or("https", Url::scheme));
     }
-    // A document that offers both means the safe one first.
+    // https first where a document offers both.
     schemes.sort_by_key(|scheme| *scheme != "https");
     schemes.iter().map(|scheme| json!({"url": format!("{scheme}://{host}{path}")})).collect()
 }

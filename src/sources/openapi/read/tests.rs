@@ -41,8 +41,8 @@ fn one_broken_operation_is_a_line_of_the_report_and_the_others_live() {
     let read: Vec<_> = api.operations.iter().map(|operation| operation.path.as_str()).collect();
     assert_eq!(read, ["/a", "/e/{id}"]);
     assert_eq!(api.operations[1].parameters[0].name, "id");
-    let said = |text: &str| api.report.approximated.iter().any(|note| note.reason.contains(text));
-    assert!(said("webhooks") && said("points at nothing") && said("taken as text"), "{:?}", api.report);
+    let reported = |text: &str| api.report.approximated.iter().any(|note| note.reason.contains(text));
+    assert!(reported("webhooks") && reported("points at nothing") && reported("taken as text"), "{:?}", api.report);
 }
 
 #[test]

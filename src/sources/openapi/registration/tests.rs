@@ -9,14 +9,14 @@ fn settings(auth_config: &Value) -> Result<CollectionSettings, RegistrationError
 }
 
 #[test]
-fn what_is_not_said_is_as_in_the_configuration() {
+fn missing_settings_have_the_defaults_of_the_configuration() {
     let settings = settings(&Value::Null).unwrap();
     let spec_url = Some(Url::parse("https://pets.example/api.json").unwrap());
     assert_eq!(settings, CollectionSettings { spec_url, ..CollectionSettings::default() });
 }
 
 #[test]
-fn a_reference_stands_for_the_secret_of_that_name() {
+fn a_reference_resolves_to_the_secret_of_that_name() {
     let auth = settings(&json!({"token": "${PETS}", "extra_headers": {"X-Key": "${PETS}"}})).unwrap().auth_config;
     assert_eq!(auth.token.unwrap().expose(), "hunter2");
     assert_eq!(auth.extra_headers["X-Key"].expose(), "hunter2");
@@ -31,9 +31,9 @@ fn a_credential_written_out_is_refused_and_not_repeated() {
         (json!({"client_secret": "${PETS"}), "client_secret"),
         (json!({"extra_headers": {"X-Key": "hunter2"}}), "extra_headers.X-Key"),
     ] {
-        let fault = settings(&auth).unwrap_err();
-        assert_eq!(fault, RegistrationError::Literal(setting.to_owned()), "{auth}");
-        assert!(!fault.to_string().contains("hunter2"), "{fault}");
+        let error = settings(&auth).unwrap_err();
+        assert_eq!(error, RegistrationError::Literal(setting.to_owned()), "{auth}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
     }
 }
 
@@ -54,8 +54,8 @@ fn what_cannot_be_filled_in_or_makes_no_sense_is_refused() {
     ] {
         let mut body = json!({"name": "pets", "spec_url": "https://pets.example/"});
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        let fault = serde_json::from_value::<Registration>(body).unwrap().settings(&BTreeMap::new()).unwrap_err();
-        assert!(fault.to_string().contains(expected), "{change}: {fault}");
+        let error = serde_json::from_value::<Registration>(body).unwrap().settings(&BTreeMap::new()).unwrap_err();
+        assert!(error.to_string().contains(expected), "{change}: {error}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an adapter makes of the arguments arrives, also where the document has no word for it.
+//! The arguments that an adapter changes arrive, also those that the document does not have.
 
 use super::*;
 use crate::sources::openapi::call::adapter::Adapter;
@@ -37,7 +37,7 @@ async fn the_members_of_a_body_that_is_one_argument_are_adapted_too() {
     let upstream = Upstream::start().await;
     let mut post = operation("query", Method::POST, "/query/{id}");
     post.parameters = vec![parameter("id", Location::Path, json!({"type": "string"}))];
-    // Alternatives, and members of any name: flat arguments could not say so.
+    // Alternatives, and members of any name: flat arguments cannot express that.
     post.body = body("application/json", json!({"type": "object", "properties": {"from": {}}, "minProperties": 1}));
     let tool = adapted(
         &upstream.api(vec![post]),

@@ -1,4 +1,4 @@
-//! Arguments in their places, and what each answer means.
+//! The encoding of arguments, and the conversion of responses.
 
 use super::*;
 use crate::core::error::{Blame, ErrorCode};
@@ -25,12 +25,15 @@ async fn every_argument_arrives_in_its_place() {
     let output = call(&tool, arguments).await.unwrap();
     assert_eq!(output.value, json!({"id": 7}));
     assert_eq!(output.metadata["status"], 200);
-    let asked = upstream.last();
-    assert_eq!((asked.method.as_str(), asked.uri.to_string().as_str()), ("PUT", "/v1/pets/a%2Fb%20c?tag=x&tag=y%26z"));
-    assert_eq!(asked.header("cookie"), Some("session=s1"));
-    assert_eq!(asked.header("content-type"), Some("application/json"));
-    assert_eq!(asked.header("accept"), Some("application/json"));
-    assert_eq!(serde_json::from_slice::<Value>(&asked.body).unwrap(), json!({"id": 7, "name": "Rex"}));
+    let request = upstream.last();
+    assert_eq!(
+        (request.method.as_str(), request.uri.to_string().as_str()),
+        ("PUT", "/v1/pets/a%2Fb%20c?tag=x&tag=y%26z")
+    );
+    assert_eq!(request.header("cookie"), Some("session=s1"));
+    assert_eq!(request.header("content-type"), Some("application/json"));
+    assert_eq!(request.header("accept"), Some("application/json"));
+    assert_eq!(serde_json::from_slice::<Value>(&request.body).unwrap(), json!({"id": 7, "name": "Rex"}));
     assert!(tool.metadata.idempotent);
 }
 
@@ -99,7 +102,7 @@ async fn a_value_cannot_add_a_header_or_a_cookie() {
     for arguments in [json!({"X-Note": "a\r\nX-Admin: yes"}), json!({"session": "a; admin=yes"})] {
         assert_eq!(call(&tool, arguments).await.unwrap_err().code(), ErrorCode::InvalidArguments);
     }
-    assert!(upstream.asked().is_empty());
+    assert!(upstream.requests().is_empty());
 }
 
 #[tokio::test]
@@ -127,14 +130,14 @@ async fn forms_are_written_in_the_style_of_each_member() {
     let tool = tool(&upstream.api(vec![post]));
     let arguments = json!({"amount": 5, "expand": ["a b"], "card": {"owner": {"name": "Ann & Co"}}});
     call(&tool, arguments).await.unwrap();
-    let asked = upstream.last();
-    assert_eq!(asked.text(), "amount=5&expand[0]=a%20b&card[owner][name]=Ann%20%26%20Co");
-    assert_eq!(asked.header("content-type"), Some("application/x-www-form-urlencoded"));
+    let request = upstream.last();
+    assert_eq!(request.text(), "amount=5&expand[0]=a%20b&card[owner][name]=Ann%20%26%20Co");
+    assert_eq!(request.header("content-type"), Some("application/x-www-form-urlencoded"));
     assert!(!tool.metadata.idempotent);
 }
 
 #[tokio::test]
-async fn of_several_media_types_json_is_sent_and_the_choice_is_told() {
+async fn of_several_media_types_json_is_sent_and_the_choice_is_reported() {
     let upstream = Upstream::start().await;
     let schema = || json!({"type": "object", "properties": {"name": {"type": "string"}}});
     for (offered, sent, text) in [
@@ -181,14 +184,14 @@ async fn files_travel_in_multipart_and_octet_bodies() {
     let tools = tools(&upstream.api(vec![upload, raw]), &CollectionSettings::default());
     let file = json!({"filename": "a\"b.bin", "content_base64": "AAH/", "content_type": "image/png"});
     call(&tools[0], json!({"file": file, "about": {"a": 1}, "title": "T"})).await.unwrap();
-    let asked = upstream.last();
-    let content_type = asked.header("content-type").unwrap();
+    let request = upstream.last();
+    let content_type = request.header("content-type").unwrap();
     let boundary = content_type.strip_prefix("multipart/form-data; boundary=").unwrap();
     let mut expected = Vec::new();
     expected.extend_from_slice(format!("--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a%22b.bin\"\r\nContent-Type: image/png\r\n\r\n").as_bytes());
     expected.extend_from_slice(&[0, 1, 255]);
     expected.extend_from_slice(format!("\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"about\"\r\nContent-Type: application/json\r\n\r\n{{\"a\":1}}\r\n--{boundary}\r\nContent-Disposition: form-data; name=\"title\"\r\n\r\nT\r\n--{boundary}--\r\n").as_bytes());
-    assert_eq!(asked.body, expected);
+    assert_eq!(request.body, expected);
     call(&tools[1], json!({"body": {"content_base64": "AAH/"}})).await.unwrap();
     assert_eq!(upstream.last().body[..], [0, 1, 255]);
     assert_eq!(upstream.last().header("content-type"), Some("application/octet-stream"));
@@ -207,9 +210,9 @@ async fn a_redirect_is_followed_by_reading_methods_only() {
     let operations = [Method::GET, Method::POST].map(|method| operation(method.clone().as_str(), method, "/pets"));
     let tools = tools(&api(&format!("http://{address}"), operations.into()), &CollectionSettings::default());
     call(&tools[0], json!({})).await.unwrap();
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
     assert_eq!(call(&tools[1], json!({})).await.unwrap_err().code(), ErrorCode::ToolError);
-    assert_eq!(upstream.asked().len(), 1);
+    assert_eq!(upstream.requests().len(), 1);
 }
 
 #[tokio::test]

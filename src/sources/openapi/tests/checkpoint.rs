@@ -46,6 +46,6 @@ async fn a_404_never_opens_the_circuit_of_an_api_and_a_500_does() {
     }
     assert_eq!(codes(&gateway, 5).await, [ErrorCode::UpstreamError; 5]);
     assert_eq!(codes(&gateway, 1).await, [ErrorCode::CircuitOpen]);
-    assert_eq!(upstream.asked().len(), 35, "an open circuit asks nobody");
+    assert_eq!(upstream.requests().len(), 35, "an open circuit sends no requests");
     gateway.close().await;
 }

@@ -3,23 +3,23 @@
 use super::*;
 use crate::sources::openapi::read::operation::SecurityScheme;
 
-/// An API of numbered pages, each with a `Link` to the next, and a note of what was asked.
+/// An API of numbered pages, each with a `Link` to the next, and a record of the requests.
 struct Pages {
     url: String,
-    asked: Asked,
+    requests: Requests,
 }
 
 /// Addresses, each with the key that was sent along.
-type Asked = Arc<Mutex<Vec<(String, Option<String>)>>>;
+type Requests = Arc<Mutex<Vec<(String, Option<String>)>>>;
 
 /// What follows a page: the `Link`'s target, `{page}` being the next page's number.
 async fn pages(count: usize, target: &'static str) -> Pages {
-    let asked = Asked::default();
+    let requests = Requests::default();
     let take = {
-        let asked = Arc::clone(&asked);
+        let requests = Arc::clone(&requests);
         async move |uri: Uri, headers: HeaderMap| {
             let key = headers.get("x-key").map(|key| key.to_str().unwrap().to_owned());
-            asked.lock().unwrap().push((uri.to_string(), key));
+            requests.lock().unwrap().push((uri.to_string(), key));
             let page = uri.query().and_then(|query| query.rsplit_once("page=")?.1.parse().ok()).unwrap_or(1);
             let mut headers = HeaderMap::new();
             if page < count {
@@ -30,7 +30,7 @@ async fn pages(count: usize, target: &'static str) -> Pages {
         }
     };
     let address = test_server::serve(Router::new().fallback(take)).await;
-    Pages { url: format!("http://{address}/v1"), asked }
+    Pages { url: format!("http://{address}/v1"), requests }
 }
 
 fn paged(server: &str, pagination: &Value, max_response_bytes: usize) -> ToolDefinition {
@@ -45,7 +45,7 @@ fn paged(server: &str, pagination: &Value, max_response_bytes: usize) -> ToolDef
 }
 
 #[tokio::test]
-async fn pages_are_followed_when_asked_and_come_as_one_list() {
+async fn configured_pagination_joins_the_pages_into_one_list() {
     for (max_pages, listed, more) in [(1, 1, None), (2, 2, Some(true)), (3, 3, Some(false)), (9, 3, Some(false))] {
         let server = pages(3, "/v1/pets?page={page}").await;
         let tool = paged(&server.url, &json!({"max_pages": max_pages}), 1 << 20);
@@ -53,20 +53,20 @@ async fn pages_are_followed_when_asked_and_come_as_one_list() {
         let expected: Vec<_> = (1..=listed).map(|page| format!("item {page}")).collect();
         assert_eq!(output.value, json!(expected), "{max_pages}");
         assert_eq!(output.metadata.get("more_pages"), more.map(Value::Bool).as_ref(), "{max_pages}");
-        let asked = server.asked.lock().unwrap();
-        assert_eq!(asked.len(), listed);
-        assert!(asked.iter().all(|(_, key)| key.as_deref() == Some("s1")), "{asked:?}");
+        let requests = server.requests.lock().unwrap();
+        assert_eq!(requests.len(), listed);
+        assert!(requests.iter().all(|(_, key)| key.as_deref() == Some("s1")), "{requests:?}");
     }
 }
 
 #[tokio::test]
-async fn a_page_of_another_origin_is_not_asked_for() {
+async fn a_page_of_another_origin_is_not_requested() {
     let other = Upstream::start().await;
     let target: &'static str = Box::leak(format!("{}pets?page={{page}}", other.url).into_boxed_str());
     let server = pages(3, target).await;
     let output = call(&paged(&server.url, &json!({"max_pages": 5}), 1 << 20), json!({})).await.unwrap();
     assert_eq!(output.value, json!(["item 1"]));
-    assert!(other.asked().is_empty());
+    assert!(other.requests().is_empty());
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn a_key_in_the_query_goes_with_every_page() {
     let access = Arc::new(Access { pagination, ..Access::clone(&access()) });
     let settings = settings(json!({"auth_config": {"api_key": "s1"}}));
     call(&definitions("pets", &api, &settings, &access).unwrap().0[0], json!({})).await.unwrap();
-    let asked = server.asked.lock().unwrap();
-    assert_eq!(asked.len(), 2);
-    assert!(asked.iter().all(|(address, _)| address.contains("key=s1")), "{asked:?}");
+    let requests = server.requests.lock().unwrap();
+    assert_eq!(requests.len(), 2);
+    assert!(requests.iter().all(|(address, _)| address.contains("key=s1")), "{requests:?}");
 }

@@ -1,4 +1,4 @@
-//! Credentials: where they stand, when they are renewed, and that an argument never replaces one.
+//! Credentials: where they are sent, when they are renewed, and that an argument never replaces one.
 
 use super::*;
 use crate::core::error::ErrorCode;
@@ -46,7 +46,7 @@ async fn each_scheme_puts_its_credential_where_it_belongs() {
 }
 
 #[tokio::test]
-async fn an_operation_that_asks_for_nothing_gets_nothing() {
+async fn an_operation_without_security_gets_no_credentials() {
     let upstream = Upstream::start().await;
     let mut open = operation("open", Method::GET, "/open");
     open.security = Some(Vec::new());
@@ -72,18 +72,18 @@ async fn a_server_of_an_operations_own_gets_no_credentials_unless_it_is_named() 
     let auth = json!({"token": "t1", "hosts": ["127.0.0.1"]});
     call(&only(tools(&api, &settings(json!({"auth_config": auth})))), json!({})).await.unwrap();
     assert_eq!(other.last().header("authorization"), Some("Bearer t1"));
-    assert!(upstream.asked().is_empty());
+    assert!(upstream.requests().is_empty());
 }
 
 #[test]
-fn what_is_asked_for_and_not_configured_is_told() {
+fn required_credentials_that_are_not_configured_are_reported() {
     let mut api = api("https://api.example", vec![operation("get", Method::GET, "/pets")]);
     api.security_schemes.insert("main".into(), SecurityScheme::Bearer);
     api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
     let (_, report) = definitions("pets", &api, &CollectionSettings::default(), &access()).unwrap();
-    assert_eq!(report.approximated[0].reason, "asks for main, for which no credentials are configured");
-    let fault = definitions("pets", &api, &settings(json!({"auth_type": "basic"})), &access()).unwrap_err();
-    assert_eq!(fault, CredentialError::Missing("username"));
+    assert_eq!(report.approximated[0].reason, "it requires main, for which no credentials are configured");
+    let error = definitions("pets", &api, &settings(json!({"auth_type": "basic"})), &access()).unwrap_err();
+    assert_eq!(error, CredentialError::Missing("username"));
 }
 
 /// A key that is dropped silently would send the call as somebody else, or as nobody.
@@ -95,8 +95,8 @@ fn a_cookie_that_cannot_be_sent_is_a_fault_and_not_left_out() {
         api.security_schemes.insert("main".into(), scheme);
         api.security = vec![BTreeMap::from([("main".into(), Vec::new())])];
         let settings = settings(json!({"auth_config": {"api_key": value}}));
-        let fault = definitions("pets", &api, &settings, &access()).unwrap_err();
-        assert_eq!(fault, CredentialError::Unsendable("api_key"), "{name}={value}");
+        let error = definitions("pets", &api, &settings, &access()).unwrap_err();
+        assert_eq!(error, CredentialError::Unsendable("api_key"), "{name}={value}");
     }
 }
 
@@ -125,7 +125,7 @@ async fn headers_are_filled_in_from_the_callers_tokens() {
     let error = call_as(&tool, &context, json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::InvalidRequest);
     assert!(error.message().contains("tool_parameters.tokens.user"), "{}", error.message());
-    assert!(upstream.asked().is_empty());
+    assert!(upstream.requests().is_empty());
     context.tool_parameters.insert("tokens".into(), json!({"user": "abc"}));
     call_as(&tool, &context, json!({})).await.unwrap();
     assert_eq!(upstream.last().header("x-user"), Some("key abc!"));
@@ -154,15 +154,15 @@ async fn a_token_is_fetched_once_and_again_when_it_is_refused() {
     for outcome in futures_util::future::join_all(calls).await {
         outcome.unwrap();
     }
-    assert_eq!(server.asked().len(), 1, "one fetch for all that wait");
-    let asked = server.last();
-    assert_eq!(asked.text(), "grant_type=client_credentials&scope=read+write");
-    assert_eq!(asked.header("authorization"), Some("Basic bWUlM0ExOnM="), "me%3A1:s");
+    assert_eq!(server.requests().len(), 1, "one fetch for all that wait");
+    let request = server.last();
+    assert_eq!(request.text(), "grant_type=client_credentials&scope=read+write");
+    assert_eq!(request.header("authorization"), Some("Basic bWUlM0ExOnM="), "me%3A1:s");
     assert_eq!(upstream.last().header("authorization"), Some("Bearer one"));
     upstream.answers(401, "application/json", "{}");
     call(&tool, json!({})).await.unwrap();
     assert_eq!(upstream.last().header("authorization"), Some("Bearer two"));
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requests().len(), 2);
     // Refused twice: the second refusal is the answer.
     upstream.answers(401, "application/json", "{}");
     upstream.answers(401, "application/json", "{}");
@@ -200,5 +200,5 @@ async fn a_token_server_that_fails_is_named_and_counts_for_nobody() {
     assert!(error.message().starts_with("no access token from 127.0.0.1: "), "{}", error.message());
     server.answers(200, "application/json", &json!({"token": "misspelt"}));
     assert!(call(&tool, json!({})).await.is_err());
-    assert!(upstream.asked().is_empty());
+    assert!(upstream.requests().is_empty());
 }

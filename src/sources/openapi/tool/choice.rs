@@ -1,4 +1,4 @@
-//! Which operations of a document are offered, and what their tools are called.
+//! Which operations of a document are offered, and the names of their tools.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::config::CollectionSettings;
 use crate::sources::openapi::read::operation::Operation;
 use crate::tool::qualified_name;
 
-/// An empty filter lets everything through.
+/// An empty filter selects everything.
 pub(super) fn is_chosen(operation: &Operation, settings: &CollectionSettings) -> bool {
     let CollectionSettings { operations, tags, paths, methods, .. } = settings;
     (operations.is_empty() || operation.id.as_ref().is_some_and(|id| operations.contains(id)))
@@ -15,12 +15,12 @@ pub(super) fn is_chosen(operation: &Operation, settings: &CollectionSettings) ->
         && (methods.is_empty() || methods.iter().any(|method| operation.method.as_str().eq_ignore_ascii_case(method)))
 }
 
-/// `/pets/*` stands for `/pets/` and all that follows; without `*` the path is meant as it is written.
+/// `/pets/*` matches `/pets/` and every path below it; a path without `*` matches exactly.
 fn fits_path(pattern: &str, path: &str) -> bool {
     pattern.strip_suffix('*').map_or(pattern == path, |beginning| path.starts_with(beginning))
 }
 
-/// What the settings have for an operation, by its id or its method and path.
+/// The setting for an operation, by its id or its method and path.
 pub(super) fn configured<'s>(settings: &'s BTreeMap<String, String>, operation: &Operation) -> Option<&'s str> {
     let by_id = operation.id.as_ref().and_then(|id| settings.get(id));
     by_id.or_else(|| settings.get(&format!("{} {}", operation.method, operation.path))).map(String::as_str)
@@ -44,7 +44,7 @@ pub(super) fn named<'a>(
     }
     let name = |operation: &'a Operation| match short(operation) {
         name if uses.get(&name) == Some(&1) => name,
-        // Doubled: all of them by method and path, whichever comes first in the document.
+        // Duplicate ids: all of them get names of method and path, regardless of their order in the document.
         _ => qualified_name(collection, &format!("{}{}", operation.method, operation.path)).to_string(),
     };
     operations.iter().map(|operation| (*operation, name(operation))).collect()
@@ -62,7 +62,7 @@ fn slug(operation: &Operation) -> String {
     slug
 }
 
-/// How the report names an operation.
+/// The operation's label in the report.
 pub(super) fn label(operation: &Operation) -> String {
     operation.id.clone().unwrap_or_else(|| format!("{} {}", operation.method, operation.path))
 }

@@ -1,4 +1,4 @@
-//! Which operations are dangerous: by their method, by name or tag, or since document or overlay say so.
+//! Which operations are dangerous: by their method, by name or tag, or by an extension in the document or an overlay.
 
 use serde_json::Value;
 
@@ -7,19 +7,19 @@ use crate::sources::openapi::read::operation::Operation;
 use crate::sources::openapi::read::report::Report;
 use crate::tool::Effects;
 
-/// Says of an operation that it is dangerous, or, in an overlay, that it is not.
+/// Marks an operation as dangerous, or, in an overlay, as harmless.
 const EXTENSION: &str = "x-dangerous";
 
 /// Why an operation is dangerous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Danger {
-    /// The document or an overlay says so, or the settings name it.
+    /// Marked in the document or an overlay, or named in the settings.
     Named,
-    /// It is of one of `dangerous.methods`.
+    /// Its method is one of `dangerous.methods`.
     Method,
 }
 
-/// Whether and why an operation is dangerous. What is written as anything but `false` says that it is.
+/// Whether and why an operation is dangerous. Any value but `false` marks it as dangerous.
 pub(super) fn danger_of(operation: &Operation, settings: &DangerousOperations) -> Option<Danger> {
     let DangerousOperations { methods, operations, tags } = settings;
     match operation.extensions.get(EXTENSION) {
@@ -35,7 +35,7 @@ pub(super) fn danger_of(operation: &Operation, settings: &DangerousOperations) -
     methods.iter().any(|dangerous| dangerous.eq_ignore_ascii_case(method)).then_some(Danger::Method)
 }
 
-/// What HTTP says of a method (RFC 9110 §9.2) is what MCP clients are told. Of POST and PATCH it says nothing.
+/// The annotations for MCP clients that follow from the method (RFC 9110 §9.2). None follow from POST and PATCH.
 pub(super) fn effects_of(operation: &Operation) -> Effects {
     let method = &operation.method;
     // OpenAPI 3.2's QUERY is a GET with a body.
@@ -48,13 +48,13 @@ pub(super) fn effects_of(operation: &Operation) -> Effects {
     Effects { read_only: is_safe, destructive, open_world: true }
 }
 
-/// Whether settings mean an operation by its id, or by its method and path.
+/// Whether settings name an operation by its id, or by its method and path.
 pub(super) fn is_key_of(key: &str, operation: &Operation) -> bool {
     operation.id.as_deref() == Some(key) || format!("{} {}", operation.method, operation.path) == key
 }
 
-/// Takes out of a document what would make its operations less dangerous: its author may be anybody. An
-/// overlay is applied afterwards, and is the operator's.
+/// Removes what would mark a document's operations as harmless: its author is not trusted. An overlay is the
+/// operator's and is applied afterwards.
 pub(in super::super) fn without_false_hints(document: &mut Value) {
     match document {
         Value::Object(members) => {
@@ -68,13 +68,13 @@ pub(in super::super) fn without_false_hints(document: &mut Value) {
     }
 }
 
-/// Settings that mean methods which no operation has, most likely by a slip.
+/// Reports methods in the settings that no operation has, probably a typing error.
 pub(super) fn report_unknown_methods(settings: &DangerousOperations, operations: &[Operation], report: &mut Report) {
     const KNOWN: [&str; 9] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
     for method in &settings.methods {
         let is = |known: &str| known.eq_ignore_ascii_case(method);
         if !KNOWN.into_iter().any(is) && !operations.iter().any(|operation| is(operation.method.as_str())) {
-            report.approximated(method, "the settings call this method dangerous, and no operation has it");
+            report.approximated(method, "`dangerous.methods` names this method, but no operation has it");
         }
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_false_is_taken_out() {
+    fn only_false_is_removed() {
         let mut document = json!({
             "paths": {
                 "/a": {"x-dangerous": false, "delete": {"x-dangerous": false, "x-other": false}},

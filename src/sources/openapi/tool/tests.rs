@@ -112,9 +112,9 @@ fn settings_rename_and_describe_an_operation_by_its_id_or_its_path() {
         "descriptions": {"GET /b": "What b is.", "gone": "Nothing."},
     });
     let (tools, report) = made(&api, settings);
-    let told: Vec<_> =
+    let listed: Vec<_> =
         tools.iter().map(|tool| (tool.metadata.name.as_str(), tool.metadata.description.as_str())).collect();
-    assert_eq!(told, [("pets__first", "GET /a"), ("pets__second", "What b is.")]);
+    assert_eq!(listed, [("pets__first", "GET /a"), ("pets__second", "What b is.")]);
     assert_eq!(report.approximated.len(), 1);
     assert_eq!(report.approximated[0].operation, "gone");
 }
@@ -144,7 +144,7 @@ fn a_document_can_only_make_its_tools_dearer_slower_and_more_dangerous() {
 }
 
 #[test]
-fn what_deletes_is_dangerous_unless_somebody_who_may_says_otherwise() {
+fn deletions_are_dangerous_unless_the_operator_marks_them_as_harmless() {
     let operations = |hint: Option<serde_json::Value>| {
         let mut drop = operation(Some("drop"), Method::DELETE, "/a");
         drop.tags = vec!["admin".into()];
@@ -165,7 +165,7 @@ fn what_deletes_is_dangerous_unless_somebody_who_may_says_otherwise() {
         (None, json!({"methods": [], "tags": ["admin"]}), "drop", 0),
         (None, json!({"methods": [], "operations": ["POST", "GET /a"]}), "GET POST", 0),
         (None, json!({"operations": ["drop"]}), "drop", 0),
-        // What an overlay says; of documents' own words only those that close come this far.
+        // Set by an overlay; of a document's own settings only stricter ones are kept.
         (Some(json!(false)), json!({}), "", 0),
         (Some(json!(false)), json!({"operations": ["drop"]}), "", 0),
         (Some(json!(true)), json!({"methods": []}), "drop", 0),
@@ -184,7 +184,7 @@ fn what_deletes_is_dangerous_unless_somebody_who_may_says_otherwise() {
 }
 
 #[test]
-fn the_method_says_what_a_call_does_to_the_world() {
+fn annotations_follow_from_the_method() {
     for (method, read_only, destructive, idempotent) in [
         (Method::GET, true, Some(false), true),
         (Method::HEAD, true, Some(false), true),
@@ -208,7 +208,7 @@ fn a_deprecated_operation_is_labelled_so() {
 }
 
 #[test]
-fn the_output_schema_is_that_of_the_one_answer_that_says_success() {
+fn the_output_schema_is_that_of_the_single_success_response() {
     use StatusRange::{Class, Default, Exactly};
     let answer = |status: &StatusRange| {
         let schema = json!({"title": format!("{status:?}")});
@@ -258,7 +258,7 @@ fn one_operation_that_cannot_be_offered_does_not_hold_back_the_others() {
     reserved.parameters = vec![header];
     let (tools, report) = made(&api(vec![broken, reserved]), json!({}));
     assert_eq!(tools.len(), 1);
-    assert_eq!(tools[0].parameters.document()["properties"], json!({}), "OpenAPI says that such a header is ignored");
+    assert_eq!(tools[0].parameters.document()["properties"], json!({}), "by OpenAPI such a header is ignored");
     assert_eq!((report.lost.len(), report.lost[0].operation.as_str()), (1, "broken"));
     assert!(report.approximated[0].reason.contains("Content-Type"), "{report:?}");
 }
@@ -286,7 +286,7 @@ fn descriptions_hold_summary_and_description_and_are_bounded() {
 
 proptest! {
     #[test]
-    fn names_are_valid_and_unique_whatever_the_document_says(ids in prop::collection::vec("[a-zA-Z_/ é.]{0,80}", 1..20)) {
+    fn names_are_valid_and_unique_for_any_document(ids in prop::collection::vec("[a-zA-Z_/ é.]{0,80}", 1..20)) {
         let operations: Vec<_> = ids
             .iter()
             .enumerate()

@@ -1,5 +1,5 @@
-//! What a model may write where an adapter stands between it and the vendor: the document's own words, or
-//! those that the adapter turns into them.
+//! The arguments offered to a model for an operation with an adapter: the document's own names and values, and
+//! those that the adapter maps to them.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::Adapter;
 
 impl Adapter {
-    /// Widens the schema of an operation's arguments: what the adapter fills in is not asked for, what it
-    /// renames is offered by its own name, and where it knows other values those are allowed as well.
+    /// Widens the schema of an operation's arguments: what the adapter fills in is not required, what it
+    /// renames is offered by the adapter's name, and the values that it maps are allowed as well.
     pub fn widen(&self, operation_id: &str, schema: &mut Value) {
         let Value::Object(schema) = schema else { return };
         if !self.applies_to(operation_id) {
@@ -35,7 +35,7 @@ impl Adapter {
     }
 }
 
-/// Allows a property to be as `further` says, too.
+/// Allows a property to match `further` too.
 fn widen(schema: &mut Map<String, Value>, field: &str, further: &Value) {
     let Some(property) = schema.get_mut("properties").and_then(|properties| properties.get_mut(field)) else { return };
     let description = property.get("description").cloned();
@@ -46,7 +46,7 @@ fn widen(schema: &mut Map<String, Value>, field: &str, further: &Value) {
     *property = widened;
 }
 
-/// A text or a list of texts, some of which the adapter knows a value for.
+/// A string or a list of strings, some of which the adapter maps.
 fn aliased(aliases: &BTreeMap<String, String>) -> Value {
     let text = json!({"type": "string", "examples": aliases.keys().collect::<Vec<_>>()});
     json!({"anyOf": [text, {"type": "array", "items": text}]})
@@ -58,7 +58,7 @@ fn renamed(members: &BTreeMap<String, String>) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-/// Calls a property `name` that the document calls `vendors`, unless it has one of that name already.
+/// Renames the property `vendors` to `name`, unless there is one of that name already.
 fn offer_as(schema: &mut Map<String, Value>, vendors: &str, name: &str) {
     let Some(Value::Object(properties)) = schema.get_mut("properties") else { return };
     if properties.contains_key(name) || !properties.contains_key(vendors) {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_is_not_asked_for() {
+    fn arguments_that_the_adapter_fills_in_are_not_offered() {
         let schema = json!({"properties": {"a": {}, "b": {}}, "required": ["a", "b"]});
         let both = json!({"inject": {"a": "x"}, "defaults": {"b": 1}});
         assert_eq!(widened(both, schema.clone()), json!({"properties": {"a": {}, "b": {}}}));
@@ -114,7 +114,7 @@ mod tests {
         let schema = json!({"properties": {"startTime": {}, "b": {}}, "required": ["startTime"]});
         let expected = json!({"properties": {"from": {}, "b": {}}, "required": ["from"]});
         assert_eq!(widened(json!({"keys": {"from": "startTime"}}), schema), expected);
-        // The document's own `from` is renamed on the way, and stays what it is here.
+        // The document's own `from` is renamed in the request, and keeps its schema here.
         let schema = json!({"properties": {"from": {}, "startTime": {}}});
         assert_eq!(widened(json!({"keys": {"from": "startTime"}}), schema.clone()), schema);
     }

@@ -64,7 +64,7 @@ fn a_name_that_is_taken_gets_its_location_whatever_the_order() {
 }
 
 #[test]
-fn a_body_that_says_more_than_its_members_is_one_argument() {
+fn a_body_with_more_than_plain_members_is_one_argument() {
     let mut definitions = Map::new();
     definitions.insert("pet".into(), json!({"type": "object", "properties": {"name": {"$ref": "#/$defs/a~1b"}}}));
     definitions.insert("a/b".into(), json!({"type": "string"}));

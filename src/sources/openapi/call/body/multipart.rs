@@ -63,7 +63,7 @@ impl<'a> Part<'a> {
         }
         if let Some(content_type) = self.content_type {
             if HeaderValue::from_str(content_type).is_err() {
-                return Err(invalid_argument(format!("the `content_type` of `{name}` is no media type")));
+                return Err(invalid_argument(format!("the `content_type` of `{name}` is not a media type")));
             }
             head.push_str(&format!("\r\nContent-Type: {content_type}"));
         }
@@ -81,7 +81,7 @@ fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// The first of the media types a property may have that is one, no range.
+/// The first of a property's media types that is not a range.
 fn first_concrete(declared: &str) -> Option<&str> {
     declared.split(',').map(str::trim).find(|name| !name.is_empty() && !name.contains('*'))
 }

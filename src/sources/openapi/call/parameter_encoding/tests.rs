@@ -86,7 +86,7 @@ proptest! {
         prop_assert_eq!(read, items);
     }
 
-    /// Whatever a value holds, a reader who splits where the table says gets it back.
+    /// A parser that splits as the table defines recovers any value.
     #[test]
     fn a_list_is_read_back_in_every_style_of_the_table(items in prop::collection::vec("[a-z&=/%é.;,#]{1,8}", 1..5)) {
         for (style, separator) in [

@@ -6,7 +6,7 @@ fn file(name: &str) -> Location {
     Location::File(format!("/docs/{name}").into())
 }
 
-/// Bundles documents that stand beside one another; the first is the root.
+/// Bundles documents of one folder; the first is the root.
 fn bundled(documents: &[(&str, Value)]) -> (Value, Vec<Note>) {
     let (root, others) = documents.split_first().unwrap();
     let mut bundle = Bundle::new(root.1.clone(), Some(file(root.0)), Budget::default());
@@ -26,7 +26,7 @@ fn bundled(documents: &[(&str, Value)]) -> (Value, Vec<Note>) {
 }
 
 #[test]
-fn references_lead_to_the_documents_that_were_brought_in() {
+fn references_point_to_the_bundled_documents() {
     let (one, notes) = bundled(&[
         ("api.yaml", json!({"a": {"$ref": "pet.yaml#/Pet"}, "b": {"$ref": "#/a"}, "c": {"$ref": "owner.json"}})),
         ("pet.yaml", json!({"Pet": {"properties": {"owner": {"$ref": "owner.json"}, "next": {"$ref": "#/Pet"}}}})),
@@ -49,7 +49,7 @@ fn references_lead_to_the_documents_that_were_brought_in() {
 }
 
 #[test]
-fn two_documents_of_one_name_stand_side_by_side() {
+fn two_documents_of_one_name_get_different_keys() {
     let (one, _) = bundled(&[
         ("api.yaml", json!({"a": {"$ref": "pet.yaml"}, "b": {"$ref": "v2/pet.yaml"}})),
         ("pet.yaml", json!({"title": "one"})),
@@ -62,12 +62,12 @@ fn two_documents_of_one_name_stand_side_by_side() {
 }
 
 #[test]
-fn what_is_not_there_is_told_and_its_references_stay_as_written() {
+fn missing_documents_are_reported_and_their_references_stay_as_written() {
     let (one, notes) =
         bundled(&[("api.yaml", json!({"a": {"$ref": "gone.yaml#/Pet"}, "c": {"$ref": "ftp://a.example/x"}}))]);
     assert_eq!(one["a"]["$ref"], "gone.yaml#/Pet");
-    let told: Vec<_> = notes.iter().map(|note| note.operation.as_str()).collect();
-    assert_eq!(told, ["ftp://a.example/x", "/docs/gone.yaml"], "{notes:?}");
+    let reported: Vec<_> = notes.iter().map(|note| note.operation.as_str()).collect();
+    assert_eq!(reported, ["ftp://a.example/x", "/docs/gone.yaml"], "{notes:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Definitions that lead back to themselves without going into the value (`A: allOf: [A]`): no value can be
-//! checked against them, so the reference that closes the circle is taken out.
+//! Definitions that refer to themselves without descending into the value (`A: allOf: [A]`): no value can be
+//! checked against them, so the reference that closes the cycle is removed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,11 +10,11 @@ use crate::sources::openapi::read::report::Note;
 const REFERENCE_PREFIX: &str = "#/$defs/";
 const IN_PLACE: [&str; 8] = ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
 
-/// Opens every circle at the reference that closes it, and says so.
+/// Breaks every cycle at the reference that closes it, and reports it.
 pub(super) fn open(definitions: &mut Map<String, Value>, notes: &mut Vec<Note>) {
     let closing = closing_references(definitions);
     for (name, targets) in closing {
-        let reason = "the schema is defined by itself; the reference that closes the circle was left out";
+        let reason = "the schema refers to itself; the reference that closes the cycle was removed";
         notes.push(Note { operation: format!("#/$defs/{name}"), reason: reason.into() });
         if let Some(schema) = definitions.get_mut(&name) {
             take_out(schema, &targets);
@@ -22,7 +22,7 @@ pub(super) fn open(definitions: &mut Map<String, Value>, notes: &mut Vec<Note>) 
     }
 }
 
-/// Depth first over the references in place, with a stack of our own: a chain may be as long as the document.
+/// Depth first over the references in place, with an explicit stack: a chain may be as long as the document.
 fn closing_references(definitions: &Map<String, Value>) -> Vec<(String, HashSet<String>)> {
     let edges: HashMap<&str, Vec<&str>> =
         definitions.iter().map(|(name, schema)| (name.as_str(), in_place_references(schema))).collect();

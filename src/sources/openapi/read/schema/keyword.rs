@@ -1,8 +1,8 @@
-//! Which keywords of a schema come through, and what their values have to be.
+//! The schema keywords that are kept, and the values they must have.
 
 use serde_json::{Map, Value, json};
 
-/// What the value of a keyword has to be.
+/// The type of a keyword's value.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Form {
     Schema,
@@ -25,7 +25,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// The keywords that come through; others either say nothing about values or not what 2020-12 says.
+    /// The keywords that are kept; others do not constrain values or differ from 2020-12.
     pub(super) fn of(keyword: &str) -> Option<Self> {
         Some(match keyword {
             "additionalProperties"
@@ -68,7 +68,7 @@ pub(super) fn insert_example(value: &Value, lowered: &mut Map<String, Value>) {
     lowered.entry("examples").or_insert_with(|| json!([value]));
 }
 
-/// Values listed for a text may be written as numbers or booleans, above all in YAML.
+/// The values of a string `enum` may be written as numbers or booleans, above all in YAML.
 pub(super) fn values_of(value: &Value, members: &Map<String, Value>) -> Option<Value> {
     let values = value.as_array().filter(|values| !values.is_empty())?;
     let text = members.get("type").is_some_and(|kind| kind == "string");
@@ -98,7 +98,7 @@ pub(super) fn types(value: &Value) -> Option<Value> {
     }
 }
 
-/// What authors mean by types that no version of OpenAPI has. (`file` is one of 2.0.)
+/// The intended type for names that no version of OpenAPI has. (`file` is one of 2.0.)
 fn meant(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "int" | "int32" | "int64" | "long" | "integer" => "integer",

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What becomes of a schema, the definitions it points at, and what is said about it.
+/// The lowered schema, its definitions, and the report on it.
 fn lowered(version: Version, direction: Direction, document: &Value) -> (Value, Map<String, Value>, Vec<Note>) {
     let references = References::new(document);
     let mut lowering = Lowering::new(version);
@@ -43,11 +43,11 @@ fn schemas_of_each_version_become_2020_12() {
 }
 
 #[test]
-fn a_value_that_a_keyword_cannot_have_is_left_out_and_said() {
+fn an_invalid_keyword_value_is_left_out_and_reported() {
     for schema in [
         json!({"type": "anything"}),
         json!({"pattern": "("}),
-        // Such a one takes megabytes when compiled; the operation lives without it.
+        // Such a one takes megabytes when compiled; the operation is offered without it.
         json!({"pattern": "^.{1,16000}$"}),
         json!({"minLength": -1}),
         json!({"minimum": "0"}),
