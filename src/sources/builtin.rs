@@ -1,4 +1,4 @@
-//! The built-in tools: one file a tool, one line in the list.
+//! The built-in tools: one file for each, one line in the list.
 
 mod calculator;
 mod current_time;
@@ -25,7 +25,7 @@ use crate::infra::outbound::Outbound;
 use crate::sandbox::{RunPython, Sandbox};
 use crate::tool::{Source, SourceTools, ToolDefinition};
 
-/// The tools that travel with the binary.
+/// The tools in the binary.
 #[derive(Debug, Clone)]
 pub struct Builtin {
     web_fetch: WebFetchConfig,
@@ -36,7 +36,7 @@ pub struct Builtin {
 }
 
 impl Builtin {
-    /// `workspaces` is where the file tools work; shared with whoever deletes those of forgotten sessions.
+    /// `workspaces` are used by the file tools, and shared with the job that deletes those of expired sessions.
     pub fn new(config: &ToolsConfig, outbound: Outbound, workspaces: Workspaces, sandbox: Arc<Sandbox>) -> Self {
         let (web_fetch, web_search) = (config.web_fetch.clone(), config.web_search.clone());
         Self { web_fetch, web_search, outbound, workspaces, sandbox }
@@ -77,10 +77,11 @@ impl Source for Builtin {
     }
 }
 
-/// The arguments in a tool's own type. They fit its schema already; what the schema cannot say ends here.
+/// The arguments in a tool's own type. They match its schema already; this checks what a schema cannot express.
 fn read_arguments<'a, T: Deserialize<'a>>(arguments: &'a Arguments) -> Result<T, CallError> {
-    T::deserialize(arguments)
-        .map_err(|error| CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not fit: {error}")))
+    T::deserialize(arguments).map_err(|error| {
+        CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not match the schema: {error}"))
+    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `calculator`: exact arithmetic, units and functions.
 //!
-//! Plain arithmetic is done here and now, in well under a microsecond ([`arithmetic`]). Everything else is
-//! fend's, which computes for as long as it is let: it runs aside and is interrupted ([`fend`]).
+//! Plain arithmetic is computed inline, in well under a microsecond ([`arithmetic`]). Everything else is left to
+//! fend, which has no time limit of its own: it runs on another thread and is interrupted ([`fend`]).
 
 mod arithmetic;
 mod decimal;
@@ -19,10 +19,10 @@ use crate::core::error::{CallError, ErrorCode};
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
-/// Longest expression. What is written by hand or by a model stays far below.
+/// Longest expression. Expressions of people and models are far shorter.
 const MAX_EXPRESSION_BYTES: usize = 1024;
 
-/// What fend may compute on one expression.
+/// Time limit of fend for one expression.
 const TIME_LIMIT: Duration = Duration::from_millis(50);
 
 pub(super) fn definition() -> ToolDefinition {

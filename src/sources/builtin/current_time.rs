@@ -1,6 +1,6 @@
 //! `current_time`: the time now, in any time zone.
 //!
-//! The IANA time zone database travels with the binary, so that every machine answers alike.
+//! The IANA time zone database is embedded in the binary, so that results do not depend on the machine.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn definition_at(now: fn() -> Timestamp) -> ToolDefinition {
     ToolDefinition {
         metadata: Metadata {
             name: "current_time".into(),
-            description: "Tells the current date, time and weekday in a time zone (UTC when none is named).".into(),
+            description: "Returns the current date, time and weekday in a time zone (UTC when none is named).".into(),
             category: "data".into(),
             rate_limit: 600,
             timeout_seconds: 5,
@@ -66,7 +66,7 @@ fn definition_at(now: fn() -> Timestamp) -> ToolDefinition {
     }
 }
 
-/// The longest name there is has 32 bytes.
+/// The longest name in the database has 32 bytes.
 const MAX_ZONE_BYTES: usize = 64;
 const MAX_FORMAT_BYTES: usize = 256;
 
@@ -142,10 +142,10 @@ impl CurrentTime {
     }
 }
 
-/// Jaro–Winkler likeness from which a zone is suggested.
+/// Jaro–Winkler similarity from which a zone is suggested.
 const LIKELY_MEANT: f64 = 0.85;
 
-/// Padding widths (`%9999d`) are refused by their length: a format could otherwise ask for any amount of text.
+/// Padding widths (`%9999d`) are refused by their length: a format could otherwise produce any amount of text.
 fn formatted(now: &Zoned, format: &str) -> Result<String, CallError> {
     let widths = format.split(|character: char| !character.is_ascii_digit());
     if widths.into_iter().any(|digits| digits.len() > 2) {

@@ -1,4 +1,4 @@
-//! `file_list`: names what is in the session's workspace.
+//! `file_list`: lists the session's workspace.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::core::error::CallError;
 use crate::tool::Metadata;
 use crate::tool::ToolDefinition;
 
-/// Entries in one answer.
+/// Most entries in one result.
 const MAX_ENTRIES: usize = 1_000;
 
 pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
@@ -33,12 +33,12 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 "path": {
                     "type": "string",
                     "maxLength": 1024,
-                    "description": "Folder to list; default the whole workspace's top."
+                    "description": "Folder to list; default the top of the workspace."
                 },
                 "recursive": {
                     "type": "boolean",
                     "default": false,
-                    "description": "Also what is in the folders inside."
+                    "description": "List subfolders too."
                 }
             },
             "additionalProperties": false
@@ -99,9 +99,9 @@ pub(super) fn list(
         line.map_err(CallError::internal)?;
     }
     if entries.is_empty() {
-        text.push_str("nothing there yet");
+        text.push_str("the workspace is empty");
     } else if truncated {
-        text.push_str("… and more; list a folder inside");
+        text.push_str("… and more; list a subfolder");
     }
     Ok(ToolOutput {
         value: json!({"entries": entries, "truncated": truncated}),

@@ -46,7 +46,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 "length": {
                     "type": "integer",
                     "minimum": 1,
-                    "description": "Bytes to read at most; default as many as one answer holds."
+                    "description": "Most bytes to read; default as many as one result can hold."
                 },
                 "encoding": {
                     "enum": ["utf8", "base64"],
@@ -64,8 +64,8 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 "path": {"type": "string"},
                 "content": {"type": "string"},
                 "size": {"type": "integer", "minimum": 0, "description": "Bytes of the whole file."},
-                "truncated": {"type": "boolean", "description": "Whether the file goes on after this part."},
-                "next_offset": {"type": "integer", "description": "Where it goes on."},
+                "truncated": {"type": "boolean", "description": "Whether the file continues after this part."},
+                "next_offset": {"type": "integer", "description": "The offset of the next part."},
                 "encoding": {"enum": ["utf8", "base64"]}
             },
             "required": ["path", "content", "size", "truncated", "encoding"],
@@ -86,7 +86,7 @@ struct Asked<'a> {
     encoding: Encoding,
 }
 
-/// The share of the largest output that content may take: JSON escapes and base64 make it longer.
+/// The share of the output limit for content: JSON escapes and base64 make it longer.
 const CONTENT_SHARE: usize = 2;
 
 pub(super) fn read(
@@ -116,13 +116,13 @@ pub(super) fn read(
     let mut text = content;
     if truncated {
         value["next_offset"] = next.into();
-        text = format!("{text}\n[bytes {} to {next} of {size}; go on with offset {next}]", asked.offset);
+        text = format!("{text}\n[bytes {} to {next} of {size}; continue with offset {next}]", asked.offset);
     }
     Ok(ToolOutput { value, text: Some(text), ..ToolOutput::default() })
 }
 
-/// How many of the bytes are whole characters; `None` when they are not UTF-8.
-/// A character cut off at the end is left for the next part, provided there is one.
+/// How many of the bytes are complete characters; `None` when they are not UTF-8.
+/// An incomplete character at the end is left for the next part, if there is one.
 fn whole_characters(bytes: &[u8], more_follows: bool) -> Option<usize> {
     match str::from_utf8(bytes) {
         Ok(_) => Some(bytes.len()),

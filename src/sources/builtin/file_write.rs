@@ -1,4 +1,4 @@
-//! `file_write`: puts text or bytes in a file of the session's workspace.
+//! `file_write`: writes text or bytes to a file of the session's workspace.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
                 "encoding": {
                     "enum": ["utf8", "base64"],
                     "default": "utf8",
-                    "description": "How `content` stands for bytes: \"base64\" for anything that is not text."
+                    "description": "Encoding of `content`: \"base64\" for anything that is not text."
                 },
                 "append": {
                     "type": "boolean",
@@ -80,7 +80,7 @@ struct Asked<'a> {
     append: bool,
 }
 
-/// How a string stands for the bytes of a file.
+/// The encoding of a file's bytes in a string.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Encoding {

@@ -1,7 +1,7 @@
 //! `json_query`: a JMESPath expression over JSON (<https://jmespath.org/specification.html>).
 //!
-//! Parsing and functions are the jmespath crate's; walking the tree is ours ([`evaluation`]), because
-//! forty bytes of JMESPath can ask for more memory than there is and the crate would try.
+//! Parsing and functions are the jmespath crate's; evaluation of the tree is ours ([`evaluation`]), because
+//! forty bytes of JMESPath can require more memory than the machine has and the crate has no limit.
 
 mod evaluation;
 mod rendering;
@@ -23,14 +23,14 @@ use crate::tool::{Attempt, Execution, Executor, ToolDefinition};
 
 const MAX_QUERY_BYTES: usize = 4096;
 
-/// Brackets and prefixes in each other: the parser recurses on every one.
+/// Nested brackets and prefixes: the parser recurses on every one.
 const MAX_NESTING: usize = 64;
 
-/// What one query may take, copying the data in and the result out included.
+/// Time limit of one query, including copying the data in and the result out.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
 /// The share of a call's memory that goes into what a query walks over and builds, as counted by
-/// [`Evaluation`]; the rest is for what the counting does not see (map nodes, allocator).
+/// [`Evaluation`]; the rest is for what the count does not include (map nodes, allocator).
 const MEMORY_SHARE: usize = 4;
 
 pub(super) fn definition() -> ToolDefinition {
@@ -55,7 +55,7 @@ pub(super) fn definition() -> ToolDefinition {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": MAX_QUERY_BYTES,
-                    "description": "JMESPath. Numbers to compare with stand in backticks, strings in single quotes."
+                    "description": "JMESPath. Write number literals in backticks and string literals in single quotes."
                 }
             },
             "required": ["data", "query"],
@@ -100,7 +100,7 @@ fn select(query: &str, data: &Value, bounds: (usize, usize), stop: &Stop) -> Res
 }
 
 /// # Errors
-/// `tool_error` when the expression is too long, or so nested that parsing it is a danger.
+/// `tool_error` when the expression is too long, or nested too deeply to parse safely.
 fn check(query: &str) -> Result<(), CallError> {
     if query.len() > MAX_QUERY_BYTES {
         return Err(CallError::tool(format!("the query is longer than {MAX_QUERY_BYTES} bytes")));

@@ -1,6 +1,6 @@
-//! `python_executor`: untrusted Python in a fresh interpreter, which reaches nothing.
+//! `python_executor`: untrusted Python in a fresh interpreter, without network or host files.
 //!
-//! This file says what the tool takes and gives; what runs it is behind [`RunPython`].
+//! This file has the tool's arguments and results; [`RunPython`] executes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,20 +24,20 @@ const MAX_STDIN_BYTES: usize = 1 << 20;
 const MAX_INPUT_FILES: usize = 64;
 const MAX_PATH_CHARACTERS: usize = 200;
 
-/// Files and folders of one run, and those open at once.
+/// Most files and folders of one run, and most open at once.
 const MAX_FILES: u32 = 8_192;
 const MAX_OPEN_FILES: u32 = 64;
 
-/// A generator is seeded with 32 bytes; this is room for keys and samples, not a drain on the host.
+/// A generator is seeded with 32 bytes; this is enough for keys and samples without draining the host.
 const MAX_RANDOM_BYTES: u64 = 16 << 20;
 
-/// Of one run, the harness's own among them.
+/// Of one run, including the harness's own.
 const MAX_HOST_CALLS: u32 = 1_000;
 
-/// Fairness between callers is the sandbox's own: what waits, waits in its queue and not before it.
+/// The sandbox has its own fair queue between callers, so calls wait there and not before it.
 const MAX_CONCURRENT: u32 = 1_000;
 
-/// `run` is what runs a job, the sandbox or, in tests, something in its place; `profiles` are its interpreter's.
+/// `run` executes a job: the sandbox or, in tests, a fake; `profiles` are its interpreter's.
 pub(super) fn definition(config: &SandboxConfig, profiles: &[&str], run: Arc<dyn RunPython>) -> ToolDefinition {
     ToolDefinition {
         metadata: Metadata {
@@ -63,7 +63,7 @@ const DESCRIPTION: &str = "Runs Python 3 with numpy, pandas, scipy, matplotlib a
                            `result`, open matplotlib figures as `images`, and files written under /output as `files`. \
                            Files sent along stand under /input.";
 
-/// Of an interpreter of the operator's own, whose packages we do not know.
+/// For a custom interpreter, whose packages are unknown.
 const DESCRIPTION_OF_PLAIN: &str = "Runs Python 3 in a fresh interpreter without network. Nothing is kept between calls. \
                                     The value of the last expression comes back as `result`, and files written under \
                                     /output as `files`. Files sent along stand under /input.";
@@ -72,12 +72,12 @@ fn parameters(config: &SandboxConfig, profiles: &[&str]) -> Value {
     json!({
         "type": "object",
         "properties": {
-            "code": {"type": "string", "maxLength": MAX_CODE_BYTES, "description": "A whole program."},
-            "stdin": {"type": "string", "maxLength": MAX_STDIN_BYTES, "description": "What the program reads from stdin."},
+            "code": {"type": "string", "maxLength": MAX_CODE_BYTES, "description": "A complete program."},
+            "stdin": {"type": "string", "maxLength": MAX_STDIN_BYTES, "description": "The program's stdin."},
             "files": {
                 "type": "array",
                 "maxItems": MAX_INPUT_FILES,
-                "description": "Stand under /input, read-only.",
+                "description": "Mounted under /input, read-only.",
                 "items": {
                     "type": "object",
                     "properties": {
@@ -217,7 +217,7 @@ impl PythonExecutor {
         })
     }
 
-    /// No file may stand where another does, or in the place of its folder; the operator's were there first.
+    /// Refuses a file at the path of another or of its folder; the operator's files take precedence.
     fn check_places(&self, files: &[GuestFile]) -> Result<(), CallError> {
         let data_files = self.config.data_files.iter().filter_map(|path| path.file_name()?.to_str());
         let mut taken: Vec<&str> = data_files.collect();
@@ -225,7 +225,12 @@ impl PythonExecutor {
         for (index, file) in files.iter().enumerate() {
             let path = file.path.as_str();
             if taken.iter().any(|other| path == *other || is_inside(path, other) || is_inside(other, path)) {
-                return Err(wrong(index, "path", "uniqueItems", "stands where another file does; rename one of them"));
+                return Err(wrong(
+                    index,
+                    "path",
+                    "uniqueItems",
+                    "is the path of another file or of its folder; rename one of them",
+                ));
             }
             taken.push(path);
         }
@@ -257,7 +262,7 @@ impl InputFile<'_> {
     }
 }
 
-/// Success, or the error that the run's end is, with what it had produced.
+/// Success, or the error that ended the run, with its output until then.
 fn answer(outcome: &Outcome) -> Result<ToolOutput, CallError> {
     let exit_code = match &outcome.end {
         End::Exited { code } => Some(*code),
@@ -286,7 +291,7 @@ fn failure(outcome: &Outcome) -> Option<CallError> {
         End::Memory => CallError::new(
             ErrorCode::SandboxMemory,
             format!(
-                "the program needed more memory than it may have; it had used {} MiB. Work on less at once",
+                "the program exceeded its memory limit after using {} MiB; process less data at once",
                 outcome.usage.peak_memory_bytes >> 20
             ),
         ),
@@ -295,7 +300,7 @@ fn failure(outcome: &Outcome) -> Option<CallError> {
         }
         End::Trap(reason) => CallError::new(
             ErrorCode::SandboxTrap,
-            "the interpreter broke down under the program, by recursion too deep or a fault of an extension",
+            "the interpreter crashed, by too deep recursion or an error in an extension module",
         )
         .caused_by(reason),
         End::Cancelled => CallError::internal("a run that was waited for was cancelled"),
@@ -315,11 +320,8 @@ fn output(outcome: &Outcome, exit_code: Option<i32>, metadata: &Map<String, Valu
         None => Value::Null,
         Some(Ok(result)) => result,
         Some(Err(error)) => {
-            return Err(CallError::new(
-                ErrorCode::SandboxTrap,
-                "the program tampered with how its result is handed over",
-            )
-            .caused_by(error));
+            return Err(CallError::new(ErrorCode::SandboxTrap, "the program tampered with the channel for its result")
+                .caused_by(error));
         }
     };
     let files =
@@ -337,7 +339,7 @@ fn output(outcome: &Outcome, exit_code: Option<i32>, metadata: &Map<String, Valu
     }))
 }
 
-/// What the run used, as the host measured it.
+/// The run's resource usage, measured by the host.
 fn metadata(outcome: &Outcome) -> Map<String, Value> {
     let milliseconds = |time: Duration| Value::from(time.as_micros() as f64 / 1_000.0);
     [
@@ -351,7 +353,7 @@ fn metadata(outcome: &Outcome) -> Map<String, Value> {
     .collect()
 }
 
-/// Says at the end of what was kept that there was more.
+/// Appends a note when the stream was truncated.
 fn text_of(stream: &Captured) -> String {
     let mut text = String::from_utf8_lossy(&stream.bytes).into_owned();
     let kept = stream.bytes.len() as u64;

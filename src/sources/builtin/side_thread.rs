@@ -1,8 +1,8 @@
-//! Threads for evaluators that are not ours: they recurse, they compute for as long as they are let,
-//! and some of their inner loops cannot be interrupted.
+//! Threads for third-party evaluators: they recurse, they compute without a time limit, and some of their
+//! inner loops cannot be interrupted.
 //!
-//! Each run gets a thread of its own with room on the stack, a time limit that the evaluator is asked to
-//! keep, and a place among few: hostile input can hold those few, never the threads that serve calls.
+//! Each run gets its own thread with a large stack, a time limit that the evaluator polls, and one of a few
+//! slots: hostile input can hold those slots, never the threads that serve calls.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -13,10 +13,10 @@ use tokio::sync::{Semaphore, oneshot};
 use crate::core::call::Deadline;
 use crate::core::error::{CallError, ErrorCode};
 
-/// Enough for the deepest syntax tree that 4 KiB of text can spell. Touched pages alone take memory.
+/// Enough for the deepest syntax tree of 4 KiB of text. Only touched pages take memory.
 const STACK_BYTES: usize = 64 << 20;
 
-/// How long past its limit a run may take to notice it. After that the caller is answered without it.
+/// How long past its limit a run may take to stop. After that the caller gets an error.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A bounded set of threads for one evaluator.
@@ -26,7 +26,7 @@ pub(super) struct SideThreads {
     limit: Duration,
 }
 
-/// Tells a run when to end: its time is up, or nobody waits for its answer.
+/// Signals a run to stop: its time is up, or its caller is gone.
 #[derive(Debug)]
 pub(super) struct Stop {
     at: Instant,
@@ -34,17 +34,17 @@ pub(super) struct Stop {
 }
 
 impl SideThreads {
-    /// As many places as the machine has cores; `limit` is the time one run may take.
+    /// One slot for each core; `limit` is the time limit of one run.
     pub(super) fn new(limit: Duration) -> Self {
         let places = thread::available_parallelism().map_or(2, usize::from);
         Self { places: Arc::new(Semaphore::new(places)), limit }
     }
 
-    /// Runs `work` and waits for it. Dropping the future asks the run to stop.
+    /// Runs `work` and waits for it. Dropping the future signals the run to stop.
     ///
     /// # Errors
-    /// Those of `work`; `overloaded` when no place gets free in time; `tool_error` when the run does not
-    /// end or breaks down.
+    /// Those of `work`; `overloaded` when no slot becomes free in time; `tool_error` when the run does not
+    /// end or panics.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         deadline: Deadline,
@@ -58,7 +58,7 @@ impl SideThreads {
         let (reply, answer) = oneshot::channel();
         let run = move || {
             let _place = place;
-            // Nobody to tell when the caller has gone.
+            // The caller may be gone.
             let _ = reply.send(work(&stop));
         };
         thread::Builder::new()
@@ -69,8 +69,8 @@ impl SideThreads {
         let patience = deadline.at_most(self.limit + GRACE).0;
         match tokio::time::timeout_at(patience, answer).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(CallError::tool("the evaluator broke down on this input; write it in another way")),
-            Err(_) => Err(CallError::tool("the evaluation does not end; make it smaller")),
+            Ok(Err(_)) => Err(CallError::tool("the evaluator failed on this input; rewrite it")),
+            Err(_) => Err(CallError::tool("the evaluation did not end in time; simplify it")),
         }
     }
 }
@@ -94,7 +94,7 @@ fn overloaded() -> CallError {
 pub(super) mod tests {
     use super::*;
 
-    /// A stop that does not come while the caller is kept.
+    /// A stop signal that is not set while the caller waits.
     pub(in super::super) fn never() -> (Arc<()>, Stop) {
         let caller = Arc::new(());
         let stop = Stop { at: Instant::now() + Duration::from_secs(3600), caller: Arc::downgrade(&caller) };
@@ -160,7 +160,7 @@ pub(super) mod tests {
             let _ = held.recv();
             Ok(())
         });
-        assert_eq!(stuck.await.unwrap_err().message(), "the evaluation does not end; make it smaller");
+        assert_eq!(stuck.await.unwrap_err().message(), "the evaluation did not end in time; simplify it");
         let refused = threads.run(soon(), |_| Ok(())).await.unwrap_err();
         assert_eq!(refused.code(), ErrorCode::Overloaded);
         drop(release);

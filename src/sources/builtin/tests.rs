@@ -111,7 +111,7 @@ async fn the_same_session_id_of_another_caller_or_tenant_opens_another_workspace
     for other in [Caller::new("eve", "acme", Vec::new()), Caller::new("ada", "other", Vec::new()), Caller::anonymous()]
     {
         let refused = run_within(&read, &call_of(other), json!({"path": "plan.txt"})).await.unwrap_err();
-        assert!(refused.message().contains("there is no plan.txt"), "{refused}");
+        assert!(refused.message().contains("plan.txt does not exist"), "{refused}");
     }
 }
 

@@ -1,6 +1,6 @@
-//! `web_fetch`: a page of the web as Markdown or text.
+//! `web_fetch`: a web page as Markdown or text.
 //!
-//! What comes back is whatever somebody out there wrote: it is bounded, cleaned and handed on, never acted upon.
+//! The content is untrusted: it is bounded, cleaned and returned, never executed.
 
 mod html;
 mod markdown;
@@ -26,14 +26,14 @@ use crate::infra::telemetry;
 use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
 
-/// Characters of content given back unless the call asks for another number.
+/// Default maximum of returned characters.
 const DEFAULT_MAX_LENGTH: usize = 50_000;
 
 /// A page is held as bytes, as text, as prepared HTML and as Markdown; each may be twice the one before.
 const HELD_FOR_EACH_BYTE: usize = 8;
 
 /// # Errors
-/// An `allowed_domains` entry that is no host, or a network that is none: better no tool than one that may reach what was not meant.
+/// An `allowed_domains` entry that is not a host, or an invalid network: the tool is then not offered at all.
 pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
     let unavailable = |reason| Unavailable { tool: "web_fetch".into(), reason };
     let outbound = outbound.for_web_fetch(config).map_err(|error| unavailable(error.to_string()))?;
@@ -75,14 +75,14 @@ fn parameters() -> Value {
                 "type": "string",
                 "enum": ["markdown", "text"],
                 "default": "markdown",
-                "description": "markdown keeps headings, links, lists and tables; text keeps the words alone."
+                "description": "markdown keeps headings, links, lists and tables; text keeps only the words."
             },
             "max_length": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 500_000,
                 "default": DEFAULT_MAX_LENGTH,
-                "description": "Most characters of content to give back; the rest is cut off and `truncated` is true."
+                "description": "Most characters of content to return; longer content is truncated and `truncated` is true."
             }
         },
         "required": ["url"],
@@ -94,16 +94,16 @@ fn output_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "url": {"type": "string", "description": "The address asked for."},
-            "final_url": {"type": "string", "description": "Where the content came from, redirects followed."},
+            "url": {"type": "string", "description": "The requested address."},
+            "final_url": {"type": "string", "description": "The address of the content after redirects."},
             "status": {"type": "integer"},
             "title": {"type": ["string", "null"]},
             "content": {"type": "string"},
-            "content_type": {"type": ["string", "null"], "description": "As the server says, without parameters."},
+            "content_type": {"type": ["string", "null"], "description": "As declared by the server, without parameters."},
             "format": {
                 "type": "string",
                 "enum": ["markdown", "text"],
-                "description": "text also for a page too intricate to become Markdown, and for what is no HTML."
+                "description": "text also for a page too complex for Markdown, and for content that is not HTML."
             },
             "truncated": {"type": "boolean"}
         },
@@ -150,9 +150,10 @@ impl Executor for WebFetch {
 impl WebFetch {
     async fn fetch(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let asked = Parameters::deserialize(arguments).map_err(|error| {
-            CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not fit: {error}"))
+            CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not match the schema: {error}"))
         })?;
-        let url = Url::parse(&asked.url).map_err(|error| CallError::tool(format!("url is no address: {error}")))?;
+        let url =
+            Url::parse(&asked.url).map_err(|error| CallError::tool(format!("`url` is not a valid URL: {error}")))?;
         let response = self.outbound.send(self.request(url, &attempt)).await?;
         check_status(&response)?;
         let (final_url, status) = (response.url.to_string(), response.status.as_u16());

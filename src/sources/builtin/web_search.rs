@@ -26,7 +26,7 @@ use crate::tool::Metadata;
 use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
 
 /// # Errors
-/// What the configuration lacks, and the line to add.
+/// What is missing in the configuration, and the line to add.
 pub(super) fn definition(config: &WebSearchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
     let engine = Engine::from_config(config)
         .map_err(|reason| Unavailable { tool: "web_search".into(), reason: reason.to_owned() })?;
@@ -58,7 +58,7 @@ fn parameters() -> Value {
                 "minLength": 1,
                 "maxLength": 400,
                 "pattern": "\\S",
-                "description": "What to search for, as one would type it into a search engine."
+                "description": "The search terms, as typed into a search engine."
             },
             "max_results": {"type": "integer", "minimum": 1, "maximum": 20, "default": DEFAULT_RESULTS}
         },
@@ -96,7 +96,7 @@ fn output_schema() -> Value {
 
 const DEFAULT_RESULTS: usize = 5;
 
-/// Twenty results with long extracts stay far below.
+/// Twenty results with long extracts are far smaller.
 const MAX_ANSWER_BYTES: usize = 2 << 20;
 
 #[derive(Debug, Deserialize)]
@@ -110,7 +110,7 @@ fn default_results() -> usize {
     DEFAULT_RESULTS
 }
 
-/// One result, in the words of this tool.
+/// One result in this tool's format.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Found {
     title: String,
@@ -120,7 +120,7 @@ struct Found {
     published: Option<String>,
 }
 
-/// What a provider wants to be asked.
+/// A provider's request.
 #[derive(Debug)]
 struct Question {
     method: Method,
@@ -129,7 +129,7 @@ struct Question {
     body: Option<Value>,
 }
 
-/// A provider with what it needs, checked once.
+/// A provider with its validated settings.
 #[derive(Debug)]
 struct Engine {
     provider: SearchProvider,
@@ -164,7 +164,7 @@ impl Engine {
             SearchProvider::Tavily => HeaderValue::try_from(format!("Bearer {key}")),
             _ => HeaderValue::try_from(key),
         }
-        .map_err(|_| "tools.web_search.api_key has characters that no key has")?;
+        .map_err(|_| "tools.web_search.api_key has characters that a key cannot contain")?;
         key.set_sensitive(true);
         Ok(Self { provider, base, key })
     }
@@ -229,7 +229,7 @@ impl Executor for WebSearch {
 impl WebSearch {
     async fn search(&self, attempt: Attempt<'_>, arguments: &Arguments) -> Result<ToolOutput, CallError> {
         let query = Query::deserialize(arguments).map_err(|error| {
-            CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not fit: {error}"))
+            CallError::new(ErrorCode::InvalidArguments, format!("the arguments do not match the schema: {error}"))
         })?;
         let response = self.outbound.send(self.request(&query, &attempt)).await?;
         check_status(&response)?;
@@ -291,12 +291,12 @@ fn render(results: &[Found]) -> String {
     entries.collect::<Vec<_>>().join("\n")
 }
 
-/// A provider's answer, which is an object (a list would pass for one whose fields are in that order).
+/// A provider's response, which is an object (serde would also accept a list of its fields in order).
 fn read<A: DeserializeOwned>(answer: &[u8]) -> Result<A, serde_json::Error> {
     serde_json::from_value(Value::Object(serde_json::from_slice(answer)?))
 }
 
-/// The list a provider's answer holds; entries of another form than `R` are left out, not the whole answer.
+/// The list in a provider's response; entries that are not an `R` are left out.
 fn entries<R: DeserializeOwned>(list: Vec<Value>) -> impl Iterator<Item = R> {
     list.into_iter().filter_map(|entry| serde_json::from_value(entry).ok())
 }

@@ -27,7 +27,7 @@ pub(super) use self::path::WorkspacePath;
 use crate::config::WorkspaceConfig;
 use crate::core::error::CallError;
 
-/// All workspaces. One for the whole process (clones share it): the count of what each one holds lives here.
+/// All workspaces. One for the whole process (clones share it): it has the count of each one's contents.
 #[derive(Debug, Clone)]
 pub struct Workspaces(Arc<Inner>);
 
@@ -39,7 +39,7 @@ struct Inner {
     in_use: DashMap<String, Arc<Mutex<Option<Usage>>>>,
 }
 
-/// What a workspace holds; not known until it is counted.
+/// The contents of a workspace in numbers; `None` until counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Usage {
     bytes: u64,
@@ -48,7 +48,7 @@ struct Usage {
 }
 
 impl Workspaces {
-    /// `directory` is made when the first file is written.
+    /// `directory` is created when the first file is written.
     pub fn new(directory: PathBuf, limits: &WorkspaceConfig) -> Self {
         Self(Arc::new(Inner { directory, limits: limits.clone(), in_use: DashMap::new() }))
     }
@@ -56,23 +56,23 @@ impl Workspaces {
     /// Deletes a workspace with everything in it; one that does not exist is deleted already.
     ///
     /// # Errors
-    /// `InvalidInput` for a name that is none, and what the file system says.
+    /// `InvalidInput` for an invalid name, and errors of the file system.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
         let (inner, name) = (Arc::clone(&self.0), name.to_owned());
         in_background(move || inner.remove(&name)).await?
     }
 
     /// Deletes the workspaces that this process has not used and nobody has written to for `age`:
-    /// those of sessions forgotten in an earlier life. Returns how many.
+    /// those of sessions of earlier processes. Returns how many.
     ///
     /// # Errors
-    /// What the file system says. What was deleted until then stays deleted.
+    /// Errors of the file system. Workspaces deleted until then stay deleted.
     pub async fn remove_older_than(&self, age: Duration) -> io::Result<usize> {
         let inner = Arc::clone(&self.0);
         in_background(move || inner.remove_older_than(age)).await?
     }
 
-    /// Does `job` in the workspace of that name, on a thread where waiting for a disk holds up nobody.
+    /// Runs `job` in the workspace of that name, on a blocking thread.
     async fn work<T: Send + 'static>(
         &self,
         name: &str,
@@ -121,7 +121,7 @@ impl Inner {
             self.base().and_then(|base| base.remove_dir_all(name))
         };
         drop(usage);
-        // Whoever waits for the lock keeps it: two locks for one folder would be none.
+        // A waiter keeps the entry alive: two locks for one folder would not exclude each other.
         self.in_use.remove_if(name, |_, usage| Arc::strong_count(usage) == 1);
         match removed {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -140,7 +140,7 @@ impl Inner {
             let entry = entry?;
             let name = entry.file_name();
             let Some(name) = name.to_str().filter(|name| check_name(name).is_ok()) else { continue };
-            // Every write passes through the folder itself, so that its own time is that of the last one.
+            // Every write changes the folder itself, so its modification time is that of the last write.
             let written = entry.metadata()?.modified()?.into_std();
             let idle = now.duration_since(written).unwrap_or_default();
             if idle >= age && !self.in_use.contains_key(name) {

@@ -1,11 +1,11 @@
-//! Plain arithmetic on decimals: `+ - * / ( )`, exact or not at all.
+//! Plain arithmetic on decimals: `+ - * / ( )`, exact or `None`.
 //!
-//! Knows nothing of units, functions or powers: whatever it is not sure of is `None` and goes to fend,
-//! which must agree with it on everything else (a test compares the two).
+//! It has no units, functions or powers: an expression that it does not support is `None` and left to fend,
+//! which must agree with it on all others (a test compares the two).
 
 use super::decimal::Decimal;
 
-/// Up to here the work is a few microseconds at most, so that it may run between other calls.
+/// Up to this length it takes a few microseconds at most, so it may run inline.
 const MAX_BYTES: usize = 256;
 
 const MAX_NESTING: u32 = 64;
@@ -41,7 +41,7 @@ impl<'a> Parser<'a> {
         let mut value = self.factor()?;
         loop {
             value = match self.peek() {
-                // `**` is a power: the second `*` is no factor, so that it ends as `None`.
+                // `**` is a power: the second `*` is not a factor, so the result is `None`.
                 Some(b'*') => value.multiply(self.next_operand(Self::factor)?)?,
                 Some(b'/') => value.divide(self.next_operand(Self::factor)?)?,
                 _ => return Some(value),
@@ -72,7 +72,7 @@ impl<'a> Parser<'a> {
         value
     }
 
-    /// Steps over the sign just peeked at and reads what it applies to.
+    /// Consumes the peeked sign and reads its operand.
     fn next_operand(&mut self, operand: fn(&mut Self) -> Option<Decimal>) -> Option<Decimal> {
         self.advance(1);
         operand(self)

@@ -1,4 +1,4 @@
-//! An exact decimal number of moderate size. What does not fit is `None`, never rounded.
+//! An exact decimal number of moderate size. A value that does not fit is `None`, never rounded.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ pub(super) struct Decimal {
     scale: u32,
 }
 
-/// Digits behind the point up to which a division is tried for an exact result.
+/// Most decimal places tried for an exact quotient.
 const MAX_SCALE: u32 = 30;
 
-/// The largest integer up to which every integer is a JSON number to everybody (RFC 8259, section 6).
+/// Up to this, every integer is an interoperable JSON number (RFC 8259, section 6).
 const MAX_JSON_INTEGER: u128 = 1 << 53;
 
-/// Decimals of so many digits survive the way through a 64-bit float (IEEE 754 binary64).
+/// Decimals of this many digits survive conversion to a 64-bit float and back (IEEE 754 binary64).
 const MAX_JSON_DIGITS: u32 = 15;
 
 impl Decimal {
@@ -55,7 +55,7 @@ impl Decimal {
         Self { mantissa: self.mantissa.checked_mul(other.mantissa)?, scale: self.scale + other.scale }.reduced()
     }
 
-    /// `None` also for a division by zero and for a quotient that no decimal is equal to.
+    /// `None` also for a division by zero and for a quotient without a finite decimal expansion.
     pub(super) fn divide(self, other: Self) -> Option<Self> {
         let scale = self.scale.max(other.scale);
         let (mut rest, divisor) = (self.at_scale(scale)?, other.at_scale(scale)?);
@@ -73,7 +73,7 @@ impl Decimal {
         quotient.reduced()
     }
 
-    /// A JSON number that means exactly this to every reader, if there is one.
+    /// An interoperable JSON number of exactly this value, if there is one.
     pub(super) fn to_json(self) -> Option<Number> {
         let size = self.mantissa.unsigned_abs();
         if self.scale == 0 {

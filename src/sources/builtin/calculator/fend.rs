@@ -1,15 +1,15 @@
-//! Everything beyond plain arithmetic, by fend, within bounds that fend itself does not keep.
+//! Everything beyond plain arithmetic, by fend, with limits that fend itself does not have.
 //!
 //! Its parser takes twice as long for each nested group after a sign, and its language has lambdas, which
-//! loop for ever, and shifts, which cannot be interrupted. So only the characters of a calculation get in,
-//! and groups are computed one by one, from the innermost out: fend never sees one inside another.
+//! may never end, and shifts, which cannot be interrupted. So only the characters of a calculation are allowed,
+//! and groups are computed one by one, from the innermost out: fend never gets a nested group.
 
 use fend_core::{Context, Interrupt};
 
 use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
 
-/// Groups in groups: more than anybody reads.
+/// Deepest nesting of groups.
 const MAX_NESTING: usize = 64;
 
 /// An expression that is a calculation and nothing else.
@@ -33,7 +33,7 @@ impl Expression {
     }
 
     /// # Errors
-    /// `tool_error` with fend's explanation, or saying that it takes too long.
+    /// `tool_error` with fend's explanation, or that it takes too long.
     pub(super) fn evaluate(self, stop: &Stop) -> Result<String, CallError> {
         let mut context = Context::new();
         context.set_echo_result(false);
@@ -46,7 +46,7 @@ impl Expression {
             }
             let name = format!("group_{groups}");
             evaluate_flat(&format!("{name} = {group}"), &mut context, stop)?;
-            // Brackets mark a group that is done. No expression has its own: they do not belong.
+            // Square brackets mark a computed group. An expression cannot contain any itself.
             text.replace_range(open..=close, &format!("[{name}]"));
             groups += 1;
         }
@@ -71,7 +71,7 @@ fn check_parentheses(text: &str) -> Result<(), CallError> {
     for character in text.chars() {
         match character {
             '(' => open += 1,
-            ')' if open == 0 => return Err(CallError::tool("a parenthesis is closed that was never opened")),
+            ')' if open == 0 => return Err(CallError::tool("there is a closing parenthesis without an opening one")),
             ')' => open -= 1,
             _ => {}
         }

@@ -48,7 +48,7 @@ async fn what_cannot_be_computed_is_explained() {
         ("1/0", "division by zero"),
         ("5 foobar", "unknown identifier 'foobar'"),
         ("(1+2", "1 parentheses are not closed"),
-        ("1+2)", "closed that was never opened"),
+        ("1+2)", "closing parenthesis without"),
         ("3*()", "nothing between them"),
         ("5 USD to EUR", "exchange rates are not available"),
         ("5 km to kg", "cannot convert from km to kg"),
@@ -132,7 +132,7 @@ async fn expressions_without_an_end_are_ended_and_block_nobody() {
         // A result or a refusal will do, as long as no thread is left computing.
         if let Err(error) = outcome {
             assert_eq!(error.code(), ErrorCode::ToolError, "{shown}: {error}");
-            assert!(!error.message().contains("does not end"), "{shown} went on");
+            assert!(!error.message().contains("did not end"), "{shown} went on");
         }
         assert!(started.elapsed() < slack(Duration::from_secs(2)), "{shown} took {:?}", started.elapsed());
         assert!(!ticking.is_finished(), "{shown} held up the event loop");
@@ -175,7 +175,7 @@ fn small_arithmetic() -> impl Strategy<Value = (String, i64)> {
     })
 }
 
-/// Every form the quick way understands, without needless parentheses.
+/// Every form that plain arithmetic supports, without needless parentheses.
 fn plain_arithmetic() -> impl Strategy<Value = String> {
     "[0-9]{1,3}|[0-9]{0,2}\\.[0-9]{1,2}".prop_recursive(4, 8, 2, |inner| {
         prop_oneof![
@@ -201,7 +201,7 @@ proptest! {
         let slow = fend_core::evaluate(&expression, &mut context).map(|result| result.get_main_result().to_owned());
         match arithmetic::evaluate(&expression) {
             Some(quick) => prop_assert_eq!(Ok(quick.to_string()), slow),
-            // Left to fend for want of an exact decimal, not for want of understanding.
+            // Left to fend because there is no exact decimal, not because it is not supported.
             None => prop_assert!(slow.is_err() || expression.contains('/')),
         }
     }

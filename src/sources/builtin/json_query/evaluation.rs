@@ -1,8 +1,8 @@
-//! Walks a JMESPath syntax tree, counting what it costs.
+//! Evaluates a JMESPath syntax tree and counts the cost.
 //!
-//! `[@,@]|[@,@]|…` doubles its value at every step; shared nodes make that cheap until something looks at
-//! the whole. So every new node and everything a function or comparison may look at is counted in bytes,
-//! before the work is done, against what the call may hold.
+//! `[@,@]|[@,@]|…` doubles its value at every step; shared nodes make that cheap until something visits
+//! the whole. So every new node and everything that a function or comparison may visit is counted in bytes,
+//! before the work is done, against the call's memory limit.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::explained;
 use crate::core::error::CallError;
 use crate::sources::builtin::side_thread::Stop;
 
-/// Bytes that a node counts, beside the text in it.
+/// Bytes counted for a node, in addition to its text.
 const NODE_BYTES: usize = 16;
 
 pub(super) struct Evaluation<'a> {
@@ -29,7 +29,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// # Errors
-    /// `tool_error` naming the place in the expression, or saying that it asks for too much.
+    /// `tool_error` with the position in the expression, or that it exceeds the memory limit.
     pub(super) fn evaluate(&mut self, tree: &Ast, data: &Rcvar) -> Result<Rcvar, CallError> {
         self.spend(NODE_BYTES)?;
         match tree {
@@ -124,7 +124,7 @@ impl<'a> Evaluation<'a> {
             return Err(self.failed(offset, RuntimeError::InvalidSlice));
         }
         self.spend(NODE_BYTES * elements.len())?;
-        // A step past the end is one to the end; the crate would add it up beyond what an integer holds.
+        // A step past the end is limited to the end; the crate's sum would overflow.
         let reach = i32::try_from(elements.len()).unwrap_or(i32::MAX / 4).saturating_add(1);
         let bound = |end: Option<i32>| end.map(|end| end.clamp(-reach, reach));
         Ok(data
@@ -194,7 +194,7 @@ impl<'a> Evaluation<'a> {
             .ok_or_else(|| self.invalid(offset, "array", &value.get_type().to_string(), position))
     }
 
-    /// Counts the whole of a value, as often as its parts stand in it.
+    /// Counts a whole value, shared parts as often as they occur.
     fn spend_on(&mut self, value: &Rcvar) -> Result<(), CallError> {
         self.spend(NODE_BYTES)?;
         match &**value {
@@ -210,10 +210,10 @@ impl<'a> Evaluation<'a> {
 
     fn spend(&mut self, bytes: usize) -> Result<(), CallError> {
         let Some(left) = self.bytes_left.checked_sub(bytes) else {
-            return Err(CallError::tool("the query builds or compares more than one call may hold; select less first"));
+            return Err(CallError::tool("the query exceeds the memory limit of one call; select less first"));
         };
         self.bytes_left = left;
-        // The clock is looked at once in a while: asking costs as much as a step.
+        // The clock is checked only now and then: reading it costs as much as a step.
         if left % 1024 < bytes && self.stop.requested() {
             return Err(CallError::tool("the query takes too long; select less first"));
         }
@@ -232,7 +232,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Functions that never look below the first level of their arguments.
+/// Functions that only read the first level of their arguments.
 const LOOKS_AT_ONE_LEVEL: [&str; 7] = ["length", "keys", "values", "type", "not_null", "to_array", "reverse"];
 
 fn null() -> Rcvar {

@@ -1,11 +1,11 @@
-//! The selected value as JSON, counted while it is made: shared nodes are written out as often as they stand.
+//! The selected value as JSON, counted while it is built: shared nodes are written as often as they occur.
 
 use jmespath::{Rcvar, Variable};
 use serde_json::Value;
 
 use crate::core::error::{CallError, ErrorCode};
 
-/// Deeper than any data that gets in, and shallow enough for whoever walks the result.
+/// Deeper than any accepted input, and shallow enough for recursive code that reads the result.
 const MAX_DEPTH: usize = 128;
 
 /// # Errors

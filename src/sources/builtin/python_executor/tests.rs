@@ -1,4 +1,4 @@
-//! Against a stand-in for the sandbox: what a job is made of, and what becomes of each end.
+//! Against a fake sandbox: the contents of a job, and the result of each way it can end.
 
 use std::sync::Mutex;
 
@@ -82,7 +82,7 @@ async fn each_end_has_its_error_and_keeps_what_was_produced() {
         (End::Timeout, ErrorCode::SandboxTimeout, "after 1.5 s"),
         (End::Memory, ErrorCode::SandboxMemory, "40 MiB"),
         (End::Output("files".into()), ErrorCode::SandboxOutput, "files"),
-        (End::Trap("wasm trap: at /root/x.rs".into()), ErrorCode::SandboxTrap, "broke down"),
+        (End::Trap("wasm trap: at /root/x.rs".into()), ErrorCode::SandboxTrap, "crashed"),
     ];
     for (end, code, words) in ends {
         let (answer, _) = execute(outcome(end), json!({"code": "x"})).await;
@@ -166,7 +166,7 @@ async fn no_file_stands_in_another_ones_place() {
     assert_eq!(execute(outcome(End::Exited { code: 0 }), beside).await.1.unwrap().files.len(), 4);
 }
 
-/// Nothing runs, and the place of the fault is told.
+/// Nothing runs, and the error has its position.
 async fn refuses(files: Value, place: &str) {
     let (answer, job) = execute(outcome(End::Timeout), json!({"code": "1", "files": files})).await;
     let error = answer.unwrap_err();

@@ -1,5 +1,5 @@
-//! A plain look at HTML: its tags and texts in order, in one pass that never looks back. It knows no
-//! tree, so that no page can make it recurse, or take longer than reading the page takes.
+//! An HTML tokenizer: tags and texts in order, in one forward pass. It builds no tree, so that no page can
+//! make it recurse or take more than linear time.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use encoding_rs::Encoding;
 pub(super) enum Token<'a> {
     /// Character references not yet decoded.
     Text(&'a str),
-    /// What stands in an element whose content is not markup: a script, a style, a title, …
+    /// The content of an element that is not markup: a script, a style, a title, …
     RawText {
         element: &'a str,
         text: &'a str,
@@ -45,7 +45,7 @@ pub(super) fn title(html: &str) -> Option<String> {
         Token::RawText { element, text } if element.eq_ignore_ascii_case("title") => Some(text),
         _ => None,
     })?;
-    // Decoding makes text shorter, and a title does not fill a page.
+    // Decoding makes text shorter, and a title is short.
     let raw = &raw[..raw.floor_char_boundary(raw.len().min(MAX_CHARACTERS * 10))];
     let decoded = decode_references(raw);
     let words: Vec<_> = decoded.split_whitespace().collect();
@@ -53,7 +53,7 @@ pub(super) fn title(html: &str) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// The words of a document, blocks on lines of their own.
+/// The text of a document, blocks on separate lines.
 pub(super) fn plain_text(html: &str) -> String {
     let mut text = String::with_capacity(html.len() / 2);
     let mut preformatted = 0_usize;
@@ -147,7 +147,7 @@ pub(super) fn decode_references(text: &str) -> Cow<'_, str> {
     if text.contains('&') { html_escape::decode_html_entities(text) } else { text.into() }
 }
 
-/// The encoding a page claims in its first kilobyte: `<meta charset=…>`, or in a `content` attribute.
+/// The encoding that a page declares in its first kilobyte: `<meta charset=…>`, or in a `content` attribute.
 pub(super) fn charset(body: &[u8]) -> Option<&'static Encoding> {
     let start = String::from_utf8_lossy(&body[..body.len().min(1_024)]);
     let tags = tokens(&start).filter_map(|token| match token {
@@ -159,7 +159,7 @@ pub(super) fn charset(body: &[u8]) -> Option<&'static Encoding> {
         let label = value.trim_start_matches(['"', '\'']).split(['"', '\'', ' ', ';', '/', '>']).next()?;
         Encoding::for_label(label.as_bytes())
     });
-    // A page that could be read this far is not in an encoding that is nothing like ASCII.
+    // A page that could be parsed up to here has an encoding compatible with ASCII.
     claimed.filter(|encoding| encoding.is_ascii_compatible())
 }
 
@@ -176,7 +176,7 @@ impl<'a> Iterator for Tokens<'a> {
         while !self.rest.is_empty() {
             match kind_of(self.rest) {
                 Opening::Text => {
-                    // A `<` that opens nothing is text, and so is what follows it.
+                    // A `<` that opens no tag is text, and so is what follows it.
                     let next = self.rest.match_indices('<').map(|(at, _)| at).find(|&at| at > 0);
                     let length = next.unwrap_or(self.rest.len());
                     return Some(Token::Text(self.take(length)));
@@ -236,7 +236,7 @@ fn name_in(tag: &str) -> &str {
     &tag[..end]
 }
 
-/// To the `>` that is not in a quoted value, or to the end.
+/// Up to the `>` that is not in a quoted value, or to the end.
 fn length_of_tag(rest: &str) -> usize {
     let mut quote = None;
     let mut after_equals = false;
@@ -245,7 +245,7 @@ fn length_of_tag(rest: &str) -> usize {
             (Some(open), _) if open == byte => quote = None,
             (Some(_), _) => {}
             (None, b'>') => return at + 1,
-            // A quote opens a value only after `=`; elsewhere it is a slip of the pen.
+            // A quote opens a value only after `=`; elsewhere it is a typing error.
             (None, b'"' | b'\'') if after_equals => quote = Some(byte),
             (None, _) => {}
         }
@@ -254,7 +254,7 @@ fn length_of_tag(rest: &str) -> usize {
     rest.len()
 }
 
-/// Where `</element` stands, or the end.
+/// The position of `</element`, or the end.
 fn end_of_raw(rest: &str, element: &str) -> usize {
     let bytes = rest.as_bytes();
     let closes = |at: usize| {

@@ -1,6 +1,6 @@
-//! HTML to Markdown. The conversion is fast_html2md's; what it would lose, or could be driven mad
-//! by, is dealt with beforehand: preformatted blocks are set aside as they are, character references
-//! decoded, giant tags stripped, and a page that is nested too deeply is not given to it at all.
+//! HTML to Markdown with fast_html2md. What it would lose, or take too long on, is prepared first:
+//! preformatted blocks are set aside, character references decoded, giant tags stripped, and a page that is
+//! nested too deeply is not converted.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -18,7 +18,7 @@ pub(super) fn convert(html: &str, base: &Url, max_depth: usize, stop: &Stop) -> 
     let until_stopped = chunks.map(|chunk| if stop.requested() { Err(Stopped) } else { Ok(chunk) });
     let ignored = Some(NOT_CONTENT.map(str::to_owned).into_iter().collect::<HashSet<_>>());
     let source = stream::iter(until_stopped);
-    // Nothing in it waits, so that it is done when first asked.
+    // It never waits, so the first poll completes it.
     let markdown = html2md::rewrite_html_stream_custom_with_url(source, &ignored, false, &Some(base.clone()))
         .now_or_never()?
         .ok()?;
@@ -26,10 +26,10 @@ pub(super) fn convert(html: &str, base: &Url, max_depth: usize, stop: &Stop) -> 
     (!markdown.trim().is_empty()).then_some(markdown)
 }
 
-/// Bytes converted between two looks at the clock.
+/// Bytes converted between two checks of the clock.
 const CHUNK_BYTES: usize = 8_192;
 
-/// Removed with all they contain, beside scripts, styles, `nav` and `footer`.
+/// Elements removed with their content, in addition to scripts, styles, `nav` and `footer`.
 const NOT_CONTENT: [&str; 3] = ["title", "iframe", "textarea"];
 
 /// The time of the conversion is up.
@@ -40,7 +40,7 @@ struct Stopped;
 const MAX_QUOTATIONS: usize = 8;
 const QUOTATIONS: [&str; 3] = ["blockquote", "q", "cite"];
 
-/// Left out beforehand: a drawing has more tags than the page around it.
+/// Removed first: a drawing has more tags than the page around it.
 const LEFT_OUT: [&str; 2] = ["svg", "template"];
 
 /// Elements whose end tag may be left out before the next of their kind.
@@ -50,25 +50,25 @@ const IMPLIED_END: [&str; 8] = ["p", "li", "tr", "td", "th", "dt", "dd", "option
 const VOID: [&str; 14] =
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"];
 
-/// A longer tag is kept without its attributes: an image inside a `data:` address, or mischief.
+/// A longer tag is kept without its attributes: an image inside a `data:` address, or hostile input.
 const MAX_TAG_BYTES: usize = 8_192;
 
-/// Where a block is to stand: a number between two private-use characters.
+/// A block's placeholder: a number between two private-use characters.
 const BLOCK_START: char = '\u{e000}';
 const BLOCK_END: char = '\u{e001}';
 
-/// A page made fit for conversion.
+/// A page prepared for conversion.
 #[derive(Debug, Default)]
 struct Prepared<'a> {
     html: String,
     /// The elements open right now, as the converter will see them.
     open: Vec<&'a str>,
     aside: Aside<'a>,
-    /// The preformatted blocks taken out, by their number; each stands in the page once.
+    /// The preformatted blocks taken out, by number; each has one placeholder in the page.
     blocks: Vec<Option<String>>,
 }
 
-/// What is not given to the converter.
+/// Content that is not passed to the converter.
 #[derive(Debug, Default)]
 enum Aside<'a> {
     #[default]
@@ -101,7 +101,7 @@ impl<'a> Prepared<'a> {
 
     fn content(&mut self, token: Token<'a>, max_depth: usize) -> Option<Aside<'a>> {
         match token {
-            // What stands in scripts and the like is nothing to see, and something to stumble over.
+            // The content of scripts and the like is not visible, and could confuse the converter.
             Token::RawText { .. } => {}
             Token::Text(text) => self.push_text(text),
             Token::Start { name, .. } if name.eq_ignore_ascii_case("pre") => return Some(Aside::Block(String::new())),
@@ -161,7 +161,7 @@ impl<'a> Prepared<'a> {
         self.blocks.push(Some(block));
     }
 
-    /// Decodes what the converter does not know; what is markup once decoded stays as it is.
+    /// Decodes references that the converter does not decode; those that would become markup stay as they are.
     fn push_text(&mut self, text: &str) {
         let mut rest = text;
         while let Some(at) = rest.find('&') {
@@ -177,7 +177,7 @@ impl<'a> Prepared<'a> {
         self.html.push_str(rest);
     }
 
-    /// Puts the blocks back in their places, fenced.
+    /// Replaces the placeholders with the blocks, fenced.
     fn with_blocks(mut self, markdown: &str) -> String {
         let mut pieces = markdown.split(BLOCK_START);
         let mut whole = pieces.next().unwrap_or_default().to_owned();
@@ -187,7 +187,7 @@ impl<'a> Prepared<'a> {
                     let fence = fence_for(&block);
                     let _ = write!(whole, "\n{fence}\n{}\n{fence}\n{after}", block.trim_matches(['\n', '\r']));
                 }
-                // An icon of some font.
+                // An icon font's character.
                 None => whole.push_str(piece),
             }
         }

@@ -1,4 +1,4 @@
-//! From the bytes of an answer to a page: what kind of content it is, in which encoding, and how much of it fits.
+//! Converts the bytes of a response to a page: detects content type and encoding, and truncates it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ pub(super) enum Format {
     Text,
 }
 
-/// What there is to read, and the bounds of what comes out.
+/// The input, and the limits of the output.
 #[derive(Debug)]
 pub(super) struct Reading {
     pub(super) content_type: Option<String>,
     pub(super) body: Bytes,
-    /// The body went on.
+    /// Whether the body was longer.
     pub(super) cut: bool,
     pub(super) url: Url,
     pub(super) format: Format,
@@ -42,18 +42,18 @@ pub(super) struct Page {
     pub(super) title: Option<String>,
     pub(super) content: String,
     pub(super) content_type: Option<String>,
-    /// What the content is, which may be less than was asked for.
+    /// The format of the content, which may be simpler than requested.
     pub(super) format: Format,
     pub(super) truncated: bool,
 }
 
-/// The longest that a page may take to become Markdown; after that it becomes text, which takes no time.
+/// Time limit of the conversion to Markdown; after that the page is converted to text, which is fast.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
 
-/// Reads the page on a thread that may compute. Dropping the future makes it stop soon.
+/// Reads the page on a blocking thread. Dropping the future stops it soon.
 ///
 /// # Errors
-/// `tool_error` for content that is no text.
+/// `tool_error` for content that is not text.
 pub(super) async fn read(reading: Reading, deadline: Deadline) -> Result<Page, CallError> {
     let stop = Stop { at: Instant::now() + TIME_LIMIT, hung_up: Arc::default() };
     let _on_drop = StopOnDrop(Arc::clone(&stop.hung_up));
@@ -65,7 +65,7 @@ pub(super) async fn read(reading: Reading, deadline: Deadline) -> Result<Page, C
     }
 }
 
-/// Tells a conversion when to end: its time is up, or nobody waits for it.
+/// Signals a conversion to stop: its time is up, or its caller is gone.
 #[derive(Debug)]
 pub(super) struct Stop {
     at: Instant,
@@ -94,7 +94,7 @@ impl Drop for StopOnDrop {
 fn read_here(reading: &Reading, stop: &Stop) -> Result<Page, CallError> {
     let media = MediaType::parse(reading.content_type.as_deref());
     let kind = media.kind(&reading.body).ok_or_else(|| {
-        let name = media.name.as_deref().unwrap_or("of no stated type");
+        let name = media.name.as_deref().unwrap_or("of an unspecified type");
         CallError::tool(format!("the document is {name}, not text; only pages and text documents can be fetched"))
     })?;
     let text = decode(&reading.body, &media, kind);
@@ -138,7 +138,7 @@ impl MediaType {
         Self { name, charset }
     }
 
-    /// What the content is to be read as; `None` for what is not text.
+    /// The format to read the content as; `None` for anything but text.
     fn kind(&self, body: &[u8]) -> Option<Kind> {
         let Some(name) = &self.name else { return sniff(body) };
         let (main, sub) = name.split_once('/')?;
@@ -159,7 +159,7 @@ impl MediaType {
     }
 }
 
-/// Without a stated type: text has no NUL bytes, and HTML says so early on.
+/// Without a declared type: text has no NUL bytes, and HTML begins with a known tag.
 fn sniff(body: &[u8]) -> Option<Kind> {
     let start = &body[..body.len().min(512)];
     if start.contains(&0) {
@@ -170,13 +170,13 @@ fn sniff(body: &[u8]) -> Option<Kind> {
     Some(if html { Kind::Html } else { Kind::Text })
 }
 
-/// Byte order mark, then the header, then what an HTML page says of itself, then UTF-8 if it is, then
+/// Byte order mark, then the header, then the declaration in an HTML page, then UTF-8 if it is valid, then
 /// windows-1252: the order of the WHATWG Encoding and HTML standards.
 fn decode<'a>(body: &'a [u8], media: &MediaType, kind: Kind) -> Cow<'a, str> {
     let stated = media.charset.or_else(|| (kind == Kind::Html).then(|| html::charset(body)).flatten());
     let encoding = stated.unwrap_or_else(|| match std::str::from_utf8(body) {
         Ok(_) => UTF_8,
-        // A character cut in half at the end of what was read does not make it another encoding.
+        // A character truncated at the end of the body does not change the encoding.
         Err(error) if error.error_len().is_none() => UTF_8,
         Err(_) => WINDOWS_1252,
     });
@@ -200,7 +200,7 @@ fn tidy(text: &str) -> String {
     tidied
 }
 
-/// The text within both bounds, and whether something was cut off.
+/// The text within both bounds, and whether it was truncated.
 fn shorten(mut text: String, max_characters: usize, max_bytes: usize) -> (String, bool) {
     let by_characters = text.char_indices().nth(max_characters).map_or(text.len(), |(at, _)| at);
     let end = text.floor_char_boundary(by_characters.min(max_bytes));
@@ -261,7 +261,7 @@ mod tests {
             (Some("application/pdf"), "application/pdf"),
             (Some("application/octet-stream"), "application/octet-stream"),
             (Some("video/mp4; codecs=x"), "video/mp4"),
-            (None, "of no stated type"),
+            (None, "of an unspecified type"),
         ] {
             let error = page(content_type, b"\x89PNG\0\0").unwrap_err();
             assert_eq!(error.code(), ErrorCode::ToolError);

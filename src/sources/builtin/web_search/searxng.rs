@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Engine, Found, Query, Question, entries, read};
 
-/// It has no parameter for the number of results: a page is what its engines give.
+/// It has no parameter for the number of results: its engines determine the page size.
 pub(super) fn question(engine: &Engine, query: &Query) -> Question {
     let mut url = engine.address(&["search"]);
     url.query_pairs_mut().append_pair("q", &query.query).append_pair("format", "json");

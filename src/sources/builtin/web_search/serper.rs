@@ -15,7 +15,7 @@ pub(super) fn question(engine: &Engine, query: &Query) -> Question {
     Question { method: Method::POST, url: engine.address(&["search"]), headers, body: Some(body) }
 }
 
-/// A search without hits has no `organic`, but says what was asked.
+/// A search without hits has no `organic`, but repeats the query.
 pub(super) fn results(answer: &[u8]) -> Result<Vec<Found>, serde_json::Error> {
     let answer: Answer = read(answer)?;
     Ok(entries::<Entry>(answer.organic).map(Found::from).collect())

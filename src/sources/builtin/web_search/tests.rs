@@ -1,4 +1,4 @@
-//! Each provider's true protocol, spoken with a server on loopback that answers in its true form.
+//! Each provider's protocol, with a server on loopback that responds in the provider's format.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::config::OutboundConfig;
 use crate::core::call::{CallContext, Caller, Deadline, Via};
 use crate::infra::outbound::test_server;
 
-/// What a provider was asked, and what it is to answer.
+/// A provider's received request, and the response it sends.
 #[derive(Clone)]
 struct Provider {
     asked: Arc<Mutex<Option<Asked>>>,
@@ -47,7 +47,7 @@ impl Provider {
     }
 
     fn asked(&self) -> Asked {
-        self.asked.lock().unwrap().clone().expect("the provider was asked")
+        self.asked.lock().unwrap().clone().expect("the provider received a request")
     }
 }
 
@@ -94,7 +94,7 @@ async fn searxng_is_asked_for_json_below_its_base_address() {
              "publishedDate": "2024-05-01T00:00:00", "score": 4.0, "category": "general"},
             {"url": "https://two.example/", "title": "Two", "content": null, "publishedDate": null},
             {"answer": "of another form"},
-            {"url": "https://three.example/", "title": "Three", "content": "beyond what was asked for"},
+            {"url": "https://three.example/", "title": "Three", "content": "beyond the requested number"},
         ]}),
     ))
     .await;

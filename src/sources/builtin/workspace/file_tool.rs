@@ -1,4 +1,4 @@
-//! The executor all file tools share: finds the session's workspace and does a job in it.
+//! The executor all file tools share: finds the session's workspace and runs a job in it.
 
 use super::{Workspace, Workspaces};
 use crate::core::call::{Arguments, ToolOutput};
@@ -16,7 +16,7 @@ pub(in super::super) struct FileTool {
     pub(in super::super) job: Job,
 }
 
-/// Whether a workspace is made that does not exist yet.
+/// Whether a missing workspace is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Reach {
     Read,
@@ -47,6 +47,6 @@ impl FileTool {
 fn no_session() -> CallError {
     CallError::new(
         ErrorCode::InvalidRequest,
-        "files live in the workspace of a session; send a session_id with the call (any name of your own choice)",
+        "files belong to the workspace of a session; send a session_id with the call (any name you choose)",
     )
 }

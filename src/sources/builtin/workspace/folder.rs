@@ -15,13 +15,13 @@ use crate::core::error::CallError;
 /// An open workspace.
 #[derive(Debug)]
 pub(in super::super) struct Workspace {
-    /// `None` while nothing was ever written.
+    /// `None` until the first write.
     root: Option<Dir>,
     limits: WorkspaceConfig,
     usage: Arc<Mutex<Option<Usage>>>,
 }
 
-/// A stretch of a file.
+/// A part of a file.
 #[derive(Debug)]
 pub(in super::super) struct Part {
     pub(in super::super) bytes: Vec<u8>,
@@ -29,12 +29,12 @@ pub(in super::super) struct Part {
     pub(in super::super) size: u64,
 }
 
-/// A write that keeps every limit, ready to be carried out.
+/// A write that was checked against every limit.
 struct Plan {
     /// The folder that exists and the names of those to be made in it.
     folder: Dir,
     missing: Vec<String>,
-    /// What is kept of the file there is.
+    /// The existing bytes that stay.
     kept: Vec<u8>,
     size: u64,
     after: Usage,
@@ -48,7 +48,7 @@ impl Workspace {
     /// At most `at_most` bytes of a file, from the byte `from` on.
     ///
     /// # Errors
-    /// `tool_error` when there is no such file, or it is not one that may be read.
+    /// `tool_error` when there is no such file, or it is not a regular file.
     pub(in super::super) fn read(&self, path: &WorkspacePath, from: u64, at_most: u64) -> Result<Part, CallError> {
         let explain = |error| explained(path, error);
         let (folder, missing) = self.descend(path.folders()).map_err(explain)?;
@@ -65,11 +65,11 @@ impl Workspace {
         Ok(Part { bytes, size })
     }
 
-    /// Puts `content` in a file, after what it holds when `append` is set, making the folders on the way.
-    /// Whoever reads sees the file before or after, nothing between. Returns the size of the file.
+    /// Writes `content` to a file, at its end when `append` is set, and creates missing folders. The write is
+    /// atomic for readers. Returns the size of the file.
     ///
     /// # Errors
-    /// `tool_error` when a limit would be passed or the place is taken by something else; nothing is changed then.
+    /// `tool_error` when a limit would be exceeded or the path is not a regular file; nothing is changed then.
     pub(in super::super) fn write(&self, path: &WorkspacePath, content: &[u8], append: bool) -> Result<u64, CallError> {
         let mut usage = lock(&self.usage);
         let before = match usage.take() {
@@ -83,7 +83,7 @@ impl Workspace {
                 return Err(refusal);
             }
         };
-        // Not known until it has succeeded: after a failure half-way the next write counts anew.
+        // Unset until the write has succeeded: after a failure the next write counts again.
         let (size, after) = (plan.size, plan.after);
         self.carry_out(plan, path.name(), content).map_err(|error| explained(path, error))?;
         *usage = Some(after);
@@ -94,7 +94,7 @@ impl Workspace {
         self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens folder after folder without following links. Ends at the first that does not exist and names those left.
+    /// Opens folder after folder without following links. Ends at the first that does not exist and returns the remaining names.
     pub(super) fn descend<'p>(&self, names: &'p [String]) -> io::Result<(Dir, &'p [String])> {
         let mut folder = self.root()?.try_clone()?;
         for (at, name) in names.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Workspace {
 
     fn check_quota(&self, before: Usage, after: Usage) -> Result<(), CallError> {
         let (bytes, entries) = (self.limits.quota_bytes, self.limits.max_files);
-        // What makes it smaller is always allowed, also when the limits were lowered since.
+        // A write that makes it smaller is always allowed, also after the limits were lowered.
         if after.bytes > bytes && after.bytes > before.bytes {
             return Err(CallError::tool(format!(
                 "the workspace would hold {} bytes, {bytes} are allowed; overwrite files you no longer need",
@@ -145,7 +145,7 @@ impl Workspace {
         }
         if after.entries > entries && after.entries > before.entries {
             return Err(CallError::tool(format!(
-                "the workspace would hold {} files and folders, {entries} are allowed; write to files there are",
+                "the workspace would hold {} files and folders, {entries} are allowed; write to existing files",
                 after.entries
             )));
         }
@@ -163,13 +163,13 @@ impl Workspace {
         let placed =
             write_new(root, &temporary, &[&plan.kept, content]).and_then(|()| root.rename(&temporary, &folder, name));
         if placed.is_err() {
-            // The first error is the one to tell; what cannot be removed now goes with the next count.
+            // The first error is reported; what cannot be removed now is removed by the next count.
             let _ = root.remove_file(&temporary);
         }
         placed
     }
 
-    /// Counts what there is, and removes what an interrupted write may have left.
+    /// Counts the files, and removes temporary files of interrupted writes.
     fn count(&self) -> io::Result<Usage> {
         let root = self.root()?;
         let mut usage = Usage::default();
@@ -191,7 +191,7 @@ impl Workspace {
     }
 }
 
-/// Its size; `None` when there is nothing of that name.
+/// Its size; `None` when it does not exist.
 fn regular(folder: &Dir, name: &str) -> io::Result<Option<u64>> {
     let metadata = match folder.symlink_metadata(name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -200,7 +200,7 @@ fn regular(folder: &Dir, name: &str) -> io::Result<Option<u64>> {
     if metadata.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // A file with two names may have its other one outside.
+    // A file with two hard links may have the other one outside.
     if !metadata.is_file() || metadata.nlink() > 1 {
         return Err(not_regular());
     }
@@ -209,7 +209,7 @@ fn regular(folder: &Dir, name: &str) -> io::Result<Option<u64>> {
 
 fn open_regular(folder: &Dir, name: &str) -> io::Result<(File, u64)> {
     regular(folder, name)?.ok_or(io::ErrorKind::NotFound)?;
-    // Should something else have taken its place since: no link is followed, and no pipe waited for.
+    // If it was replaced meanwhile: do not follow a link and do not wait for a pipe.
     let options = OpenOptions::new().read(true).follow(FollowSymlinks::No).nonblock(true).to_owned();
     let file = folder.open_with(name, &options)?;
     let metadata = file.metadata()?;
@@ -240,20 +240,18 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.get_ref(), Some(inner) if inner.is::<NotRegular>())
 }
 
-/// What a model can do about it, where it can do anything; otherwise `internal`.
+/// An error that a model can act on, or `internal`.
 pub(super) fn explained(path: &WorkspacePath, error: io::Error) -> CallError {
     use io::ErrorKind as Kind;
     match error.kind() {
-        Kind::NotFound => {
-            CallError::tool(format!("there is no {path} in the workspace; file_list names what there is"))
-        }
+        Kind::NotFound => CallError::tool(format!("{path} does not exist in the workspace; list files with file_list")),
         Kind::IsADirectory => CallError::tool(format!("{path} is a folder, not a file")),
         Kind::NotADirectory => CallError::tool(format!("a part of {path} is a file, not a folder")),
         Kind::InvalidInput if is_refusal(&error) => CallError::tool(format!(
-            "{path} is, or leads through, a link or a special file; only regular files are opened"
+            "{path} is a link or a special file, or a folder on its path is; only regular files can be opened"
         )),
         Kind::StorageFull | Kind::QuotaExceeded => {
-            CallError::tool("the server's disk is full; nothing was written. Tell an operator").caused_by(error)
+            CallError::tool("the server's disk is full; nothing was written; inform an operator").caused_by(error)
         }
         _ => CallError::internal(error),
     }
@@ -271,7 +269,7 @@ mod tests {
         let workspace = Workspace::new(Some(root), WorkspaceConfig::default(), Arc::default());
         let path = WorkspacePath::parse("a").unwrap();
         let plan = workspace.plan(&path, b"new", false, Usage::default()).unwrap();
-        // Somebody puts a folder in its place between the look and the write.
+        // A folder replaces it between the check and the write.
         std::fs::create_dir(directory.path().join("a")).unwrap();
         workspace.carry_out(plan, "a", b"new").unwrap_err();
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the folder alone");

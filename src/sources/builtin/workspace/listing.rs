@@ -1,4 +1,4 @@
-//! What is in a workspace.
+//! Lists a workspace.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::folder::{Workspace, explained};
 use super::path::{RESERVED_PREFIX, WorkspacePath};
 use crate::core::error::CallError;
 
-/// Entries looked at: a folder may have been filled by others than the file tools.
+/// Most entries visited: other programs than the file tools may have filled a folder.
 const MAX_VISITED: usize = 20_000;
 
 /// One file or folder.
@@ -31,7 +31,7 @@ pub(in super::super) struct Entry {
 pub(in super::super) enum Kind {
     File,
     Folder,
-    /// A link or a special file: there, but never opened.
+    /// A link or a special file: listed, but never opened.
     Other,
 }
 
@@ -39,7 +39,7 @@ impl Workspace {
     /// The first `at_most` entries in the order of their paths, and whether there are more.
     ///
     /// # Errors
-    /// `tool_error` when `path` is no folder.
+    /// `tool_error` when `path` is not a folder.
     pub(in super::super) fn list(
         &self,
         path: Option<&WorkspacePath>,
@@ -68,7 +68,7 @@ impl Workspace {
         Ok((entries, truncated))
     }
 
-    /// Shows every entry below a folder to `visit`, which says whether to go on. False when it was stopped.
+    /// Calls `visit` with every entry below a folder until it returns false. Returns false when it was stopped.
     pub(super) fn walk(
         &self,
         names: &[String],
@@ -85,7 +85,7 @@ impl Workspace {
                 let entry = entry?;
                 let name = entry.file_name();
                 let Ok(metadata) = folder.symlink_metadata(Path::new(&name)) else {
-                    continue; // Gone meanwhile.
+                    continue; // Deleted meanwhile.
                 };
                 let mut path = names.clone();
                 path.push(name.to_string_lossy().into_owned());

@@ -1,4 +1,4 @@
-//! A path inside a workspace, made of names that mean the same file to everybody.
+//! A path inside a workspace, made of portable file names.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ const MAX_PATH_BYTES: usize = 1024;
 /// Longest single name: what file systems allow (`NAME_MAX`).
 const MAX_NAME_BYTES: usize = 255;
 
-/// Folders in folders.
+/// Deepest nesting of folders.
 const MAX_DEPTH: usize = 16;
 
-/// Names that begin so are this program's own: files on their way to their place.
+/// Prefix of this program's temporary files.
 pub(super) const RESERVED_PREFIX: &str = ".sekisho-";
 
-/// At least one name; none of them `..` or anything else that leads elsewhere.
+/// At least one name; none of them `..` or anything else that leaves the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in super::super) struct WorkspacePath(Vec<String>);
 
 impl WorkspacePath {
     /// # Errors
-    /// `tool_error` with what is wrong and how to write it instead. What is unclear is refused, never mended.
+    /// `tool_error` with the problem and how to write the path instead. An ambiguous path is refused, never repaired.
     pub(in super::super) fn parse(text: &str) -> Result<Self, CallError> {
         if text.len() > MAX_PATH_BYTES {
             return Err(refused("", &format!("it is longer than {MAX_PATH_BYTES} bytes")));
         }
         if text.starts_with('/') {
-            return Err(refused(text, "it is absolute; paths begin in the workspace, e.g. \"notes/today.md\""));
+            return Err(refused(text, "it is absolute; paths are relative to the workspace, e.g. \"notes/today.md\""));
         }
         let names: Vec<String> = text.split('/').map(str::to_owned).collect();
         if names.len() > MAX_DEPTH {
@@ -68,7 +68,7 @@ fn fault_of(name: &str) -> Option<&'static str> {
     if name.is_empty() {
         Some("it has an empty name in it; write one slash between names and none at the end")
     } else if name == "." || name == ".." {
-        Some("\".\" and \"..\" lead nowhere here; name the file from the workspace's top")
+        Some("\".\" and \"..\" are not supported; write the path from the top of the workspace")
     } else if name.len() > MAX_NAME_BYTES {
         Some("a name in it is longer than 255 bytes")
     } else if name.contains(unclear) {
@@ -76,9 +76,9 @@ fn fault_of(name: &str) -> Option<&'static str> {
     } else if name.starts_with(' ') || name.ends_with([' ', '.']) {
         Some("a name in it begins with a space, or ends with a space or dot")
     } else if is_device(name) {
-        Some("a name in it means a device on some systems")
+        Some("a name in it is a device name on some systems")
     } else if name.starts_with(RESERVED_PREFIX) {
-        Some("names beginning with \".sekisho-\" are taken")
+        Some("names beginning with \".sekisho-\" are reserved")
     } else if !is_plain(name) {
         Some("a name in it has invisible characters, or accents apart from their letters; write it in NFC")
     } else {
@@ -86,7 +86,7 @@ fn fault_of(name: &str) -> Option<&'static str> {
     }
 }
 
-/// `CON`, `nul.txt` and the like (Windows naming rules): files that other systems could not hold.
+/// `CON`, `nul.txt` and the like (Windows naming rules): names that other systems refuse.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_uppercase();
     let numbered = |device: &str| {
@@ -96,7 +96,7 @@ fn is_device(name: &str) -> bool {
     matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL") || numbered("COM") || numbered("LPT")
 }
 
-/// One way to write what one sees: normalised (UAX #15, form C), and nothing invisible or reversing in it.
+/// Unambiguous text: normalised (UAX #15, form C), without invisible or bidirectional control characters.
 fn is_plain(name: &str) -> bool {
     let invisible = |character: char| {
         matches!(character,

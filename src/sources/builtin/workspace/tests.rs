@@ -118,7 +118,7 @@ async fn long_files_are_read_in_parts_that_end_between_characters() {
     };
     let first = part(0, 2).await.unwrap();
     assert_eq!((&first.value["content"], &first.value["next_offset"]), (&json!("a"), &json!(1)));
-    assert!(first.text.unwrap().contains("go on with offset 1"));
+    assert!(first.text.unwrap().contains("continue with offset 1"));
     let rest = part(1, 100).await.unwrap();
     assert_eq!((&rest.value["content"], &rest.value["truncated"]), (&json!("éz"), &json!(false)));
     for beyond in [4, 99, u64::MAX] {
@@ -147,7 +147,7 @@ async fn another_workspace_sees_nothing() {
     let place = Place::small();
     place.write("secret.txt", "ours").await.unwrap();
     let read = place.call("file_read", THEIRS, json!({"path": "secret.txt"})).await;
-    assert!(message(read).contains("there is no secret.txt"));
+    assert!(message(read).contains("secret.txt does not exist"));
     let listed = place.call("file_list", THEIRS, json!({"recursive": true})).await.unwrap();
     assert_eq!(listed.value["entries"], json!([]));
     for path in ["../", "..", "../a3f1", &format!("../{OURS}/secret.txt"), &format!("/{OURS}/secret.txt")] {
@@ -205,8 +205,8 @@ async fn files_and_folders_are_told_apart() {
     assert!(message(place.read("folder").await).contains("is a folder"));
     assert!(message(place.write("folder", "x").await).contains("is a folder"));
     assert!(message(place.write("folder/file/below", "x").await).contains("is a file, not a folder"));
-    assert!(message(place.read("missing").await).contains("there is no missing"));
-    assert!(message(place.read("missing/below").await).contains("there is no missing/below"));
+    assert!(message(place.read("missing").await).contains("missing does not exist"));
+    assert!(message(place.read("missing/below").await).contains("missing/below does not exist"));
     let list = place.call("file_list", OURS, json!({"path": "folder/file"})).await;
     assert!(message(list).contains("not a folder"));
 }
