@@ -68,13 +68,13 @@ impl Authenticator {
             AnonymousAccess::Loopback => on_loopback,
             AnonymousAccess::Never => false,
         };
-        let (keys, mut faults) = ApiKeys::new(&config.api_keys);
+        let (keys, mut errors) = ApiKeys::new(&config.api_keys);
         let tokens = match &config.jwt {
-            Some(jwt) => Tokens::new(jwt, fetch).await.map_err(|more| faults.extend(more)).ok(),
+            Some(jwt) => Tokens::new(jwt, fetch).await.map_err(|more| errors.extend(more)).ok(),
             None => None,
         };
-        if !faults.is_empty() {
-            return Err(faults);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         Ok(Self { keys, tokens, anonymous: anonymous.then(|| Arc::new(Caller::anonymous())) })
     }

@@ -1,7 +1,7 @@
 //! Metrics in the Prometheus text format, under a namespace of the operator's choice (default `shannon`).
 //!
 //! All families are in [`families`], each with its help as doc comment, and all are exported from the start. Labels
-//! are bounded: registered tools, existing breakers, closed lists of words; a name of no registered tool counts as
+//! are bounded: registered tools, existing breakers, fixed lists of values; an unregistered tool name counts as
 //! `unknown`.
 
 mod families;
@@ -32,7 +32,7 @@ pub struct Metrics {
     families: Arc<Families>,
     /// The counters for calls of unknown tools.
     unknown: ToolMetrics,
-    /// Looked up once: counted on every call.
+    /// Looked up once, since every call is counted.
     stages: [prometheus::Histogram; Stage::ALL.len()],
     allowed: IntCounter,
 }

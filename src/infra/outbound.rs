@@ -185,7 +185,7 @@ impl SentCredentials {
         Self { headers, ..Self::default() }
     }
 
-    /// What is to be struck out of an error.
+    /// The texts to redact from an error.
     pub fn secrets(&self) -> SentSecrets {
         let mut secrets = SentSecrets::default();
         secrets.add_headers(&self.headers);
@@ -197,7 +197,7 @@ impl SentCredentials {
 
 impl Outbound {
     /// # Errors
-    /// An `allow_networks` entry that is no network, a timeout that is no duration, TLS that cannot be set up.
+    /// An `allow_networks` entry that is not a network, an invalid timeout, or a TLS configuration that cannot be loaded.
     pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
         Self::with(config, system_lookup(), &client::tls()?)
     }
@@ -226,7 +226,7 @@ impl Outbound {
     /// is the configuration key of the list.
     ///
     /// # Errors
-    /// An entry that is no network.
+    /// An entry that is not a network.
     pub fn for_source(&self, networks: &[String], key: &str) -> Result<Self, InvalidNetwork> {
         Ok(self.guarded_by(self.guard.with_networks(networks, key)?, None))
     }
@@ -235,7 +235,7 @@ impl Outbound {
     /// gateway itself.
     ///
     /// # Errors
-    /// An entry that is no network.
+    /// An entry that is not a network.
     pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
         let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
         Ok(self.guarded_by(guard, Some(self.dialing.own.clone())))
@@ -256,11 +256,11 @@ impl Outbound {
         self.dialing.own.set(listeners);
     }
 
-    /// Sends the request, follows redirects, and reads the answer. Dropping the future closes the connection.
+    /// Sends the request, follows redirects, and reads the response. Dropping the future closes the connection.
     ///
     /// # Errors
     /// `tool_error` for an address that may not be reached, `upstream_error` for a connection that
-    /// fails, `timeout` at the deadline, `output_too_large` for a body with more bytes than asked for.
+    /// fails, `timeout` at the deadline, `output_too_large` for a body that exceeds the limit.
     pub async fn send(&self, request: OutboundRequest<'_>) -> Result<OutboundResponse, CallError> {
         let host = host_of(&request.url);
         match tokio::time::timeout_at(request.deadline.0, Box::pin(self.follow(request))).await {
@@ -291,7 +291,7 @@ impl Outbound {
         sent.headers = request.headers;
         match outcome {
             Ok(response) => Ok(OutboundResponse { sent, ..response }),
-            // An address that is redirected to may repeat them too.
+            // The target of a redirect may repeat them too.
             Err(error) => Err(error.redacted(&sent.secrets())),
         }
     }
@@ -349,7 +349,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// One request and its answer; the slot is held until the body has ended.
+    /// One request and its response; the slot is held until the body has ended.
     async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
         let _slot = self.slots.acquire(origin_of(&request.url)).await;
         let response = self.client(request.trust).send(request, request.headers.clone()).await?;
@@ -395,9 +395,9 @@ async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<Outbo
     let mut body = Vec::new();
     let mut cut = false;
     while let Some(chunk) = answer.chunk().await? {
-        let room = limit - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(room)]);
-        if chunk.len() > room {
+        let remaining = limit - body.len();
+        body.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
+        if chunk.len() > remaining {
             if refuse {
                 return Err(Failure::TooLarge { limit });
             }

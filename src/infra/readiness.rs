@@ -25,7 +25,7 @@ impl Readiness {
         }
     }
 
-    /// `component` is no more, however it was.
+    /// Removes `component`.
     pub fn forget(&self, component: &str) {
         self.lock().remove(component);
     }

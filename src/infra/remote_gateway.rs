@@ -1,4 +1,4 @@
-//! Another sekisho, used over HTTP: by commands with `--server`, and by agents that use its tools.
+//! A client of another sekisho over HTTP: for commands with `--server`, and for agents that use its tools.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use crate::core::call::Deadline;
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
 use crate::infra::telemetry;
 
-/// The longest a call may take; the gateway's own limits are shorter.
+/// Timeout of a call; the gateway's own limits are shorter.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The largest answer read.
+/// Most bytes of a response.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// One gateway, and what goes with every request to it.
+/// One gateway, and the headers of every request to it.
 #[derive(Clone)]
 pub struct RemoteGateway {
     server: Url,
-    /// The key among them.
+    /// Including the key.
     headers: HeaderMap,
     outbound: Outbound,
 }
 
-/// What it is asked.
+/// A request to it.
 #[derive(Debug)]
 pub struct RemoteRequest<'a> {
     pub method: Method,
@@ -46,10 +46,10 @@ impl<'a> RemoteRequest<'a> {
     }
 }
 
-/// Its answer, which may be a refusal.
+/// Its response, which may be a refusal.
 #[derive(Debug)]
 pub struct RemoteReply {
-    /// The status was one of success.
+    /// Whether the status is 2xx.
     pub success: bool,
     pub body: Value,
 }
@@ -59,7 +59,7 @@ impl RemoteGateway {
         Self { server, headers, outbound }
     }
 
-    /// The same gateway, with one header more.
+    /// The same gateway with an additional header.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
@@ -71,7 +71,7 @@ impl RemoteGateway {
     }
 
     /// # Errors
-    /// Why there is no answer, as the end of a sentence.
+    /// Why there is no response, as the end of a sentence.
     pub async fn ask(&self, question: RemoteRequest<'_>) -> Result<RemoteReply, String> {
         let request = OutboundRequest {
             method: question.method,
@@ -83,7 +83,7 @@ impl RemoteGateway {
             ..OutboundRequest::get(self.url(question.path, question.query)?, Deadline::after(question.within))
         };
         let answer = self.outbound.send(request).await.map_err(|error| error.message().to_owned())?;
-        let body = serde_json::from_slice(&answer.body).map_err(|_| "the server there is not sekisho".to_owned())?;
+        let body = serde_json::from_slice(&answer.body).map_err(|_| "the server is not sekisho".to_owned())?;
         Ok(RemoteReply { success: answer.status.is_success(), body })
     }
 

@@ -1,6 +1,6 @@
 //! The persistent state: one SQLite file. The only module that uses sqlx.
 //!
-//! The SQL keeps to TEXT, BIGINT and `$1`, so that PostgreSQL can take it over later.
+//! The SQL is limited to TEXT, BIGINT and `$1`, so that it can be moved to PostgreSQL later.
 
 mod idempotency;
 mod registrations;
@@ -46,7 +46,7 @@ pub enum StoreError {
     )]
     Damaged { path: PathBuf, problem: String },
     #[error(
-        "the store {} was written by a newer sekisho (schema {found}, this one knows {known}); run that one, or name \
+        "the store {} was written by a newer sekisho (schema {found}, this one supports {known}); run that one, or name \
          another state directory",
         path.display()
     )]
@@ -101,7 +101,7 @@ impl Store {
         Self::connect(pool, options, path).await
     }
 
-    /// A store that lives as long as the process.
+    /// A store in memory, lost when the process exits.
     ///
     /// # Errors
     /// [`StoreError`], when SQLite has no memory.
@@ -168,8 +168,8 @@ impl StoreError {
     }
 }
 
-/// Connects, and waits where another process has the file: two that switch a new one to its write-ahead log at once get
-/// in each other's way, and there SQLite itself does not wait.
+/// Connects, and waits where another process has the file: when two switch a new one to its write-ahead log at once, one
+/// fails, since SQLite does not wait there.
 async fn connected(pool: SqlitePoolOptions, options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
     const BUSY: u32 = 5;
     let until = Instant::now() + BUSY_TIMEOUT;
@@ -183,7 +183,7 @@ async fn connected(pool: SqlitePoolOptions, options: SqliteConnectOptions) -> sq
     }
 }
 
-/// The primary code of what SQLite reports, the low byte (<https://www.sqlite.org/rescode.html>).
+/// The primary code of SQLite's error, the low byte (<https://www.sqlite.org/rescode.html>).
 fn code_of(error: &sqlx::Error) -> Option<u32> {
     let extended = error.as_database_error()?.code()?.parse::<u32>().ok()?;
     Some(extended & 0xff)
@@ -194,14 +194,14 @@ fn make_private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Replies of tools are in it. The files beside it get the mode of this one.
+/// It contains tool replies. The journal files beside it get the mode of this one.
 fn make_private_file(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     for suffix in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         match std::fs::set_permissions(&name, Permissions::from_mode(0o600)) {
-            // Those beside it are there only while it is open, or after a crash.
+            // The journal files exist only while it is open, or after a crash.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             outcome => outcome?,
         }
@@ -209,7 +209,7 @@ fn make_private_file(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// From here on the file may not grow.
+/// Makes the file unable to grow.
 #[cfg(test)]
 pub(crate) async fn fill_the_disk(store: &Store) {
     bound_the_file(store, "1").await;
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// What eight at once meet now and then: SQLite does not wait for a file whose journal it is to change.
+    /// Happens with eight processes now and then: SQLite does not wait for a file whose journal mode it changes.
     #[tokio::test]
     async fn opening_waits_while_another_process_makes_the_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -320,7 +320,7 @@ mod tests {
             let store = Store::open(&path).await.unwrap();
             let usage = store.usage_of("2026-11-20".parse().unwrap()).await.unwrap();
             assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
-            assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
+            assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("the summary"));
             for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
                 assert_eq!(store.registrations(kind).await.unwrap(), [(name.to_owned(), "{}".to_owned())]);
             }

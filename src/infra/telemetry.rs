@@ -81,7 +81,7 @@ pub fn start(config: &TelemetryConfig) -> Result<TelemetryGuard, TelemetryError>
     };
     let logs = Sink::start(io::stderr()).map_err(TelemetryError::Thread)?;
     let subscriber = tracing_subscriber::registry().with(log_layer(&logs, json, terminal, filter));
-    // Not an optional layer: every call would then check whether its span is wanted.
+    // Not an optional layer: every call would then check whether its span is enabled.
     match &traces {
         None => tracing::subscriber::set_global_default(subscriber),
         Some(provider) => tracing::subscriber::set_global_default(subscriber.with(trace_layer(provider.tracer(SCOPE)))),
@@ -177,7 +177,7 @@ fn write_line(record: &CallRecord<'_>, trace_id: Option<TraceId>) {
     }
 }
 
-/// As registered, or as asked for, cut to a bounded length.
+/// As registered, or as requested, truncated to a bounded length.
 fn tool_name<'a>(record: &CallRecord<'a>) -> &'a str {
     shortened(record.tool.unwrap_or(&record.call.tool))
 }

@@ -110,7 +110,7 @@ const TAMPERINGS: &[Tampering] = &[
     ("cut off the last newline", |lines| lines[4] = lines[4].trim_end().into(), Some(5)),
 ];
 
-/// Anybody can check a trail with what the module says of its form, and nothing of ours.
+/// A trail can be verified from its documented format, without our code.
 #[tokio::test]
 async fn a_hash_is_over_the_one_before_and_the_line_without_its_own() {
     let (_folder, file) = trail(3).await;
@@ -125,7 +125,7 @@ async fn a_hash_is_over_the_one_before_and_the_line_without_its_own() {
     }
 }
 
-/// The line with another caller and a hash that fits, as one who knows the form would write it.
+/// The line with another caller and a matching hash, as a forger would write it.
 fn forged(before: &str, line: &str) -> String {
     let honest = chain::Link::read(before.trim_end().as_bytes()).unwrap();
     let changed = line.replace("\"caller\":\"ann\"", "\"caller\":\"eve\"");
@@ -141,9 +141,9 @@ async fn tampering_is_found_and_its_line_named_and_the_trail_not_gone_on_with() 
         let mut lines: Vec<_> = fs::read_to_string(&file).unwrap().split_inclusive('\n').map(Into::into).collect();
         tamper(&mut lines);
         fs::write(&file, lines.concat()).unwrap();
-        let fault = verify(&file).expect_err(what);
-        assert_eq!(fault.line(), *expected, "{what}: {fault}");
-        // Opening looks at the end only: what lies before the head's line is for `verify` to find.
+        let error = verify(&file).expect_err(what);
+        assert_eq!(error.line(), *expected, "{what}: {error}");
+        // Opening checks only the end: `verify` finds errors before the head's line.
         let at_the_end = expected.is_some_and(|line| line >= 5) || lines.len() < 5;
         match open(&file, Durability::Relaxed) {
             Err(refused) => {

@@ -25,7 +25,7 @@ pub enum AuditError {
     #[error("{path} cannot be used: {problem}", path = path.display())]
     Unusable { path: PathBuf, problem: io::Error },
     #[error(
-        "{path} is written by another process; one trail has one writer. Ask that one with --server, or name \
+        "{path} is written by another process; a trail has one writer. Use that process with --server, or name \
          another folder in SEKISHO_STATE_DIRECTORY",
         path = path.display()
     )]
@@ -47,11 +47,11 @@ pub enum AuditError {
     #[error("{path}, which records the end of the trail, is missing or damaged", path = path.display())]
     NoHead { path: PathBuf },
     #[error(
-        "the audit trail {path} was tampered with or damaged: {fault}. Find the extent with `sekisho audit verify`, \
+        "the audit trail {path} was tampered with or damaged: {error}. Find the extent with `sekisho audit verify`, \
          keep the file and its .head aside as evidence, and start again: a new trail begins in their place",
         path = path.display()
     )]
-    Refused { path: PathBuf, fault: Box<Self> },
+    Refused { path: PathBuf, error: Box<Self> },
 }
 
 impl AuditError {
@@ -64,7 +64,7 @@ impl AuditError {
             | Self::Replaced { line }
             | Self::CutOff { line, .. }
             | Self::NotTheHead { line } => Some(*line),
-            Self::Refused { fault, .. } => fault.line(),
+            Self::Refused { error, .. } => error.line(),
             Self::Unusable { .. } | Self::InUse { .. } | Self::Thread(_) | Self::NoHead { .. } => None,
         }
     }

@@ -23,7 +23,7 @@ const GATHER: Duration = Duration::from_millis(40);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// How long a closing trail waits for running calls, and for a disk that fails.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The trail's name in `/readyz`.
 const COMPONENT: &str = "audit";
@@ -163,13 +163,13 @@ impl<D: Disk> Writer<D> {
     }
 }
 
-/// Counts from the first question.
+/// Starts with the first check.
 #[derive(Default)]
 struct DrainTimer(Option<Instant>);
 
 impl DrainTimer {
     fn is_over(&mut self) -> bool {
-        self.0.get_or_insert_with(Instant::now).elapsed() > PATIENCE
+        self.0.get_or_insert_with(Instant::now).elapsed() > CLOSE_TIMEOUT
     }
 }
 
@@ -224,10 +224,10 @@ pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
         Err(fs::TryLockError::WouldBlock) => return Err(AuditError::InUse { path }),
         Err(fs::TryLockError::Error(problem)) => return Err(unusable(problem)),
     }
-    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|fault| AuditError::Refused {
+    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|error| AuditError::Refused {
         path: path.clone(),
         // Only the end was verified: the full check may find the first change.
-        fault: Box::new(verify(&path).err().unwrap_or(fault)),
+        error: Box::new(verify(&path).err().unwrap_or(error)),
     })?;
     let mut disk = TrailFile { file, head: head_path(&path) };
     if unfinished_bytes > 0 {

@@ -45,15 +45,15 @@ impl KeyFetchFailure {
         match self {
             Self::NoConnection => {
                 "the keys of the token's issuer could not be fetched: connection failed; \
-                 this says nothing of the token, try again in a moment"
+                 the token was not checked; try again in a moment"
             }
             Self::NoAnswer => {
                 "the keys of the token's issuer could not be fetched: no response in time; \
-                 this says nothing of the token, try again in a moment"
+                 the token was not checked; try again in a moment"
             }
             Self::WrongAnswer => {
                 "the keys of the token's issuer could not be fetched: the response is not a key set; \
-                 this says nothing of the token, try again in a moment"
+                 the token was not checked; try again in a moment"
             }
         }
     }

@@ -43,45 +43,47 @@ impl Tokens {
         config: &JwtConfig,
         fetch: Option<Arc<dyn KeySource>>,
     ) -> Result<Self, Vec<AuthConfigError>> {
-        let mut faults = Vec::new();
-        let mut fault = |place: &str, problem: String| {
-            faults.push(AuthConfigError { place: format!("auth.jwt{place}"), problem });
+        let mut errors = Vec::new();
+        let mut add_error = |place: &str, problem: String| {
+            errors.push(AuthConfigError { place: format!("auth.jwt{place}"), problem });
         };
         if config.issuer.is_empty() {
-            fault(".issuer", "must not be empty".to_owned());
+            add_error(".issuer", "must not be empty".to_owned());
         }
         if config.issuer.chars().any(char::is_control) {
-            fault(".issuer", "must not contain control characters".to_owned());
+            add_error(".issuer", "must not contain control characters".to_owned());
         }
         if config.audience.is_empty() {
-            fault(".audience", "must not be empty".to_owned());
+            add_error(".audience", "must not be empty".to_owned());
         }
         if config.leeway_seconds > MAX_LEEWAY_SECONDS {
-            fault(".leeway_seconds", format!("must be at most {MAX_LEEWAY_SECONDS}"));
+            add_error(".leeway_seconds", format!("must be at most {MAX_LEEWAY_SECONDS}"));
         }
         let source = match (&config.jwks_file, &config.jwks_url, fetch) {
             (Some(file), None, _) => Some(Arc::new(KeyFile(file.clone())) as Arc<dyn KeySource>),
             (None, Some(_), Some(fetch)) => Some(fetch),
             (None, Some(_), None) => {
-                fault(".jwks_url", "cannot be fetched here; set `jwks_file`".to_owned());
+                add_error(".jwks_url", "cannot be fetched here; set `jwks_file`".to_owned());
                 None
             }
             _ => {
-                fault("", "set either `jwks_url` or `jwks_file`".to_owned());
+                add_error("", "set either `jwks_url` or `jwks_file`".to_owned());
                 None
             }
         };
         let keys = source.map(|source| Arc::new(IssuerKeys::new(source)));
         if let (Some(keys), Some(_)) = (&keys, &config.jwks_file) {
             match keys.fetch().await {
-                Err(problem) => fault(".jwks_file", problem),
-                Ok(()) if keys.current().is_empty() => fault(".jwks_file", "contains no key for signatures".to_owned()),
+                Err(problem) => add_error(".jwks_file", problem),
+                Ok(()) if keys.current().is_empty() => {
+                    add_error(".jwks_file", "contains no key for signatures".to_owned())
+                }
                 Ok(()) => {}
             }
         }
         match keys {
-            Some(keys) if faults.is_empty() => Ok(Self { config: config.clone(), keys, seen: DashMap::new() }),
-            _ => Err(faults),
+            Some(keys) if errors.is_empty() => Ok(Self { config: config.clone(), keys, seen: DashMap::new() }),
+            _ => Err(errors),
         }
     }
 

@@ -20,13 +20,13 @@ pub(super) struct ApiKeys {
 impl ApiKeys {
     /// Also returns all errors of the configured keys; the keys are valid only without errors.
     pub(super) fn new(configured: &[ApiKeyConfig]) -> (Self, Vec<AuthConfigError>) {
-        let (mut keys, mut faults) = (Self::default(), Vec::new());
+        let (mut keys, mut errors) = (Self::default(), Vec::new());
         for (index, key) in configured.iter().enumerate() {
             if let Err(problem) = keys.add(key) {
-                faults.push(AuthConfigError { place: format!("auth.api_keys[{index}]"), problem: problem.to_owned() });
+                errors.push(AuthConfigError { place: format!("auth.api_keys[{index}]"), problem: problem.to_owned() });
             }
         }
-        (keys, faults)
+        (keys, errors)
     }
 
     /// Timing of the lookup reveals nothing about the key: choosing a digest's prefix would require breaking SHA-256.

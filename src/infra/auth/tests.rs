@@ -152,10 +152,10 @@ async fn invalid_keys_are_named() {
     ] {
         let mut config = with_keys(AnonymousAccess::Never);
         config.api_keys.push(key);
-        let faults = Authenticator::new(&config, false, None).await.unwrap_err();
-        assert_eq!(faults.len(), 1, "{faults:?}");
-        assert_eq!(faults[0].place, "auth.api_keys[2]");
-        assert!(faults[0].problem.contains(problem), "{:?} ≠ {problem}", faults[0]);
+        let errors = Authenticator::new(&config, false, None).await.unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert_eq!(errors[0].place, "auth.api_keys[2]");
+        assert!(errors[0].problem.contains(problem), "{:?} ≠ {problem}", errors[0]);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the sandbox is counted by.
+//! The metrics of the sandbox.
 
 use std::time::Duration;
 
@@ -71,13 +71,13 @@ impl SandboxMetrics {
         }
     }
 
-    /// Counts one run that is over, with the processor time that is known of it.
+    /// Counts one finished run with its measured processor time.
     pub fn run_ended(&self, end: RunEnd, cpu_time: Duration) {
         self.runs.with_label_values(&[end.as_str()]).inc();
         self.cpu.inc_by(cpu_time.as_secs_f64());
     }
 
-    /// How many runs live and wait now.
+    /// Sets the numbers of running and waiting runs.
     pub fn occupied(&self, live: usize, queued: usize) {
         self.live.set(as_gauge(live));
         self.queued.set(as_gauge(queued));
@@ -98,7 +98,7 @@ fn as_gauge(number: usize) -> i64 {
 
 #[cfg(test)]
 impl SandboxMetrics {
-    /// Of a registry that nobody reads.
+    /// Metrics of a registry that is not exported.
     pub(crate) fn for_tests() -> Self {
         super::Metrics::new("test").unwrap().for_sandbox()
     }

@@ -10,7 +10,7 @@ use crate::core::call::Stage;
 use crate::core::error::ErrorCode;
 use crate::core::record::{CallRecord, Status};
 
-/// The metrics of one tool, from its first call on: of thousands of tools most are never called, and each would add a
+/// The metrics of one tool, from its first call on: most of thousands of tools are never called, and each would add a
 /// hundred lines of zeros to every scrape.
 #[derive(Debug)]
 pub struct ToolMetrics {
@@ -29,9 +29,9 @@ struct Counted {
     /// The same under its deprecated name.
     output_misfits: IntCounter,
     rate_limit_exceeded: IntCounter,
-    /// Made with the first call: before it, no bucket is known.
+    /// Created with the first call, which sets the bucket.
     rate_limit_tokens: OnceLock<IntGauge>,
-    /// Made when they first happen: few of the codes ever do.
+    /// Created on first use: few of the codes ever occur.
     errors: [OnceLock<IntCounter>; ERROR_CODES],
 }
 
@@ -46,7 +46,7 @@ impl ToolMetrics {
     fn counted(&self) -> &Counted {
         self.counted.get_or_init(|| {
             let counted = Box::new(Counted::new(&self.families, &self.name));
-            // So that a rate of errors over calls has something to start from.
+            // So that the rate of errors over calls starts at zero.
             self.errors_of(&counted, ErrorCode::ToolError);
             counted
         })

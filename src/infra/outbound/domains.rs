@@ -13,7 +13,7 @@ pub struct DomainList {
 
 /// An invalid entry of a domain list.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("{0:?} is not a host name; write example.com (its subdomains are meant too), an address, or * for every host")]
+#[error("{0:?} is not a host name; write example.com (which includes its subdomains), an address, or * for every host")]
 pub struct InvalidDomain(pub String);
 
 impl DomainList {

@@ -36,9 +36,9 @@ pub(super) enum Failure {
     BadRedirect { host: String },
     #[error("{host} redirects from https to http, which would expose the request's contents")]
     Downgrade { host: String },
-    #[error("the answer is longer than the {limit} bytes allowed; ask for less at a time")]
+    #[error("the response is longer than the {limit} bytes allowed; request less at a time")]
     TooLarge { limit: usize },
-    #[error("{host} did not answer in time")]
+    #[error("{host} did not respond in time")]
     Deadline { host: String },
     #[error("no connection to {host}: {problem}")]
     NoConnection { host: String, problem: &'static str, cause: String },
@@ -51,7 +51,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Sorts what the HTTP library says of a request without an answer.
+    /// Classifies the HTTP library's error for a request without a response.
     pub(super) fn of_connection(error: &legacy::Error, url: &Url) -> Self {
         if let Some(refused) = find::<RefusedAddress>(error) {
             let RefusedAddress { host, address, key } = refused;
@@ -73,7 +73,7 @@ impl Failure {
         }
     }
 
-    /// The same of an answer whose body has begun.
+    /// The same for a response whose body has begun.
     pub(super) fn of_body(error: &(dyn Error + 'static), url: &Url) -> Self {
         let (host, cause) = (host_of(url), chain(error));
         match find::<hyper::Error>(error) {
@@ -124,7 +124,7 @@ pub(super) fn host_of(url: &Url) -> String {
     url.host_str().unwrap_or_default().to_owned()
 }
 
-/// An error with everything that led to it, for the log.
+/// An error with its chain of causes, for the log.
 pub(super) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -35,7 +35,7 @@ const SHARED_KEY: &str = "outbound.allow_networks";
 /// Ports 80 and 443, for requests whose address a caller chooses.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
-/// An entry of an `allow_networks` list that is no address range.
+/// An entry of an `allow_networks` list that is not an address range.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("{key}: {entry:?} is not an address range; write it like 10.1.0.0/16 or fd00:12::/32")]
 pub struct InvalidNetwork {
@@ -329,7 +329,7 @@ mod tests {
     }
 
     proptest! {
-        /// The standard library's own predicates are a second opinion on most of the table.
+        /// The standard library's predicates confirm most of the table.
         #[test]
         fn what_the_standard_library_calls_local_is_refused(bits: u32) {
             let ip = Ipv4Addr::from(bits);

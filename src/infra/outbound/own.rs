@@ -15,11 +15,11 @@ use tower::{BoxError, Service};
 
 use super::resolver::GuardedResolver;
 
-/// Where the gateway listens; empty until it does. Clones share it.
+/// The gateway's listeners; empty until they are bound. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OwnListeners(Arc<OnceLock<Vec<SocketAddr>>>);
 
-/// A connection led back to the gateway.
+/// A connection to the gateway itself.
 #[derive(Debug, Error)]
 #[error("{0} is an address of this gateway")]
 pub(super) struct OwnAddressError(pub(super) SocketAddr);
@@ -33,7 +33,7 @@ impl OwnListeners {
     /// Whether a connection from `local` to `peer` ended at one of the listeners.
     fn contain(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         let (local, to) = (local.ip().to_canonical(), peer.ip().to_canonical());
-        // Who connects to an address of the same machine does so from that address, or from loopback to loopback.
+        // A connection to an address of the same machine comes from that address, or from loopback to loopback.
         let stays_here = to == local || to.is_loopback();
         let takes = |address: IpAddr| address.is_unspecified() || address == to;
         let listener = |own: &SocketAddr| own.port() == peer.port() && takes(own.ip().to_canonical());

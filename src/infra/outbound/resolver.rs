@@ -21,11 +21,11 @@ use tower::{BoxError, Service};
 
 use super::guard::AddressGuard;
 
-/// How a name is looked up; a seam for tests.
+/// Resolves a name; replaced in tests.
 pub(super) type Lookup = Box<dyn Fn(String) -> LookingUp + Send + Sync>;
 pub(super) type LookingUp = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Asks the system's resolver.
+/// Uses the system's resolver.
 pub(super) fn system_lookup() -> Lookup {
     Box::new(|host| {
         Box::pin(async move {
@@ -50,7 +50,7 @@ pub(super) struct RefusedAddress {
 #[error(transparent)]
 pub(super) struct Unresolved(#[from] io::Error);
 
-/// The guard's part of the client: without a guard every address is let through.
+/// The guard's part of the client: without a guard every address is permitted.
 #[derive(Debug, Clone)]
 pub(super) struct GuardedResolver {
     pub(super) names: Arc<Names>,
@@ -95,28 +95,28 @@ const MAX_LOOKUPS: usize = 32;
 pub(super) struct Names {
     lookup: Lookup,
     keep: Duration,
-    known: Mutex<HashMap<String, Known>>,
+    cached: Mutex<HashMap<String, CachedName>>,
     running: Arc<Semaphore>,
 }
 
-struct Known {
+struct CachedName {
     addresses: Vec<IpAddr>,
     looked_up: Instant,
 }
 
 impl Names {
     pub(super) fn new(lookup: Lookup, keep: Duration) -> Arc<Self> {
-        Arc::new(Self { lookup, keep, known: Mutex::default(), running: Arc::new(Semaphore::new(MAX_LOOKUPS)) })
+        Arc::new(Self { lookup, keep, cached: Mutex::default(), running: Arc::new(Semaphore::new(MAX_LOOKUPS)) })
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Vec<IpAddr>> {
-        if let Some(addresses) = self.known(host) {
+        if let Some(addresses) = self.cached(host) {
             return Ok(addresses);
         }
         let permit = Arc::clone(&self.running).acquire_owned().await.map_err(io::Error::other)?;
         let names = Arc::clone(self);
         let host = host.to_owned();
-        // Goes on when nobody waits for it any more, since its thread does, and keeps its permit until then.
+        // Continues without a waiter, since its thread does, and holds its permit until then.
         let task = tokio::spawn(async move {
             let _permit = permit;
             let addresses = (names.lookup)(host.clone()).await?;
@@ -126,31 +126,31 @@ impl Names {
         task.await.map_err(io::Error::other)?
     }
 
-    fn known(&self, host: &str) -> Option<Vec<IpAddr>> {
-        let known = self.lock();
-        known.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
+    fn cached(&self, host: &str) -> Option<Vec<IpAddr>> {
+        let cached = self.lock();
+        cached.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
     }
 
     fn remember(&self, host: String, addresses: Vec<IpAddr>) {
-        let mut known = self.lock();
-        if known.len() >= MAX_NAMES {
-            known.retain(|_, entry| entry.looked_up.elapsed() < self.keep);
+        let mut cached = self.lock();
+        if cached.len() >= MAX_NAMES {
+            cached.retain(|_, entry| entry.looked_up.elapsed() < self.keep);
         }
-        if known.len() >= MAX_NAMES {
-            let oldest = known.iter().min_by_key(|(_, entry)| entry.looked_up).map(|(host, _)| host.clone());
-            oldest.and_then(|host| known.remove(&host));
+        if cached.len() >= MAX_NAMES {
+            let oldest = cached.iter().min_by_key(|(_, entry)| entry.looked_up).map(|(host, _)| host.clone());
+            oldest.and_then(|host| cached.remove(&host));
         }
-        known.insert(host, Known { addresses, looked_up: Instant::now() });
+        cached.insert(host, CachedName { addresses, looked_up: Instant::now() });
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, CachedName>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for Names {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Names").field("known", &self.lock().len()).finish_non_exhaustive()
+        formatter.debug_struct("Names").field("names", &self.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers with what `answer` makes of the number of the look-up, and counts them.
+    /// Answers with the result of `answer` for the number of the look-up, and counts them.
     fn names(keep: Duration, answer: fn(usize) -> Vec<&'static str>) -> (Arc<Names>, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&count);
@@ -216,7 +216,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         assert_eq!(names.lock().len(), MAX_NAMES);
-        assert!(names.known("h0.example").is_none());
-        assert!(names.known("h1.example").is_some());
+        assert!(names.cached("h0.example").is_none());
+        assert!(names.cached("h1.example").is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Requests under way: at most so many in all (E69), and to one origin (E70).
+//! Limits on concurrent requests: in total (E69) and to one origin (E70).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct Slots {
 /// The right to one request, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    // The order matters: the lease goes last, when no permit keeps the origin alive any more.
+    // The order matters: the lease is dropped last, when no permit keeps the origin alive.
     _total: OwnedSemaphorePermit,
     _origin: OwnedSemaphorePermit,
     _lease: Lease,
@@ -25,7 +25,7 @@ pub(super) struct Slot {
 
 impl Slots {
     pub(super) fn new(total: usize, per_origin: usize) -> Arc<Self> {
-        // A semaphore without permits would let every request wait for nothing.
+        // With a semaphore without permits, every request would wait until its deadline.
         let total = Arc::new(Semaphore::new(total.clamp(1, Semaphore::MAX_PERMITS)));
         let per_origin = per_origin.clamp(1, Semaphore::MAX_PERMITS);
         Arc::new(Self { total, per_origin, origins: Mutex::default() })
@@ -65,7 +65,7 @@ impl Slots {
     }
 }
 
-/// Keeps an origin in the map while somebody needs it.
+/// Keeps an origin in the map while it is used.
 #[derive(Debug)]
 struct Lease {
     slots: Arc<Semaphore>,

@@ -13,7 +13,7 @@ use super::{Outbound, OutboundRequest, Trust, origin_of};
 use crate::core::error::{CallError, ErrorCode};
 
 /// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
-/// must not hold up the one that asks whether it is still there.
+/// must not delay the liveness check.
 pub(super) const MAX_STREAMS: usize = 1_024;
 
 /// Of those, to one origin.
@@ -68,7 +68,7 @@ impl OutboundStream {
     /// The whole body.
     ///
     /// # Errors
-    /// `output_too_large` for a body with more bytes than asked for, `upstream_error` when it breaks off.
+    /// `output_too_large` for a body that exceeds the limit, `upstream_error` when it is interrupted.
     pub async fn whole(mut self) -> Result<Bytes, CallError> {
         let too_large = || CallError::from(Failure::TooLarge { limit: self.limit });
         if self.body.announced().is_some_and(|announced| announced > self.limit as u64) {

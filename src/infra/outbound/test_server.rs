@@ -1,4 +1,4 @@
-//! A real HTTP server on loopback, for the tests of whatever reaches out.
+//! A real HTTP server on loopback, for tests of outgoing requests.
 
 use std::net::SocketAddr;
 

@@ -25,7 +25,7 @@ use super::*;
 use crate::core::error::{Blame, ErrorCode};
 
 /// What every test may take; nothing should come near it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn loopback() -> OutboundConfig {
     OutboundConfig { allow_networks: vec!["127.0.0.1".into()], ..OutboundConfig::default() }
@@ -35,7 +35,7 @@ fn outbound() -> Outbound {
     Outbound::new(&loopback()).unwrap()
 }
 
-/// A client for which the names `*.test` are where `addresses` says, look-up by look-up.
+/// A client for which the names `*.test` resolve to `addresses`, one for each look-up.
 fn outbound_resolving(config: &OutboundConfig, addresses: &'static [&'static str]) -> Outbound {
     let turn = AtomicUsize::new(0);
     let lookup: Lookup = Box::new(move |_| {
@@ -54,7 +54,7 @@ fn named(host: &str, address: SocketAddr, path: &str) -> Url {
 }
 
 fn request(url: Url) -> OutboundRequest<'static> {
-    OutboundRequest { max_redirects: 5, ..OutboundRequest::get(url, Deadline::after(PATIENCE)) }
+    OutboundRequest { max_redirects: 5, ..OutboundRequest::get(url, Deadline::after(TEST_TIMEOUT)) }
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn a_server_that_does_not_shake_hands_is_given_up_before_the_deadline() {
     assert!(outbound.slots.idle(100));
 }
 
-/// A body that never ends, and says when nobody reads it any more.
+/// A body that never ends, and sets a flag when it is dropped.
 fn endless(gone: Arc<AtomicBool>) -> Body {
     struct Tell(Arc<AtomicBool>);
     impl Drop for Tell {
@@ -149,7 +149,7 @@ async fn until(what: &str, condition: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{what}"));
+    tokio::time::timeout(TEST_TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ pub struct StartedCall<'a> {
     pub request: &'a str,
 }
 
-/// What is known of a call with a key.
+/// The record of a call with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRecord {
     pub request: String,
@@ -51,7 +51,7 @@ pub enum RecordedOutcome {
     /// It runs, or its process ended before it did.
     Unknown,
     Answered(String),
-    /// It was answered, and the reply is not kept.
+    /// It has ended, and its reply is not stored.
     ReplyDropped,
 }
 
@@ -190,7 +190,7 @@ impl Store {
         Ok(Some(count(bytes)))
     }
 
-    /// Removes the records kept since then or longer; whose each was, and how many bytes its reply had.
+    /// Removes the records stored at that time or before; returns the caller and reply size of each.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -24,7 +24,7 @@ pub(super) const SCHEMA: &str = "
     CREATE INDEX agent_runs_by_begin ON agent_runs (begun);
     CREATE INDEX agent_runs_by_caller ON agent_runs (caller_key, begun)";
 
-/// A run that is over.
+/// A finished run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentRun {
     pub begun: Timestamp,
@@ -69,13 +69,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn runs_of(&self, caller_key: &str, most: u32) -> Result<Vec<AgentRun>, StoreError> {
+    pub async fn runs_of(&self, caller_key: &str, max: u32) -> Result<Vec<AgentRun>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT begun, agent, model, reason, turns, tool_calls, prompt_tokens, completion_tokens, cost_usd,
              duration_ms FROM agent_runs WHERE caller_key = $1 ORDER BY begun DESC LIMIT $2",
         )
         .bind(caller_key)
-        .bind(i64::from(most))
+        .bind(i64::from(max))
         .fetch_all(&self.pool)
         .await
         .map_err(|error| self.failed(error))?;

@@ -33,8 +33,8 @@ impl Store {
             .map_err(|error| self.failed(error))
     }
 
-    /// Keeps a thread's summary in the place of its old one. Beyond `most` in all, those not used for
-    /// longest go (A44).
+    /// Stores a thread's summary, replacing its old one. Beyond `max` in total, the least recently used are
+    /// deleted (A44).
     ///
     /// # Errors
     /// [`StoreError`]; nothing is changed then.
@@ -43,7 +43,7 @@ impl Store {
         caller_key: &str,
         thread: &str,
         summary: &str,
-        most: u32,
+        max: u32,
     ) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
         let statement = format!(
@@ -57,12 +57,12 @@ impl Store {
             .execute(&mut *transaction)
             .await
             .map_err(|error| self.failed(error))?;
-        // `used` is never the same twice: the one after the `most` latest, and all before it, go.
+        // `used` is never the same twice: the one after the `max` latest, and all before it, are deleted.
         sqlx::query(
             "DELETE FROM thread_summaries
              WHERE used <= (SELECT used FROM thread_summaries ORDER BY used DESC LIMIT 1 OFFSET $1)",
         )
-        .bind(i64::from(most))
+        .bind(i64::from(max))
         .execute(&mut *transaction)
         .await
         .map_err(|error| self.failed(error))?;

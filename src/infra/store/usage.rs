@@ -19,7 +19,7 @@ pub(super) const SCHEMA: &str = "
         PRIMARY KEY (day, scope, scope_key)
     )";
 
-/// What is counted by the day.
+/// The scopes of daily usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DailyScope {
     Caller,
@@ -72,12 +72,12 @@ impl Store {
             .collect()
     }
 
-    /// Adds to what is stored, all or nothing, and gives the new totals in the same order.
+    /// Adds to the stored usage, all or nothing, and returns the new totals in the same order.
     ///
     /// # Errors
     /// [`StoreError`]; nothing is added then.
     pub async fn add_usage(&self, additions: &[DailyUsage]) -> Result<Vec<DailyUsage>, StoreError> {
-        // The write lock from the beginning: nobody may write between our reading and our writing.
+        // Takes the write lock first: no other process may write between our read and our write.
         let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(|error| self.failed(error))?;
         let mut totals = Vec::with_capacity(additions.len());
         for addition in additions {

@@ -1,6 +1,6 @@
 //! Spans of agents: run → turn → model call, and `tool_execution` under the turn. Attributes are those of the
-//! semantic conventions for generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>); what is said
-//! is not among them.
+//! semantic conventions for generative AI (<https://opentelemetry.io/docs/specs/semconv/gen-ai/>); message
+//! contents are not included.
 
 use opentelemetry::trace::{Status as SpanStatus, TraceContextExt};
 use opentelemetry::{Array, StringValue, Value};
@@ -19,7 +19,7 @@ pub fn run_span(agent: &str, profile: &AgentProfile, conversation: Option<&str>,
         return span;
     }
     if let Some(parent) = parent {
-        // Fails only for a span that was entered, and this one is new.
+        // Fails only for an entered span, and this one is new.
         let _ = span.set_parent(opentelemetry::Context::new().with_remote_span_context(parent.into()));
     }
     span.set_attribute("gen_ai.operation.name", "invoke_agent");
@@ -54,7 +54,7 @@ pub fn model_span(turn: &Span, profile: &AgentProfile, max_tokens: u32, temperat
     span
 }
 
-/// Notes on a model's span how its answer ended, and the tokens that went in and came out.
+/// Records on a model's span why its reply ended, and the input and output tokens.
 pub fn complete_model(span: &Span, finish_reason: &'static str, input: u64, output: u64) {
     if !span.is_disabled() {
         span.set_attribute("gen_ai.response.finish_reasons", one(finish_reason));
@@ -62,14 +62,14 @@ pub fn complete_model(span: &Span, finish_reason: &'static str, input: u64, outp
     }
 }
 
-/// Notes on a model's span that there is no answer, or no more of it.
+/// Records on a model's span that there is no reply, or that it was interrupted.
 pub fn fail_model(span: &Span, code: &'static str) {
     if !span.is_disabled() {
         failed(span, code);
     }
 }
 
-/// Notes on a run's span what it came to.
+/// Records a run's result on its span.
 pub fn complete_run(span: &Span, reason: FinishReason, used: &RunUsage) {
     if span.is_disabled() {
         return;

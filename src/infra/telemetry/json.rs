@@ -60,7 +60,7 @@ fn write(event: &Event<'_>, line: &mut Vec<u8>) {
     line.extend_from_slice(b"}\n");
 }
 
-/// Cannot fail: a buffer takes everything, and texts and numbers are always JSON.
+/// Cannot fail: the buffer is in memory, and strings and numbers are always valid JSON.
 fn put<T: Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(line, value);
 }
@@ -71,7 +71,7 @@ impl Fields<'_> {
     fn field<T: Serialize + ?Sized>(&mut self, field: &Field, value: &T) {
         let name = field.name();
         let name = name.strip_prefix("r#").unwrap_or(name);
-        // The line's own names are taken.
+        // The line's own names are reserved.
         let prefix = if matches!(name, "timestamp" | "level" | "target") { "field." } else { "" };
         self.0.extend_from_slice(b",\"");
         // Names are identifiers and dots; nothing to escape.

@@ -1,4 +1,4 @@
-//! Traces over OTLP, set up by the standard `OTEL_*` variables alone.
+//! Traces over OTLP, configured only by the standard `OTEL_*` variables.
 
 use std::fmt::Debug;
 use std::io;
@@ -68,8 +68,8 @@ fn resource() -> Resource {
     Resource::builder().with_attributes(ours).build()
 }
 
-/// The batch's thread knows no runtime, and the exporter's HTTP client needs one. Not the service's: spans
-/// are still sent when that one is shutting down.
+/// The batch thread has no async runtime, and the exporter's HTTP client needs one. It is not the service's:
+/// spans are still sent while that one shuts down.
 #[derive(Debug)]
 struct OnItsOwnRuntime<E> {
     exporter: E,
@@ -99,7 +99,7 @@ impl<E: SpanExporter> SpanExporter for OnItsOwnRuntime<E> {
 mod tests {
     use super::*;
 
-    /// Variables that are set, and whether traces are wanted or which setting is refused.
+    /// Variables that are set, and whether traces are enabled or which setting is refused.
     type Case = (&'static [(&'static str, &'static str)], Result<bool, &'static str>);
 
     #[test]

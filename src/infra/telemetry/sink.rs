@@ -14,18 +14,18 @@ use std::time::Duration;
 
 use crate::infra::batch_queue::BatchQueue;
 
-/// How long lines gather before they are written out together.
+/// How long lines are collected before they are written together.
 const GATHER: Duration = Duration::from_millis(40);
 
-/// A buffer of this size does not wait for more.
+/// A buffer of this size is written at once.
 const PLENTY: usize = 64 << 10;
 
-/// Beyond this, with a reader that does not read, lines are dropped and counted: a stuck terminal
-/// must not stop calls.
+/// Beyond this, when the output blocks, lines are dropped and counted: a blocked terminal must not stop
+/// calls.
 const MAX_BUFFERED: usize = 16 << 20;
 
-/// How long the end waits for a reader that does not read.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long the exit waits for a blocked output.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A buffer for whole lines. Clones share it.
 #[derive(Debug, Clone)]
@@ -37,11 +37,11 @@ struct Buffer {
     dropped_lines: AtomicU64,
 }
 
-/// Keeps the writing thread; writes out what is left when dropped.
+/// Owns the writing thread; writes the remaining lines when dropped.
 #[derive(Debug)]
 pub(super) struct SinkWriter {
     sink: Sink,
-    /// Hangs up when the thread has ended.
+    /// Disconnected when the thread has ended.
     ended: Receiver<()>,
 }
 
@@ -70,7 +70,7 @@ impl Sink {
         if !fits {
             self.0.dropped_lines.fetch_add(1, Ordering::Relaxed);
         } else if !taken {
-            // After the end: nobody is left to do it later.
+            // After the thread has ended: write inline.
             let _ = io::stderr().write_all(line);
         }
     }
@@ -78,12 +78,12 @@ impl Sink {
     fn write_out(&self, mut out: impl Write) {
         let mut text = Vec::new();
         while self.0.text.take(GATHER, &mut text) {
-            // A log that cannot be written is nowhere to be complained about.
+            // An error of the log itself cannot be logged.
             let _ = out.write_all(&text).and_then(|()| out.flush());
             text.clear();
             let dropped_lines = self.0.dropped_lines.swap(0, Ordering::Relaxed);
             if dropped_lines > 0 {
-                tracing::warn!(dropped_lines, "log lines were dropped: nobody read them in time");
+                tracing::warn!(dropped_lines, "log lines were dropped: the output was blocked");
             }
         }
         let _ = out.write_all(&self.0.text.end()).and_then(|()| out.flush());
@@ -111,8 +111,8 @@ impl SinkWriter {
 impl Drop for SinkWriter {
     fn drop(&mut self) {
         self.sink.0.text.close();
-        // Either it has ended, or it is stuck.
-        let _ = self.ended.recv_timeout(PATIENCE);
+        // Either it has ended, or it is blocked.
+        let _ = self.ended.recv_timeout(EXIT_TIMEOUT);
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::core::slack::slack;
 
-    /// Passes on what is written, and blocks while nobody takes it.
+    /// Forwards writes, and blocks while they are not received.
     struct Pipe(SyncSender<Vec<u8>>);
 
     impl Write for Pipe {
@@ -147,7 +147,7 @@ mod tests {
         }
         let closing = Instant::now();
         drop(writer);
-        assert!(closing.elapsed() < slack(PATIENCE), "it waits for nothing more");
+        assert!(closing.elapsed() < slack(EXIT_TIMEOUT), "it waits for nothing more");
         let writes: Vec<_> = out.try_iter().collect();
         assert!(writes.len() <= 10, "{} writes", writes.len());
         let expected: String = (0..1_000).map(|n| format!("line {n}\n")).collect();

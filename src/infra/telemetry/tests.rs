@@ -24,7 +24,7 @@ use crate::core::call::{Caller, Stage, Via};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
-/// Keeps what is written to it, to be looked at.
+/// Records what is written to it.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -178,7 +178,7 @@ fn a_directive_that_is_none_is_named() {
     for directives in ["info", "", "warn,sekisho::call=off", "sekisho=debug,hyper=info"] {
         log_filter("RUST_LOG", directives).unwrap();
     }
-    let silent = logged("", true, || tracing::error!("nobody asked for it"));
+    let silent = logged("", true, || tracing::error!("it is switched off"));
     assert!(silent.text().is_empty());
 }
 
@@ -220,7 +220,7 @@ impl SpanExporter for Exported {
     }
 }
 
-/// Whether anybody wants a span is known for all threads together.
+/// Whether a span is enabled is one state for all threads.
 static TRACING: Mutex<()> = Mutex::new(());
 
 /// What is exported while `work` runs, logs going nowhere.

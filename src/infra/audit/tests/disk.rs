@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::*;
 
-/// A disk that can be told to refuse, and that then writes only a part.
+/// A disk that can be set to fail, and that then writes only a part.
 #[derive(Clone, Default)]
 struct FaultyDisk {
     state: Arc<Mutex<Plate>>,

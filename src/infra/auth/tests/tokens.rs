@@ -60,16 +60,16 @@ impl Pair {
     }
 }
 
-/// An issuer whose answer can be changed, and that counts how often it is asked.
+/// An issuer whose answer can be changed, and that counts its fetches.
 struct Issuer {
     answer: Mutex<Result<Vec<u8>, String>>,
-    asked: AtomicUsize,
+    fetches: AtomicUsize,
     delay: Duration,
 }
 
 impl Issuer {
     fn publishing(keys: &[Value]) -> Arc<Self> {
-        Arc::new(Self { answer: Mutex::new(Ok(key_set(keys))), asked: AtomicUsize::new(0), delay: Duration::ZERO })
+        Arc::new(Self { answer: Mutex::new(Ok(key_set(keys))), fetches: AtomicUsize::new(0), delay: Duration::ZERO })
     }
 
     fn publish(&self, keys: &[Value]) {
@@ -80,15 +80,15 @@ impl Issuer {
         *self.answer.lock().unwrap() = Err("connection refused".into());
     }
 
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+    fn fetches(&self) -> usize {
+        self.fetches.load(Ordering::SeqCst)
     }
 }
 
 impl KeySource for Issuer {
     fn fetch(&self) -> BoxFuture<'_, Result<Vec<u8>, KeyFetchError>> {
         Box::pin(async {
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.fetches.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(self.delay).await;
             let answer = self.answer.lock().unwrap().clone();
             answer.map_err(|cause| KeyFetchError { kind: KeyFetchFailure::NoConnection, cause })
@@ -249,7 +249,7 @@ async fn a_forged_token_is_refused() {
         // Algorithm confusion: the public key taken for a shared secret.
         by_public_key(known_id(Algorithm::HS256)).unwrap(),
         by_public_key(Header::new(Algorithm::HS512)).unwrap(),
-        // Signed by a key of the forger, which the token itself brings along.
+        // Signed by a key of the forger, which the token itself contains.
         rotated("r").sign(&claims(json!({}))),
         rotated("r").sign_as(
             &Header { jwk: Some(serde_json::from_value(rotated("r").public()).unwrap()), ..known_id(Algorithm::RS256) },
@@ -319,8 +319,8 @@ async fn a_token_configuration_that_cannot_work_is_refused() {
     ] {
         let config = AuthConfig { jwt: Some(jwt), ..AuthConfig::default() };
         let source: Arc<dyn KeySource> = Issuer::publishing(&[]);
-        let faults = Authenticator::new(&config, true, Some(source)).await.unwrap_err();
-        assert_eq!(faults.iter().map(|fault| &*fault.place).collect::<Vec<_>>(), [place]);
+        let errors = Authenticator::new(&config, true, Some(source)).await.unwrap_err();
+        assert_eq!(errors.iter().map(|error| &*error.place).collect::<Vec<_>>(), [place]);
     }
     let config = AuthConfig { jwt: Some(good()), ..AuthConfig::default() };
     assert_eq!(Authenticator::new(&config, true, None).await.unwrap_err()[0].place, "auth.jwt.jwks_url");

@@ -14,12 +14,12 @@ use super::*;
 #[tokio::test]
 async fn a_connection_is_not_used_again_once_its_server_may_end_it() {
     let (acceptor, trusting) = encryption();
-    for (scheme, acceptor, patience, turns) in [
+    for (scheme, acceptor, keep_alive, turns) in [
         ("http", None, 5, [(0, 1), (3, 1), (5, 2), (3, 2)]),
         ("https", Some(acceptor), 60, [(0, 1), (45, 1), (60, 2), (45, 2)]),
     ] {
         let opened = Arc::new(AtomicUsize::new(0));
-        let address = impatient_server(acceptor, Duration::from_secs(patience), Arc::clone(&opened)).await;
+        let address = impatient_server(acceptor, Duration::from_secs(keep_alive), Arc::clone(&opened)).await;
         let url = Url::parse(&format!("{scheme}://{address}/")).unwrap();
         let outbound = Outbound::with(&loopback(), system_lookup(), &trusting).unwrap();
         for (idle_seconds, connections) in turns {
@@ -47,7 +47,7 @@ fn encryption() -> (TlsAcceptor, ClientConfig) {
 }
 
 /// Where a server listens that ends a connection once it was idle for longer, and counts those it `opened`.
-async fn impatient_server(acceptor: Option<TlsAcceptor>, patience: Duration, opened: Arc<AtomicUsize>) -> SocketAddr {
+async fn impatient_server(acceptor: Option<TlsAcceptor>, keep_alive: Duration, opened: Arc<AtomicUsize>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -57,8 +57,8 @@ async fn impatient_server(acceptor: Option<TlsAcceptor>, patience: Duration, ope
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
                 match acceptor {
-                    Some(acceptor) => answer(acceptor.accept(socket).await.unwrap(), patience).await,
-                    None => answer(socket, patience).await,
+                    Some(acceptor) => answer(acceptor.accept(socket).await.unwrap(), keep_alive).await,
+                    None => answer(socket, keep_alive).await,
                 }
             });
         }
@@ -66,9 +66,9 @@ async fn impatient_server(acceptor: Option<TlsAcceptor>, patience: Duration, ope
     address
 }
 
-async fn answer(mut socket: impl AsyncRead + AsyncWrite + Unpin, patience: Duration) {
+async fn answer(mut socket: impl AsyncRead + AsyncWrite + Unpin, keep_alive: Duration) {
     let mut answered = Instant::now();
-    while socket.read(&mut [0; 1_024]).await.is_ok_and(|read| read > 0) && answered.elapsed() < patience {
+    while socket.read(&mut [0; 1_024]).await.is_ok_and(|read| read > 0) && answered.elapsed() < keep_alive {
         socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone").await.unwrap();
         socket.flush().await.unwrap();
         answered = Instant::now();

@@ -83,7 +83,7 @@ async fn a_connection_opened_for_the_operator_serves_no_caller() {
     let outbound = outbound_resolving(&OutboundConfig::default(), &["127.0.0.1"]);
     let inside = named("inside.test", address, "/");
     assert_eq!(
-        outbound.fetch_trusted(inside.clone(), Deadline::after(PATIENCE), 100).await.unwrap(),
+        outbound.fetch_trusted(inside.clone(), Deadline::after(TEST_TIMEOUT), 100).await.unwrap(),
         Bytes::from_static(b"inside")
     );
     let error = outbound.send(request(inside)).await.unwrap_err();
@@ -105,7 +105,7 @@ async fn a_redirect_is_checked_like_the_first_address() {
         let error = outbound().send(trusted).await.unwrap_err();
         assert_eq!(error.code(), ErrorCode::ToolError, "{target}, although the first address is the operator's");
     }
-    // A name is looked up by whoever connects: where it leads counts there too.
+    // The connector resolves a name: its addresses are checked there too.
     let address = serve(Router::new().route("/", get(redirect_to)).with_state("http://inside.test/".into())).await;
     for trust in [Trust::Caller, Trust::Operator] {
         let through_a_name = OutboundRequest { trust, ..request(url(address, "/")) };
@@ -192,7 +192,7 @@ async fn web_fetch_reaches_the_ports_of_the_web_and_those_named_for_it() {
     let ports = WebFetchConfig { allow_ports: vec![address.port()], ..networks };
     let open = outbound().for_web_fetch(&ports).unwrap();
     assert_eq!(open.send(request(url(address, "/"))).await.unwrap().body, "inside");
-    // A redirect is asked the same questions.
+    // A redirect is checked in the same way.
     for (target, says) in [("http://127.0.0.1:9/", "port 9 "), ("http://127.0.0.2/", "127.0.0.2 is not a public")] {
         let first = serve(Router::new().route("/", get(redirect_to)).with_state(target.to_owned())).await;
         let ports = WebFetchConfig { allow_ports: vec![first.port()], ..ports.clone() };
@@ -213,7 +213,7 @@ async fn web_fetch_never_reaches_the_gateway_itself() {
     let web = outbound.for_web_fetch(&config).unwrap();
     assert!(web.send(request(url(address, "/"))).await.is_ok(), "nobody listens yet");
     outbound.set_own_listeners(vec![address]);
-    // Connections that were opened before are not asked again, which is why listening comes first.
+    // Open connections are not checked again, so the listeners are set first.
     let web = outbound.for_web_fetch(&config).unwrap();
     for target in [url(address, "/"), named("gateway.test", address, "/")] {
         let error = web.send(request(target.clone())).await.unwrap_err();

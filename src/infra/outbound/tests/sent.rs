@@ -13,7 +13,7 @@ fn noting(request: OutboundRequest<'static>) -> (OutboundRequest<'static>, SentF
     (OutboundRequest { sent: Some(sent.clone()), ..request }, sent)
 }
 
-/// Accepts connections and says nothing.
+/// Accepts connections and sends nothing.
 async fn silent() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

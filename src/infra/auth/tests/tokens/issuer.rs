@@ -7,17 +7,17 @@ async fn an_unknown_key_makes_us_ask_every_ten_seconds_for_all_callers_together(
     let (old, new) = (rsa("old"), rotated("new"));
     let issuer = Issuer::publishing(&[old.public()]);
     let authenticator = trusting(&issuer).await;
-    assert_eq!(issuer.asked(), 0, "nothing is fetched before it is needed");
+    assert_eq!(issuer.fetches(), 0, "nothing is fetched before it is needed");
     assert!(present(&authenticator, &old.sign(&claims(json!({})))).await.is_ok());
     issuer.publish(&[new.public()]);
     let token = new.sign(&claims(json!({})));
-    assert!(present(&authenticator, &token).await.is_err(), "asked a moment ago");
-    assert_eq!(issuer.asked(), 1);
+    assert!(present(&authenticator, &token).await.is_err(), "fetched a moment ago");
+    assert_eq!(issuer.fetches(), 1);
 
     tokio::time::advance(Duration::from_secs(11)).await;
     let results = join_all((0..20).map(|_| present(&authenticator, &token))).await;
     assert!(results.iter().all(Result::is_ok));
-    assert_eq!(issuer.asked(), 2);
+    assert_eq!(issuer.fetches(), 2);
     assert!(
         present(&authenticator, &old.sign(&claims(json!({})))).await.is_err(),
         "the old key is gone, its tokens with it"
@@ -29,7 +29,7 @@ async fn a_caller_who_disconnects_does_not_cancel_the_fetch() {
     let pair = rsa("r");
     let issuer = Arc::new(Issuer {
         answer: Mutex::new(Ok(key_set(&[pair.public()]))),
-        asked: AtomicUsize::new(0),
+        fetches: AtomicUsize::new(0),
         delay: Duration::from_secs(1),
     });
     let authenticator = trusting(&issuer).await;
@@ -37,7 +37,7 @@ async fn a_caller_who_disconnects_does_not_cancel_the_fetch() {
     let hung_up = tokio::time::timeout(Duration::from_millis(10), present(&authenticator, &token)).await;
     assert!(hung_up.is_err());
     assert!(present(&authenticator, &token).await.is_ok());
-    assert_eq!(issuer.asked(), 1);
+    assert_eq!(issuer.fetches(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -55,7 +55,7 @@ async fn an_issuer_that_is_down_or_talks_nonsense_changes_nothing() {
     issuer.go_down();
     tokio::time::advance(Duration::from_secs(3_600)).await;
     assert!(present(&authenticator, &rotated("unknown").sign(&claims(json!({})))).await.is_err());
-    assert_eq!(issuer.asked(), 8);
+    assert_eq!(issuer.fetches(), 8);
     assert!(present(&authenticator, &pair.sign(&claims(json!({"sub": "dave"})))).await.is_ok());
 }
 
@@ -68,15 +68,15 @@ async fn an_issuer_that_failed_is_asked_again_after_a_second_and_then_ever_more_
     let token = pair.sign(&claims(json!({})));
     let mut asked_at = Vec::new();
     for second in 0..100_u32 {
-        let before = issuer.asked();
+        let before = issuer.fetches();
         for _ in 0..5 {
             let error = present(&authenticator, &token).await.unwrap_err();
             assert_eq!(error.code(), ErrorCode::Unauthenticated);
             let says = "the keys of the token's issuer could not be fetched: connection failed";
             assert!(error.message().starts_with(says), "{error}");
         }
-        if issuer.asked() > before {
-            assert_eq!(issuer.asked(), before + 1, "once for all");
+        if issuer.fetches() > before {
+            assert_eq!(issuer.fetches(), before + 1, "once for all");
             asked_at.push(second);
         }
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -142,7 +142,7 @@ async fn a_withdrawn_key_ends_also_for_tokens_seen_before() {
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     assert!(present(&authenticator, &token).await.is_err());
-    assert_eq!(issuer.asked(), 2);
+    assert_eq!(issuer.fetches(), 2);
 }
 
 #[tokio::test]
@@ -158,8 +158,8 @@ async fn a_key_file_is_read_at_once() {
         if let Some(text) = text {
             std::fs::write(&file, text).unwrap();
         }
-        let faults = Authenticator::new(&config(), true, None).await.unwrap_err();
-        assert_eq!(faults[0].place, "auth.jwt.jwks_file", "{text:?}");
+        let errors = Authenticator::new(&config(), true, None).await.unwrap_err();
+        assert_eq!(errors[0].place, "auth.jwt.jwks_file", "{text:?}");
     }
     std::fs::write(&file, key_set(&[pair.public()])).unwrap();
     let authenticator = Authenticator::new(&config(), true, None).await.unwrap();
