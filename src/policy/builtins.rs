@@ -161,6 +161,6 @@ fn allow_elements(result: usize) -> Checked<()> {
 
 /// # Errors
 /// The work exceeds the limit.
-fn allow_work(steps: usize, most: usize) -> Checked<()> {
-    if steps <= most { Ok(()) } else { Err("the arguments are too large to be compared with one another".to_owned()) }
+fn allow_work(steps: usize, max: usize) -> Checked<()> {
+    if steps <= max { Ok(()) } else { Err("the arguments are too large to be compared with one another".to_owned()) }
 }

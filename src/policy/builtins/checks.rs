@@ -1,5 +1,5 @@
-//! What arguments must fulfil before regorus' own function sees them. Arguments of another kind than a
-//! function takes are left to it, which refuses them.
+//! Checks of arguments before regorus' own function runs. Arguments of a wrong type are left to that function,
+//! which refuses them.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use super::{
     allow_elements, allow_work,
 };
 
-/// The delimiter stands between any two items.
+/// The delimiter is inserted between any two items.
 pub(super) fn concat(arguments: &[Value]) -> Checked<()> {
     let [Value::String(delimiter), list] = arguments else { return Ok(()) };
     let items = items(list);
@@ -38,8 +38,8 @@ pub(super) fn split(arguments: &[Value]) -> Checked<()> {
     allow_elements(text.matches(&**delimiter).take(MAX_ELEMENTS).count() + 1)
 }
 
-/// The widths and precisions of a format, `%9s` or `%.9f`. What is printed of a value is no larger than that.
-/// A sign that is printed (`%%9`) counts as well: which one that is depends on the arguments.
+/// The widths and precisions of a format, `%9s` or `%.9f`. The printed value is no larger than that.
+/// A sign that is printed (`%%9`) counts as well: whether it is one depends on the arguments.
 pub(super) fn padding(arguments: &[Value]) -> Checked<()> {
     let Some(Value::String(format)) = arguments.first() else { return Ok(()) };
     allow_work(arguments.iter().map(bytes).fold(0, usize::saturating_add), MAX_BYTES_READ)?;
@@ -59,20 +59,20 @@ pub(super) fn padding(arguments: &[Value]) -> Checked<()> {
 /// Groups of alternatives, `{a,b}`, in a glob.
 const MAX_ALTERNATIVES: usize = 64;
 
-/// A pattern that is compiled, and what it is compared with.
+/// A pattern that is compiled, and the text it is matched with.
 pub(super) fn glob(arguments: &[Value]) -> Checked<()> {
     pattern(arguments)?;
-    // Alternatives within alternatives are read by a function that calls itself.
+    // Nested alternatives are parsed recursively.
     if let Some(Value::String(pattern)) = arguments.first()
         && pattern.matches('{').count() > MAX_ALTERNATIVES
     {
         return Err(format!("the pattern has more than {MAX_ALTERNATIVES} groups of alternatives"));
     }
-    // Each delimiter is made known by adding to the text wherever it occurs, once for each time it is named.
+    // Regorus marks each delimiter in the text, once for each time it is listed.
     let distinct = |delimiters: &[Value]| delimiters.iter().collect::<BTreeSet<_>>().len() == delimiters.len();
     match arguments {
         [_, Value::Array(delimiters), _] if delimiters.len() > MAX_ELEMENTS || !distinct(delimiters.as_slice()) => {
-            Err("a delimiter is named twice".to_owned())
+            Err("duplicate delimiter".to_owned())
         }
         [pattern, Value::Array(delimiters), text] => {
             allow_work(delimiters.len().saturating_mul(bytes(pattern) + bytes(text)), MAX_BYTES_READ)
@@ -90,7 +90,7 @@ pub(super) fn pattern(arguments: &[Value]) -> Checked<()> {
     Ok(())
 }
 
-/// Each leading (or following) character is looked for among those to trim.
+/// Each leading (or trailing) character is searched among those to trim.
 pub(super) fn trim(arguments: &[Value]) -> Checked<()> {
     const FEW: usize = 32;
     match arguments {
@@ -101,14 +101,14 @@ pub(super) fn trim(arguments: &[Value]) -> Checked<()> {
     }
 }
 
-/// Each text is compared with each beginning (or end).
+/// Each text is compared with each prefix (or suffix).
 pub(super) fn any_match(arguments: &[Value]) -> Checked<()> {
     let [texts, parts] = arguments else { return Ok(()) };
     let (texts, parts) = (items(texts).len().max(1), items(parts).len() + bytes(parts));
     allow_work(texts.saturating_mul(parts), MAX_BYTES_READ)
 }
 
-/// Arrays are compared from each place on.
+/// Arrays are compared from each position on.
 pub(super) fn subset(arguments: &[Value]) -> Checked<()> {
     fn steps(whole: &Value, part: &Value) -> usize {
         match (whole, part) {
@@ -124,7 +124,7 @@ pub(super) fn subset(arguments: &[Value]) -> Checked<()> {
     allow_work(steps(whole, part), MAX_VALUES_VISITED)
 }
 
-/// A path becomes objects within objects, which are dropped by a function that calls itself; a name in it is read as
+/// A path becomes nested objects, which are dropped recursively; a name in it is parsed as
 /// JSON where there is an array.
 pub(super) fn paths(arguments: &[Value]) -> Checked<()> {
     let Some(paths) = arguments.get(1) else { return Ok(()) };
@@ -151,7 +151,7 @@ fn is_json_value(name: &str) -> bool {
     name.trim_start().starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(name).is_ok()
 }
 
-/// What was united so far is copied for every further one.
+/// The union so far is copied for every further object.
 pub(super) fn union_of_all(arguments: &[Value]) -> Checked<()> {
     let Some(all) = arguments.first() else { return Ok(()) };
     allow_work(items(all).len().saturating_mul(values(all)), MAX_VALUES_VISITED)
@@ -179,7 +179,7 @@ pub(super) fn number_text(arguments: &[Value]) -> Checked<()> {
 
 pub(super) fn addresses(arguments: &[Value]) -> Checked<()> {
     let Some(Value::String(network)) = arguments.first() else { return Ok(()) };
-    let network: IpNet = network.parse().map_err(|error| format!("{network} is no network: {error}"))?;
+    let network: IpNet = network.parse().map_err(|error| format!("{network} is not a network: {error}"))?;
     let free_bits = u32::from(network.max_prefix_len() - network.prefix_len());
     allow_elements(1_usize.checked_shl(free_bits).unwrap_or(usize::MAX))
 }
@@ -192,7 +192,7 @@ pub(super) fn walk(arguments: &[Value]) -> Checked<()> {
     allow_elements(usize::MAX)
 }
 
-/// What `json.marshal_with_options` puts before each line.
+/// The indentation of `json.marshal_with_options`.
 pub(super) fn indentation(arguments: &[Value]) -> Checked<()> {
     /// The lines of a value beyond its first, and the levels by which they are indented, together.
     fn lines(value: &Value, level: usize) -> (usize, usize) {
@@ -218,8 +218,8 @@ pub(super) fn indentation(arguments: &[Value]) -> Checked<()> {
     allow_bytes(indented.saturating_add((count + 1).saturating_mul(option("prefix"))), bytes(value))
 }
 
-/// All ways through a graph, of which there can be more than anybody can count, each as long as the graph
-/// is deep. Goes the same ways and keeps nothing.
+/// All paths through a graph, whose number can be exponential, each as long as the graph is deep. Walks the
+/// same paths without storing them.
 pub(super) fn reachable_paths(arguments: &[Value]) -> Checked<()> {
     let [graph @ Value::Object(_), start] = arguments else { return Ok(()) };
     let mut ways = Ways { graph, path: Vec::new(), visits: 0, elements: 0 };
@@ -235,7 +235,7 @@ struct Ways<'a> {
 }
 
 impl<'a> Ways<'a> {
-    /// Nodes in a row. Regorus goes from one to the next by calling itself.
+    /// Longest path in nodes. Regorus recurses from one to the next.
     const MAX_DEPTH: usize = 256;
 
     fn follow(&mut self, node: &'a Value) -> Checked<()> {

@@ -1,8 +1,8 @@
-//! How large values are.
+//! The size of values.
 
 use regorus::Value;
 
-/// The elements of an array or a set; nothing of anything else.
+/// The elements of an array or a set; none of any other value.
 pub(super) fn items(value: &Value) -> Vec<&Value> {
     match value {
         Value::Array(items) => items.iter().collect(),
@@ -21,8 +21,8 @@ pub(super) fn values(value: &Value) -> usize {
     }
 }
 
-/// Whether there are no more than `most` values in it. Stops counting there.
-pub(super) fn has_at_most(value: &Value, most: usize) -> bool {
+/// Whether it contains at max `max` values. Stops counting there.
+pub(super) fn has_at_most(value: &Value, max: usize) -> bool {
     fn take(value: &Value, left: &mut usize) -> bool {
         let Some(fewer) = left.checked_sub(1) else { return false };
         *left = fewer;
@@ -33,7 +33,7 @@ pub(super) fn has_at_most(value: &Value, most: usize) -> bool {
             _ => true,
         }
     }
-    take(value, &mut { most })
+    take(value, &mut { max })
 }
 
 /// The bytes of all texts in it.

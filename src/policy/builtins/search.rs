@@ -22,7 +22,7 @@ const MAX_KEPT: usize = 256;
 /// Maximum number of groups, each of which may match the whole text.
 const FEW_GROUPS: usize = 8;
 
-/// `regex.find_n`, which may be asked for all matches there are.
+/// `regex.find_n`, which may be called for all matches.
 pub(super) fn find(arguments: &[Value]) -> Checked<Value> {
     let [Value::String(pattern), Value::String(text), wanted] = arguments else {
         return Err("takes two texts and a number".to_owned());
@@ -83,12 +83,12 @@ fn number(wanted: &Value) -> Checked<usize> {
     Ok(usize::try_from(number).unwrap_or(usize::MAX))
 }
 
-fn collected(found: impl Iterator<Item = Value>, most: usize) -> Checked<Value> {
+fn collected(found: impl Iterator<Item = Value>, max: usize) -> Checked<Value> {
     let clock = Clock::start();
     let mut all = Vec::new();
     for one in found {
         clock.check()?;
-        if all.len() >= most {
+        if all.len() >= max {
             allow_elements(usize::MAX)?;
         }
         all.push(one);

@@ -11,7 +11,7 @@ use crate::policy::tests::{decide, policy, try_policy};
 /// Why no result of a builtin can be much larger than its arguments, and no work either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// A boolean, a number of the size it was given, or a name: of one size, whatever is asked.
+    /// A boolean, a number of the size of its argument, or a name: of constant size.
     OneSize,
     /// Some or all of what it was given, in time in proportion to that.
     Part,
@@ -141,7 +141,7 @@ fn every_builtin_is_known_and_bounded() {
     let there: Vec<_> = BUILTINS.keys().copied().collect();
     let overlooked: Vec<_> = there.iter().filter(|name| !known.contains_key(*name)).collect();
     assert!(overlooked.is_empty(), "can these outgrow what they are given? {overlooked:?}");
-    assert_eq!(known.len(), there.len(), "some of the table are gone: {there:?}");
+    assert_eq!(known.len(), there.len(), "some of the table no longer exist: {there:?}");
     let replaced: BTreeMap<_, _> = BOUNDED.into_iter().map(|(name, arguments, _)| (name, arguments)).collect();
     for (name, why) in known {
         let own = BUILTINS.get(name).map(|(_, arguments)| *arguments);
@@ -149,7 +149,7 @@ fn every_builtin_is_known_and_bounded() {
     }
 }
 
-/// What is odd about how a call of a builtin was refused for its arguments; nothing where all is well.
+/// A problem in the refusal of a builtin's arguments; none if it is correct.
 fn oddity(expression: &str, arguments: &Json) -> Option<String> {
     let started = Instant::now();
     let policy = match try_policy(&format!("deny[\"evaluated\"] {{ x := {expression}; x == x }}")) {
