@@ -63,7 +63,7 @@ async fn a_user_signs_in_and_the_tools_appear() {
     let provider = Provider::start().await;
     let app = app_before(&provider, "").await;
     let asked = trouble(&app).await;
-    assert!(asked.contains("asks for a user's sign-in") && asked.contains("/tools/mcp/far/sign_in"), "{asked}");
+    assert!(asked.contains("requires a user's sign-in") && asked.contains("/tools/mcp/far/sign_in"), "{asked}");
     let (status, refused) = answer(app.post("/tools/mcp/far/sign_in")).await;
     assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "denied"));
     let (status, refused) = answer(app.post("/tools/mcp/near/sign_in").bearer_auth(ADA)).await;
@@ -128,7 +128,7 @@ async fn a_browser_that_comes_back_from_elsewhere_or_without_a_yes_signs_nobody_
         assert!(page.contains(says), "{page}");
         assert_eq!(provider.behave().grants, [""; 0], "no code was exchanged");
         assert_eq!(browse(&app, &begun).await.0, StatusCode::BAD_REQUEST, "the sign-in is over");
-        assert!(trouble(&app).await.contains("asks for a user's sign-in"));
+        assert!(trouble(&app).await.contains("requires a user's sign-in"));
         app.stop().await;
     }
 }
@@ -138,7 +138,7 @@ async fn a_token_endpoint_that_gives_no_bearer_token_signs_nobody_in() {
     for (token, says) in [
         (json!({"error": "invalid_grant"}), "invalid_grant"),
         (json!({"token_type": "mac"}), "bearer"),
-        (json!({"access_token": 7}), "holds no token"),
+        (json!({"access_token": 7}), "contains no usable token"),
         (json!({"access_token": "two\nlines"}), "bearer"),
     ] {
         let provider = Provider::start().await;
@@ -172,7 +172,7 @@ async fn a_token_is_renewed_once_for_all_calls_and_asked_for_again_when_that_is_
     assert!(refused["error"].as_str().unwrap().contains("sekisho mcp login far"), "{refused}");
     let (_, listed) = answer(app.get("/tools/list?detail=full").bearer_auth(ADA)).await;
     let listed = listed.as_array().unwrap().iter().find(|tool| tool["name"] == "far__echo").unwrap().clone();
-    assert!(listed["degraded"].as_str().unwrap().contains("asks for a user's sign-in"), "{listed}");
+    assert!(listed["degraded"].as_str().unwrap().contains("requires a user's sign-in"), "{listed}");
     let grants = provider.behave().grants.len();
     let again = call(&app).await;
     assert_eq!((again["success"].as_bool(), provider.behave().grants.len()), (Some(false), grants), "{again}");
@@ -297,7 +297,7 @@ async fn a_server_that_is_registered_over_http_may_want_a_sign_in_too() {
     let far = json!({"name": "far", "url": format!("{}/mcp", provider.url)});
     let (status, reply) = answer(app.post("/tools/mcp/register").bearer_auth(ADA).json(&far)).await;
     assert_eq!((status, &reply["tools"]), (StatusCode::OK, &json!([])), "{reply}");
-    assert!(reply["message"].as_str().unwrap().contains("asks for a user's sign-in"), "{reply}");
+    assert!(reply["message"].as_str().unwrap().contains("requires a user's sign-in"), "{reply}");
     sign_in(&app).await;
     assert_eq!(call(&app).await["text"], "well");
     app.stop().await;

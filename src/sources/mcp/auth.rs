@@ -1,10 +1,10 @@
 //! A user's sign-in to a server (OAuth 2.1, authorization code with PKCE), where the configuration has no credentials
 //! for it.
 //!
-//! The protocol's library knows the flow: discovery (RFC 9728, RFC 8414, OpenID Connect), registration (client id
-//! metadata documents, RFC 7591), PKCE, `resource` (RFC 8707) and `iss` (RFC 9207). What is here: when a sign-in is
-//! asked for (`challenge`), what the library may reach (`client`), how one is begun and ended (`flow`), and what of it
-//! is kept: the tokens, in memory only.
+//! The protocol's library implements the flow: discovery (RFC 9728, RFC 8414, OpenID Connect), registration (client id
+//! metadata documents, RFC 7591), PKCE, `resource` (RFC 8707) and `iss` (RFC 9207). This module detects when a sign-in
+//! is required (`challenge`), restricts the library's requests (`client`), starts and completes sign-ins (`flow`), and
+//! keeps the tokens in memory only.
 
 mod challenge;
 mod client;
@@ -32,48 +32,48 @@ use crate::sources::credentials::Token;
 
 pub use self::flow::{Callback, OwnAddresses, SignInError, Started};
 
-/// How long renewing a token may take, and how long exchanging a code for one.
+/// Timeout for renewing a token, and for exchanging a code for one.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How often a server may ask for more scopes than a sign-in granted. One that goes on would have people sign in for
-/// ever: then its `sign_in.scopes` must say what it needs.
+/// How often a server may require more scopes than a sign-in granted. Beyond that, users would sign in again and
+/// again: set its `sign_in.scopes` instead.
 const MAX_STEPS: u32 = 3;
 
-/// The sign-in to one server, shared by all that send it requests.
+/// The sign-in to one server, shared by all its connections.
 pub(super) struct SignIn {
     server: Arc<str>,
     url: Url,
     settings: McpSignIn,
     client: Arc<Guarded>,
     state: Mutex<State>,
-    /// Held while a token is renewed: a refresh token that is used twice is taken for a stolen one.
+    /// Held while a token is renewed: a refresh token that is used twice is treated as stolen.
     renewing: tokio::sync::Mutex<()>,
-    /// The server asks for something that it did not ask for before.
+    /// Notified when the server has a new requirement.
     asked: Notify,
-    /// Somebody has signed in.
+    /// Notified when a user has signed in.
     done: Notify,
 }
 
 #[derive(Default)]
 struct State {
     wanted: Option<Wanted>,
-    /// It was wanted before the server was connected and listed, not by a call.
+    /// It was required before the server was connected and listed, not by a call.
     wanted_to_connect: bool,
     connecting: bool,
     asked_meanwhile: bool,
     pending: Option<Pending>,
     signed_in: Option<SignedIn>,
-    /// What was granted last, also when it is over: the next sign-in asks for it again.
+    /// The scopes granted last, kept after expiry: the next sign-in requests them again.
     granted: Vec<String>,
 }
 
-/// What a server asks for before it goes on.
+/// What a server requires before it serves requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wanted {
     SignIn(Challenge),
     /// A token with further scopes.
     Scopes(String),
-    /// The same, but it was granted already, or asked for too often.
+    /// The same, but it was granted already, or required too often.
     Endless(String),
 }
 
@@ -104,15 +104,15 @@ impl SignIn {
         })
     }
 
-    /// Whether a server with these settings may go on with it: a reload asks nobody to sign in again.
+    /// Whether it can be kept for these settings, so that a reload needs no new sign-in.
     pub(super) fn serves(&self, url: &Url, settings: &McpSignIn, outbound: &Outbound, allowed: &DomainList) -> bool {
         self.url == *url && self.settings == *settings && self.client.reaches_as(outbound, allowed)
     }
 
-    /// Takes note of an answer that asks for a sign-in (401), or for more scopes (403).
+    /// Records a response that requires a sign-in (401), or more scopes (403).
     ///
     /// # Errors
-    /// `tool_error`, with what an administrator is to do, for such an answer.
+    /// `tool_error` for such a response, with the remedy for an administrator.
     pub(super) fn handle(
         &self,
         method: &Method,
@@ -128,7 +128,7 @@ impl SignIn {
                 }
                 Wanted::SignIn(challenge)
             }
-            // Streams that are only listened to may be forbidden to anybody.
+            // A server may forbid the optional GET stream to every client.
             StatusCode::FORBIDDEN if challenge.insufficient_scope && *method == Method::POST => self.further(challenge),
             _ => return Ok(()),
         };
@@ -137,26 +137,26 @@ impl SignIn {
         Err(CallError::new(ErrorCode::ToolError, problem).blaming(Blame::Call))
     }
 
-    /// Why the server cannot be used whole, and what to do about it.
+    /// Why the server cannot be used completely, and the remedy.
     pub(super) fn trouble(&self) -> Option<String> {
         let wanted = self.state().wanted.clone();
         wanted.map(|wanted| self.sentence(&wanted))
     }
 
-    /// The server is connected to anew.
+    /// A new connection to the server begins.
     pub(super) fn connects(&self) {
         let mut state = self.state();
         state.connecting = true;
         state.asked_meanwhile = false;
     }
 
-    /// What it has asked for since then, where nothing can be had without.
+    /// A sign-in required since then, without which the server cannot be used.
     pub(super) fn asked_meanwhile(&self) -> Option<String> {
         let asked = self.state().asked_meanwhile;
         if asked { self.trouble() } else { None }
     }
 
-    /// It is connected and listed: what it asked for on the way there, it has, or no longer wants.
+    /// The server is connected and listed, so a requirement from before is met or withdrawn.
     pub(super) fn is_authorized(&self) {
         let mut state = self.state();
         state.connecting = false;
@@ -165,7 +165,7 @@ impl SignIn {
         }
     }
 
-    /// A 403 that asks for scopes.
+    /// The requirement of a 403 with missing scopes.
     fn further(&self, challenge: Challenge) -> Wanted {
         let state = self.state();
         let Some(signed_in) = &state.signed_in else { return Wanted::SignIn(challenge) };
@@ -191,20 +191,20 @@ impl SignIn {
         let server = &self.server;
         let way = format!("`sekisho mcp login {server} --server URL`, or POST /tools/mcp/{server}/sign_in");
         match wanted {
-            Wanted::SignIn(_) => format!("{server} asks for a user's sign-in (401): start it with {way}"),
+            Wanted::SignIn(_) => format!("{server} requires a user's sign-in (401): start it with {way}"),
             Wanted::Scopes(scope) => {
                 format!(
-                    "{server} asks for the scope {scope:?}, which its sign-in did not grant: sign in again with {way}"
+                    "{server} requires the scope {scope:?}, which its sign-in did not grant: sign in again with {way}"
                 )
             }
             Wanted::Endless(scope) => format!(
-                "{server} refuses for want of the scope {scope:?}, though it was granted or asked for {MAX_STEPS} times: \
-                 ask whoever runs it, or name what it needs in `mcp.servers.{server}.sign_in.scopes`"
+                "{server} still requires the scope {scope:?}, though it was granted or requested {MAX_STEPS} times: \
+                 contact its operator, or set the scopes it needs in `mcp.servers.{server}.sign_in.scopes`"
             ),
         }
     }
 
-    /// Waits until the server asks for something that it did not ask for before, or somebody signs in.
+    /// Waits until the server has a new requirement, or a user signs in.
     pub(super) async fn changed(&self) {
         tokio::select! {
             () = self.asked.notified() => {}
@@ -212,13 +212,13 @@ impl SignIn {
         }
     }
 
-    /// Waits until somebody signs in.
+    /// Waits until a user signs in.
     pub(super) async fn done(&self) {
         self.done.notified().await;
     }
 
-    /// What went wrong, in words for an operator. Token servers' own words are passed on only where they name an error:
-    /// elsewhere a token might stand in them.
+    /// The error as text for an operator. A token server's text is included only if it is an error response: other
+    /// text might contain a token.
     fn described(&self, error: &AuthError) -> String {
         const SERVERS_OWN: &str = "Server returned error response";
         match error {
@@ -226,8 +226,8 @@ impl SignIn {
                 if !said.starts_with(SERVERS_OWN) =>
             {
                 let failure =
-                    self.client.failure().map(|failure| format!("the token server cannot be asked: {failure}"));
-                failure.unwrap_or_else(|| "the token server's answer holds no token that can be used".to_owned())
+                    self.client.failure().map(|failure| format!("the request to the token server failed: {failure}"));
+                failure.unwrap_or_else(|| "the token server's response contains no usable token".to_owned())
             }
             AuthError::DiscoveryRequestFailed { url, source } => bounded(&format!("{url} cannot be read: {source}")),
             other => bounded(&other.to_string()),

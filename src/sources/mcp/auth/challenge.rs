@@ -1,4 +1,4 @@
-//! What `WWW-Authenticate` asks for (RFC 6750 §3, RFC 9728 §5.1).
+//! The challenge in `WWW-Authenticate` (RFC 6750 §3, RFC 9728 §5.1).
 
 use http::{HeaderMap, header};
 use rmcp::transport::auth::WWWAuthenticateParams;
@@ -9,7 +9,7 @@ const MAX_BYTES: usize = 4_096;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Challenge {
-    /// As it was sent, for discovery to begin with.
+    /// As received, the start of discovery.
     pub(super) header: Option<String>,
     /// Scopes with single spaces between them.
     pub(super) scope: Option<String>,

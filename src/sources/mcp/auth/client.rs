@@ -1,4 +1,4 @@
-//! What the library's sign-in sends goes over our own outbound client: every address it is told of is somebody else's.
+//! The library's sign-in requests use our own outbound client, since every address comes from an untrusted server.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,16 +20,16 @@ const MAX_BYTES: usize = 64 << 10;
 /// One request of a sign-in.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Requests of one step of a sign-in. Discovery asks at some ten addresses; a document that names a thousand
-/// authorization servers would have us ask thousands.
+/// Requests of one step of a sign-in. Discovery tries some ten addresses; a document with a thousand
+/// authorization servers would cause thousands of requests.
 const MAX_REQUESTS: u32 = 32;
 
-/// Why a request of a sign-in is not made.
+/// Why a sign-in request is refused.
 #[derive(Debug, Error)]
 enum Refused {
-    #[error("{0} is not https, which the server itself is")]
+    #[error("{0} is not https, but the server's address is")]
     Downgrade(Url),
-    #[error("it leads to more than {MAX_REQUESTS} requests")]
+    #[error("it needs more than {MAX_REQUESTS} requests")]
     TooMany,
     #[error("{0:?} is not an address")]
     NoAddress(String),
@@ -42,10 +42,10 @@ pub(super) struct Guarded {
     outbound: Outbound,
     /// `outbound.mcp_allowed_domains`.
     allowed: Arc<DomainList>,
-    /// The server is spoken to over TLS, so that everything of its sign-in must be too.
+    /// The server uses TLS, so its sign-in must use TLS too.
     secure: bool,
     left: AtomicU32,
-    /// Why the last request of this step had no answer: not all of the library's errors say it.
+    /// Why the last request of this step had no response: not all of the library's errors contain it.
     failure: Mutex<Option<String>>,
 }
 
@@ -64,13 +64,13 @@ impl Guarded {
         *self.allowed == *allowed && self.outbound.reaches_as(outbound)
     }
 
-    /// Another step of a sign-in begins.
+    /// Begins another step of a sign-in.
     pub(super) fn begin(&self) {
         self.left.store(MAX_REQUESTS, Ordering::Relaxed);
         self.remember(None);
     }
 
-    /// Why the last request had no answer.
+    /// Why the last request had no response.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -79,7 +79,7 @@ impl Guarded {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
-    /// Whether a browser, or we, may be sent there.
+    /// Whether a browser or this gateway may request the address.
     pub(super) fn permits(&self, url: &Url) -> bool {
         url.scheme() == "https" || (url.scheme() == "http" && !self.secure)
     }
@@ -98,7 +98,7 @@ impl Guarded {
             headers: head.headers,
             body: (!body.is_empty()).then(|| body.into()),
             max_response_bytes: MAX_BYTES,
-            // A redirect is an answer: the library follows those of metadata on one origin, and no others.
+            // A redirect is returned: the library follows only those of metadata on one origin.
             max_redirects: 0,
             allowed: &self.allowed,
             ..OutboundRequest::get(url, Deadline::after(REQUEST_TIMEOUT))
@@ -108,7 +108,7 @@ impl Guarded {
         let answer = self.outbound.send(request).await.map_err(Refused::Failed)?;
         let body = match answer.status.is_success() {
             true => answer.body.into(),
-            // Of an error the library tells what it says.
+            // The library reports only the error's text.
             false => {
                 secrets.add_headers(&answer.sent.headers);
                 secrets.strike(&String::from_utf8_lossy(&answer.body)).into_owned().into_bytes()
@@ -121,7 +121,7 @@ impl Guarded {
     }
 }
 
-/// The fields of a token request that prove something (RFC 6749, RFC 7636).
+/// The secret fields of a token request (RFC 6749, RFC 7636).
 fn secrets_of_form(form: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     const FIELDS: [&str; 5] = ["client_secret", "code", "code_verifier", "refresh_token", "client_assertion"];
     let fields = url::form_urlencoded::parse(form).filter(|(name, _)| FIELDS.contains(&&**name));

@@ -1,4 +1,4 @@
-//! Beginning a sign-in, and ending it when the user's browser comes back.
+//! Starts a sign-in, and completes it when the user's browser is redirected back.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,19 +19,19 @@ use super::challenge::Challenge;
 use super::{SignIn, TOKEN_TIMEOUT, Wanted};
 use crate::sources::mcp::server::connect::bounded;
 
-/// How long a user has, from the address to the answer.
+/// Time limit for the user, from the authorization URL to the callback.
 const USER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Discovery and registration together.
+/// Timeout for discovery and registration together.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Our name where we register ourselves.
+/// The client name for registration.
 const CLIENT_NAME: &str = "sekisho";
 
-/// The user is asked.
+/// A sign-in that waits for its callback.
 pub(super) struct Pending {
     manager: Arc<AuthorizationManager>,
-    /// SHA-256 of `state`: compared in place of it, so that a comparison's time tells nothing.
+    /// SHA-256 of `state`: compared instead of it, so that the time of the comparison reveals nothing.
     state: [u8; 32],
     until: Instant,
 }
@@ -45,18 +45,18 @@ impl Pending {
 /// A sign-in that waits for its user.
 #[derive(Debug)]
 pub struct Started {
-    /// To be opened in the user's browser.
+    /// The address to open in the user's browser.
     pub authorization_url: Url,
-    /// How long it can be used.
+    /// How long it is valid.
     pub expires_in: Duration,
 }
 
-/// What the authorization server sends the user's browser back with (RFC 6749 §4.1.2, RFC 9207 §2).
+/// The parameters of the authorization server's redirect back (RFC 6749 §4.1.2, RFC 9207 §2).
 #[derive(Clone)]
 pub struct Callback {
     pub state: String,
     pub issuer: Option<String>,
-    /// The code, or the error in its place.
+    /// The code, or the error.
     pub outcome: Result<String, String>,
 }
 
@@ -66,37 +66,36 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// Where we are reached by browsers and authorization servers.
+/// The gateway's addresses for browsers and authorization servers.
 #[derive(Debug, Clone)]
 pub struct OwnAddresses {
     pub callback: Url,
-    /// Where the document of what we are as a client is served, if anybody but this machine can read it there.
+    /// The address of our client metadata document, if other machines can reach it.
     pub client_metadata: Option<Url>,
 }
 
-/// Why a sign-in is not begun, or not ended.
+/// Why a sign-in cannot be started or completed.
 #[derive(Debug, Error)]
 pub enum SignInError {
     #[error("there is no MCP server called {0:?}")]
     NoServer(String),
-    #[error("nobody signs in to the MCP server {0}: it is a program, or its credentials stand in the configuration")]
+    #[error("the MCP server {0} has no sign-in: it is a local program, or its credentials are in the configuration")]
     NotPossible(String),
-    #[error("the MCP server {0} asks for no sign-in just now")]
+    #[error("the MCP server {0} does not require a sign-in now")]
     NotAsked(String),
     #[error("{0}")]
     Endless(String),
-    /// The MCP server or its authorization server does not play its part.
+    /// The MCP server or its authorization server does not follow the protocol.
     #[error("the sign-in to the MCP server {server} failed: {reason}")]
     Failed { server: String, reason: String },
     #[error(
-        "no such sign-in is awaited: it was used, replaced by another, or is older than 10 minutes; start it again"
+        "there is no such pending sign-in: it was used, replaced by another, or is older than 10 minutes; start it again"
     )]
     NotAwaited,
 }
 
 impl SignIn {
-    /// Finds out where to sign in, and asks for a user's browser to be sent there. A sign-in that was begun before
-    /// is no longer awaited.
+    /// Discovers where to sign in, and returns the address for a user's browser. Replaces a pending sign-in.
     ///
     /// # Errors
     /// [`SignInError`].
@@ -115,31 +114,32 @@ impl SignIn {
             }
         };
         let started = tokio::time::timeout(START_TIMEOUT, Box::pin(starting)).await;
-        let (manager, written) = started.map_err(|_| self.failed("the servers take too long to answer"))??;
+        let (manager, written) = started.map_err(|_| self.failed("the servers did not respond in time"))??;
         let authorization_url = self.checked(&written)?;
         let state = authorization_url.query_pairs().find(|(name, _)| name == "state");
-        let (_, state) = state.ok_or_else(|| self.failed("where to sign in has no state"))?;
+        let (_, state) = state.ok_or_else(|| self.failed("the authorization URL has no `state`"))?;
         self.state().pending = Some(Pending::new(manager, &state, Instant::now()));
         Ok(Started { authorization_url, expires_in: USER_TIMEOUT })
     }
 
-    /// Whether the browser comes back from this server's sign-in.
+    /// Whether the callback belongs to this server's pending sign-in.
     pub(in crate::sources::mcp) fn awaits(&self, callback: &Callback) -> bool {
         self.state().pending.as_ref().is_some_and(|pending| pending.state == digest(&callback.state))
     }
 
-    /// Ends the sign-in that was begun: exchanges the code for a token. Whatever comes of it, it cannot be ended again.
+    /// Completes the pending sign-in: exchanges the code for a token. It can be used once, even if it fails.
     ///
     /// # Errors
     /// [`SignInError`].
     pub(in crate::sources::mcp) async fn finish(&self, callback: Callback) -> Result<(), SignInError> {
         let Pending { manager, .. } = self.take(&callback).ok_or(SignInError::NotAwaited)?;
-        let code =
-            callback.outcome.map_err(|error| self.failed(format!("it was refused there: {}", bounded(&error))))?;
+        let code = callback
+            .outcome
+            .map_err(|error| self.failed(format!("the authorization server refused it: {}", bounded(&error))))?;
         self.client.begin();
         let exchange = manager.exchange_code_for_token_with_issuer(&code, &callback.state, callback.issuer.as_deref());
         let exchanged = tokio::time::timeout(TOKEN_TIMEOUT, exchange).await;
-        let answer = exchanged.map_err(|_| self.failed("the token server does not answer"))?;
+        let answer = exchanged.map_err(|_| self.failed("the token server did not respond in time"))?;
         let answer = answer.map_err(|error| self.failed(self.described(&error)))?;
         let granted = manager.get_current_scopes().await;
         self.keep(manager, &answer, granted).map_err(|reason| self.failed(reason))
@@ -152,8 +152,8 @@ impl SignIn {
         self.state().pending.take().filter(|pending| Instant::now() < pending.until)
     }
 
-    /// The user signs in where the server's own metadata says, as it says now: a server that has moved to another
-    /// authorization server is signed in to there, with nothing of what the earlier one gave.
+    /// Starts with the server's current metadata: after a move to another authorization server, nothing of the
+    /// earlier one is used.
     async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Asked, SignInError> {
         let client: Arc<dyn OAuthHttpClient> = Arc::clone(&self.client) as _;
         let manager = AuthorizationManager::new_with_oauth_http_client(self.url.as_str(), client).await;
@@ -170,18 +170,18 @@ impl SignIn {
             Ok(AuthorizationSession { auth_manager, auth_url, .. }) => Ok((Arc::new(auth_manager), auth_url)),
             Err((_, error)) if source.is_discovered() => Err(self.failed(self.described(&error))),
             Err((_, error)) => {
-                let reason = format!("it publishes nothing about where to sign in, and {}", self.described(&error));
+                let reason = format!("it publishes no authorization metadata, and {}", self.described(&error));
                 Err(self.failed(reason))
             }
         }
     }
 
-    /// Only what the library registers or is told of beforehand; a secret goes to its own issuer alone.
+    /// The client's registration data and scopes; a secret is sent only to its own issuer.
     fn request(&self, own: &OwnAddresses, scopes: Vec<String>) -> AuthorizationRequest {
         let on_this_machine = own.callback.scheme() == "http";
         let mut request = AuthorizationRequest::new(own.callback.as_str())
             .with_client_name(CLIENT_NAME)
-            // RFC 8252: one that comes back to this machine is an application, not a web site.
+            // RFC 8252: a client with a loopback callback is an application, not a web site.
             .with_application_type(if on_this_machine { "native" } else { "web" })
             .with_initial_scope_selection()
             .with_scopes(scopes);
@@ -197,7 +197,7 @@ impl SignIn {
         request
     }
 
-    /// Those of the configuration; otherwise what the server asks for, and what it asked for before.
+    /// The configured scopes; otherwise those that the server requires, and those granted before.
     async fn scopes(&self, manager: &AuthorizationManager) -> Vec<String> {
         if !self.settings.scopes.is_empty() {
             return self.settings.scopes.clone();
@@ -209,13 +209,13 @@ impl SignIn {
     }
 
     async fn ask_for_more(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Asked, SignInError> {
-        // The library counts addresses that were asked for; what is bounded here is what was granted.
+        // The library limits requests; here grants are limited instead.
         manager.reset_scope_upgrade_attempts().await;
         let url = manager.request_scope_upgrade(scope).await.map_err(|error| self.failed(self.described(&error)))?;
         Ok((manager, url))
     }
 
-    /// A server that names another authorization server would otherwise be given the client's secret.
+    /// Otherwise a server that names another authorization server would receive the client's secret.
     fn check_issuer(&self, found: Option<&str>) -> Result<(), SignInError> {
         let Some(expected) = &self.settings.issuer else { return Ok(()) };
         let plain = |issuer: &str| issuer.trim_end_matches('/').to_owned();
@@ -223,16 +223,16 @@ impl SignIn {
             return Ok(());
         }
         let found = bounded(found.unwrap_or("one without a name"));
-        Err(self.failed(format!("its authorization server is {found}, and `sign_in.issuer` says {expected}")))
+        Err(self.failed(format!("its authorization server is {found}, but `sign_in.issuer` is {expected}")))
     }
 
-    /// The address is somebody else's, and a browser runs what some addresses say.
+    /// The URL comes from the server, and a browser may execute some URLs (`javascript:`).
     fn checked(&self, written: &str) -> Result<Url, SignInError> {
-        let url = Url::parse(written).map_err(|_| self.failed("where to sign in is no address"))?;
+        let url = Url::parse(written).map_err(|_| self.failed("the authorization URL is not a URL"))?;
         let names_nobody = url.username().is_empty() && url.password().is_none();
         match self.client.permits(&url) && names_nobody {
             true => Ok(url),
-            false => Err(self.failed("where to sign in is not an address that a browser may be sent to")),
+            false => Err(self.failed("the authorization URL is not one that a browser may be sent to")),
         }
     }
 
@@ -241,14 +241,14 @@ impl SignIn {
     }
 }
 
-/// Who will exchange the code, and where the user is asked for it.
+/// The manager that exchanges the code, and the authorization URL.
 type Asked = (Arc<AuthorizationManager>, String);
 
 fn digest(state: &str) -> [u8; 32] {
     Sha256::digest(state.as_bytes()).into()
 }
 
-/// What the library keeps between the address and the answer: of the latest sign-in only, once.
+/// The library's state between authorization URL and callback, of the latest sign-in only.
 #[derive(Default)]
 struct LatestState(Mutex<Option<(String, StoredAuthorizationState)>>);
 
@@ -265,7 +265,7 @@ impl StateStore for LatestState {
     }
 
     async fn delete(&self, _state: &str) -> Result<(), AuthError> {
-        // It was taken.
+        // It was removed by `load`.
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ fn what_is_asked_for_on_the_way_in_is_forgotten_once_the_server_is_in() {
     assert_eq!((refuse().code(), sign_in.asked_meanwhile()), (ErrorCode::ToolError, sign_in.trouble()));
     sign_in.is_authorized();
     assert_eq!(sign_in.trouble(), None);
-    // What a call is refused for stays: the server lets in whoever only looks.
+    // The refusal of a call stays: the server accepts other requests without a sign-in.
     refuse();
     sign_in.connects();
     sign_in.is_authorized();

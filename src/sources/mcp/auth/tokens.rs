@@ -10,41 +10,41 @@ use super::{SignIn, TOKEN_TIMEOUT};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::sources::credentials::Token;
 
-/// Somebody has signed in.
+/// A completed sign-in.
 pub(super) struct SignedIn {
-    /// Knows the refresh token, and where it is used.
+    /// Has the refresh token and the token server's address.
     pub(super) manager: Arc<AuthorizationManager>,
     pub(super) token: Token,
-    /// There is a refresh token.
+    /// Whether there is a refresh token.
     renewable: bool,
-    /// Times that further scopes were granted.
+    /// How often further scopes were granted.
     pub(super) steps: u32,
 }
 
 impl SignIn {
-    /// The token to send; `None` where nobody has signed in.
+    /// The token to send; `None` without a sign-in.
     ///
     /// # Errors
-    /// `upstream_error` when it is over, and the token server gives no other just now.
+    /// `upstream_error` when it has expired and the token server does not renew it now.
     pub(in crate::sources::mcp) async fn token(self: &Arc<Self>) -> Result<Option<Token>, CallError> {
         let (token, renewable) = match &self.state().signed_in {
             None => return Ok(None),
             Some(signed_in) => (signed_in.token.clone(), signed_in.renewable),
         };
-        // One that cannot be renewed is sent until the server refuses it.
+        // A token that cannot be renewed is sent until the server refuses it.
         if token.is_fresh() || !renewable {
             return Ok(Some(token));
         }
         self.another(token).await
     }
 
-    /// Another token in the place of one that is old or was refused; `None` where there is none without a user.
+    /// Replaces a token that expired or was refused; `None` where that needs a user's sign-in.
     ///
     /// # Errors
     /// As [`token`](Self::token).
     pub(in crate::sources::mcp) async fn another(self: &Arc<Self>, than: Token) -> Result<Option<Token>, CallError> {
         let this = Arc::clone(self);
-        // In a task of its own: whoever hangs up must not lose a refresh token that was just given for another.
+        // In a separate task: a caller that disconnects must not lose a new refresh token.
         let renewing = tokio::spawn(async move { this.renew(&than).await });
         renewing.await.unwrap_or_else(|error| Err(CallError::internal(error)))
     }
@@ -53,7 +53,7 @@ impl SignIn {
         let _alone = self.renewing.lock().await;
         let manager = match &self.state().signed_in {
             None => return Ok(None),
-            // Somebody else has renewed it meanwhile.
+            // Another task has renewed it meanwhile.
             Some(signed_in) if signed_in.token != *old => return Ok(Some(signed_in.token.clone())),
             Some(signed_in) if !signed_in.renewable => return Ok(None),
             Some(signed_in) => Arc::clone(&signed_in.manager),
@@ -75,14 +75,14 @@ impl SignIn {
                 Ok(None)
             }
             Ok(Err(error)) => Err(self.not_renewed(&self.described(&error))),
-            Err(_) => Err(self.not_renewed("the token server does not answer")),
+            Err(_) => Err(self.not_renewed("the token server did not respond in time")),
         }
     }
 
-    /// Keeps the tokens of a user who has signed in, in the place of earlier ones.
+    /// Stores the tokens of a completed sign-in, replacing earlier ones.
     ///
     /// # Errors
-    /// It is no bearer token.
+    /// It is not a bearer token.
     pub(super) fn keep(
         &self,
         manager: Arc<AuthorizationManager>,
@@ -103,7 +103,7 @@ impl SignIn {
         Ok(())
     }
 
-    /// The server refuses the token for good, unless another has taken its place.
+    /// Drops a token that the server has refused, unless it was replaced.
     pub(super) fn forget(&self, refused: &Token) {
         let mut state = self.state();
         if state.signed_in.as_ref().is_some_and(|signed_in| signed_in.token == *refused) {
@@ -118,7 +118,7 @@ impl SignIn {
 }
 
 fn token_of(answer: &OAuthTokenResponse) -> Option<Token> {
-    // RFC 6749 §7.1: a token of a kind that is not understood must not be used.
+    // RFC 6749 §7.1: a token of an unsupported type must not be used.
     let is_bearer = matches!(answer.token_type(), BasicTokenType::Bearer);
     is_bearer.then(|| Token::new(answer.access_token().secret(), answer.expires_in())).flatten()
 }
