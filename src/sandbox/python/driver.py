@@ -1,4 +1,4 @@
-"""Stands in for the host under an ordinary Python, for the tests of the harness.
+"""Simulates the host under an ordinary Python, for the tests of the harness.
 
 `driver.py PRELUDE TURN CODE FRAMES RESULT-BYTES`, the first four being files: runs the program as the sandbox would,
 and writes the frames that the harness sent, one a line.
@@ -20,11 +20,11 @@ def main(prelude, turn, code, frames, result_bytes):
         print(frame.decode(), file=sent, flush=True)
         return b'{"v":1,"id":0,"ok":true}'
 
-    door = types.ModuleType("_host")
-    door.call = call
-    sys.modules["_host"] = door
+    host = types.ModuleType("_host")
+    host.call = call
+    sys.modules["_host"] = host
     exec(compile(text_of(prelude), "<turn 0>", "exec"), {})
-    # As the interpreter's own turns do, this shows what an expression gives.
+    # As in the interpreter's own turns, `single` displays the value of an expression.
     exec(compile(text_of(turn), "<turn 1>", "single"), {})
 
 

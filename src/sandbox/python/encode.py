@@ -1,10 +1,10 @@
-"""The value of a program's last expression as JSON, with its type where JSON has none, and bounded.
+"""Encodes the value of a program's last expression as bounded JSON, with `$type` where JSON has no such type.
 
-What JSON has is itself. Dates and times are ISO 8601 text; decimals, paths and UUIDs are their text. Everything
-else is an object with the key `$type`. Where something is left out, `truncated` says so.
+JSON values stay as they are. Dates and times are ISO 8601 text; decimals, paths and UUIDs are their text. Any other
+value is an object with the key `$type`. `truncated` marks an incomplete value.
 
-The value belongs to the program, which may lie about it: its methods raise, recurse, or answer nonsense. Nothing
-of that may end the run, and no value is too deep or too long.
+The value is untrusted: its methods may raise, recurse, or return wrong results. None of that may end the run, and
+no value is too deep or too long.
 """
 
 import base64
@@ -32,7 +32,7 @@ class _Encoder:
     def __init__(self, max_bytes):
         self.bytes_left = max_bytes
         self.items_left = MAX_ITEMS
-        # Ids of the containers around the value at hand: one that holds itself is cut.
+        # Ids of the containers around the current value: one that contains itself is truncated.
         self.around = set()
 
     def encode(self, value, depth):
@@ -148,7 +148,7 @@ class _Encoder:
     def array(self, value, depth):
         shape, kind = list(value.shape), str(value.dtype)
         if value.size > self.items_left:
-            # Row by row would copy what is not shown.
+            # Row by row would copy what is not returned.
             value = value.reshape(-1)[: self.items_left]
             return self.tagged("ndarray", shape=shape, dtype=kind, flat=self.sequence(value.tolist(), len(value), depth),
                                truncated=True)
@@ -183,7 +183,7 @@ class _Encoder:
                            length=len(value), **cut)
 
     def cell(self, item, depth):
-        """A table's missing values are null: that is what they mean there."""
+        """A table's missing values are null."""
         pandas = sys.modules.get("pandas")
         if (isinstance(item, float) and item != item) or item is pandas.NaT or item is pandas.NA:
             self.items_left -= 1
@@ -200,7 +200,7 @@ def _nothing(_encoder, value):
 
 
 def _iso(encoder, value):
-    # pandas' NaT is a datetime that is not itself.
+    # pandas' NaT is a datetime that is not equal to itself.
     return encoder.cut(value.isoformat()) if value == value else None
 
 

@@ -1,11 +1,11 @@
-"""`asyncio.run` where there are no sockets: a loop that only ever waits for time."""
+"""`asyncio.run` without sockets: a loop that waits only for timers."""
 
 import asyncio
 import time
 
 
 class TimeLoop(asyncio.BaseEventLoop):
-    """Runs tasks, timers and callbacks. Nothing from outside can wake it."""
+    """Runs tasks, timers and callbacks. No external event can wake it."""
 
     def __init__(self):
         super().__init__()
@@ -13,7 +13,7 @@ class TimeLoop(asyncio.BaseEventLoop):
 
     def select(self, timeout):
         if timeout is None:
-            raise RuntimeError("every task waits for another: nothing here can wake them")
+            raise RuntimeError("deadlock: every task waits for another")
         if timeout > 0:
             time.sleep(timeout)
         return []

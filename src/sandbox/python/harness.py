@@ -1,8 +1,8 @@
-"""Runs one program inside the interpreter and tells the host how it went.
+"""Runs one program inside the interpreter and reports the result to the host.
 
-Everything goes through the door (`_host.call`), nothing through stdout: a program that prints what looks like a
-result changes nothing. Frames are JSON objects of ours: `job` asks for the program, `image` hands over a picture,
-`done` says how it ended. The host believes them no more than anything else from in here.
+All communication uses host calls (`_host.call`), none uses stdout: a program that prints text like a result
+changes nothing. Frames are JSON objects: `job` fetches the program, `image` sends a picture, `done` reports how
+it ended. The host trusts them no more than other output of the guest.
 """
 
 import ast
@@ -24,7 +24,7 @@ MAX_TRACEBACK = 32 << 10
 MAX_MESSAGE = 4 << 10
 MAX_FIGURES = 16
 
-# Each with the module that it needs beside the built-in ones. A line is specialised when it ran some eight times.
+# Each with the module that it needs. Python specialises a line of code after some eight runs.
 REHEARSALS = 12
 REHEARSED = [
     (None, "pass"),
@@ -43,24 +43,24 @@ REHEARSED = [
 
 
 def run(encode):
-    """Fetches the program, runs it, and answers. `encode(value, max_bytes)` makes the result."""
-    # Before the program is asked for: an interpreter that waits has done all this.
+    """Fetches the program, runs it, and reports. `encode(value, max_bytes)` encodes the result."""
+    # Before the program is fetched, so that a waiting interpreter has done this already.
     sys.displayhook = sys.__displayhook__
     reseed()
-    job = _ask({"op": "job"})
+    job = _call_host({"op": "job"})
     end, value = _execute(job["code"])
-    # First, because matplotlib leaves a function for the end that closes them.
-    _hand_over_figures()
+    # First, because matplotlib registers an exit function that closes them.
+    _send_figures()
     end = _run_exit_functions() or end
     unwritten = _flush()
     if unwritten and end == {"kind": "exited", "code": 0}:
         end = unwritten
     result = None if value is None else json.dumps(encode(value, job["result_bytes"]))
-    _ask({"op": "done", "end": end, "result": result})
+    _call_host({"op": "done", "end": end, "result": result})
 
 
 def wait_for_turn(encode):
-    """The next value that the interpreter shows runs the program instead."""
+    """The next value that the interpreter displays starts the program instead."""
 
     def show(value):
         if value is not None:
@@ -70,8 +70,8 @@ def wait_for_turn(encode):
 
 
 def rehearse(encode):
-    """Runs small programs with nobody at the door, before a snapshot: what Python makes at a first use and where it
-    specialises its code is in the snapshot then, and no call pays for it."""
+    """Runs small programs with simulated host calls, before a snapshot: what Python initialises on first use and the
+    code it specialises is then in the snapshot, and no call pays for it."""
     global _host
     host, _host = _host, types.SimpleNamespace()
     main, exit_functions = sys.modules["__main__"], sys.modules.pop("atexit", None)
@@ -92,7 +92,7 @@ def rehearse(encode):
 
 
 def reseed():
-    """Clones of one snapshot would otherwise draw the same numbers."""
+    """Clones of one snapshot would otherwise generate the same random numbers."""
     random.seed(os.urandom(32))
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random:
@@ -100,7 +100,7 @@ def reseed():
         numpy_random.seed([int.from_bytes(seed[at : at + 4], "little") for at in range(0, 32, 4)])
 
 
-def _ask(message):
+def _call_host(message):
     answer = json.loads(_host.call(json.dumps({"v": 1, "id": 0, **message}).encode()))
     return answer.get("value")
 
@@ -130,7 +130,7 @@ def _compile(code):
 
 
 def _exit_code(code):
-    """As the interpreter's own: nothing is 0, a text goes to stderr and is 1, a number's low byte counts."""
+    """As in CPython: None is 0, a text is printed to stderr and is 1, of a number only the low byte is used."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -138,13 +138,13 @@ def _exit_code(code):
     try:
         print(code, file=sys.stderr)
     except Exception:
-        # What the program put in place of stderr, or the text itself, is broken: the code says enough.
+        # The program replaced stderr, or the text cannot be printed: the exit code is sufficient.
         pass
     return 1
 
 
 def _describe(error):
-    """The exception as the caller should read it: their own lines, and nothing of ours."""
+    """The exception with only the frames of the program, none of the harness."""
     described = {"kind": "exception", "type": type(error).__qualname__, "message": "", "traceback": ""}
     try:
         own = error.__traceback__
@@ -155,7 +155,7 @@ def _describe(error):
         described["traceback"] = _bounded("".join(summary.format()))
         described["message"] = (error.msg if isinstance(error, SyntaxError) else str(error))[:MAX_MESSAGE]
     except Exception as failure:
-        # Of a class that breaks when it is asked to describe itself.
+        # A class whose description raises.
         described["traceback"] = described["traceback"] or f"{described['type']}: <no text>\n"
         described["message"] = f"<no text: {type(failure).__qualname__}>"
     return described
@@ -179,7 +179,7 @@ def _bounded(text):
 
 
 def _run_exit_functions():
-    """What the program left for its end, with the same limits as the rest. None when that went well."""
+    """Runs the program's exit functions, with the same limits. None when they succeed."""
     atexit = sys.modules.get("atexit")
     try:
         if atexit:
@@ -192,7 +192,7 @@ def _run_exit_functions():
 
 
 def _flush():
-    """Why what was printed could not be written, or None."""
+    """Why the printed output could not be written, or None."""
     failure = None
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -200,12 +200,12 @@ def _flush():
         except OSError as error:
             failure = failure or _describe(error)
         except Exception:
-            # The program closed it, or put something else in its place.
+            # The program closed or replaced it.
             pass
     return failure
 
 
-def _hand_over_figures():
+def _send_figures():
     pyplot = sys.modules.get("matplotlib.pyplot")
     for number in pyplot.get_fignums()[:MAX_FIGURES] if pyplot else ():
         try:
@@ -214,4 +214,4 @@ def _hand_over_figures():
         except Exception as error:
             print(f"figure {number} could not be drawn: {type(error).__qualname__}", file=sys.stderr, flush=True)
         else:
-            _ask({"op": "image", "png": base64.b64encode(picture.getvalue()).decode()})
+            _call_host({"op": "image", "png": base64.b64encode(picture.getvalue()).decode()})
