@@ -138,7 +138,7 @@ impl CollectionSettings {
     }
 
     /// Checks settings that are not in a file, and the collection's name; one message per error.
-    pub fn faults(&self, name: &str) -> Vec<String> {
+    pub fn errors(&self, name: &str) -> Vec<String> {
         let mut findings = Findings::default();
         check_name(name, name, &mut findings);
         self.check(name, &mut findings);

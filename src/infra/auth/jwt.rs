@@ -76,7 +76,7 @@ impl Tokens {
             match keys.fetch().await {
                 Err(problem) => add_error(".jwks_file", problem),
                 Ok(()) if keys.current().is_empty() => {
-                    add_error(".jwks_file", "contains no key for signatures".to_owned())
+                    add_error(".jwks_file", "contains no key for signatures".to_owned());
                 }
                 Ok(()) => {}
             }

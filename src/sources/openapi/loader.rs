@@ -191,7 +191,7 @@ impl Loader {
             match tokio::time::timeout_at(until, self.fetch_all(missing, folder)).await {
                 Ok(texts) => bundle = self.aside(move || Ok(bundle.with(texts))).await?,
                 Err(_) => {
-                    bundle.give_up(&format!("the documents did not all arrive within {} s", BUNDLE_TIMEOUT.as_secs()))
+                    bundle.give_up(&format!("the documents did not all arrive within {} s", BUNDLE_TIMEOUT.as_secs()));
                 }
             }
         }
