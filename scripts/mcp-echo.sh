@@ -15,13 +15,13 @@ stop() {
 }
 trap stop EXIT
 
-# said FILE PATTERN: the first match in what a program writes.
-said() {
+# printed FILE PATTERN: the first match in a program's output.
+printed() {
     for _ in $(seq 300); do
         grep -om1 "$2" "$1" 2>/dev/null && return 0
         sleep 0.1
     done
-    say "it never said $2:"; cat "$1" >&2
+    say "it never printed $2:"; cat "$1" >&2
     return 1
 }
 
@@ -29,7 +29,7 @@ said() {
 echo_server() {
     node "$modules/echo.mjs" "${2:-0}" >"$work/$1" 2>&1 &
     started+=($!)
-    url="$(said "$work/$1" 'http://127.0.0.1:[0-9]*/mcp')"
+    url="$(printed "$work/$1" 'http://127.0.0.1:[0-9]*/mcp')"
 }
 
 # gateway NAME TOOL: sekisho with the configuration $work/NAME.yaml once it lists the tool, its address in $url.
@@ -37,7 +37,7 @@ gateway() {
     SEKISHO_STATE_DIRECTORY="$work/state-$1" "$sekisho" --config "$work/$1.yaml" serve >"$work/$1.log" 2>&1 &
     pid=$!
     started+=("$pid")
-    url="http://$(said "$work/$1.log" '127\.0\.0\.1:[1-9][0-9]*')"
+    url="http://$(printed "$work/$1.log" '127\.0\.0\.1:[1-9][0-9]*')"
     for _ in $(seq 100); do
         curl -s "$url/tools/list" | grep -q "\"$2\"" && return 0
         sleep 0.1
