@@ -22,7 +22,7 @@ use utoipa_axum::routes;
 
 use crate::agent::AgentService;
 
-pub use self::listener::{Listening, serve};
+pub use self::listener::{BoundListeners, serve};
 
 /// Every route of the service.
 pub fn router(agents: &Arc<AgentService>) -> Router {

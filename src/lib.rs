@@ -49,7 +49,7 @@ mod core;
 
 pub use crate::agent::AgentService;
 pub use crate::agent::toolbox::{InProcess, Toolbox};
-pub use crate::api::{Listening, serve};
+pub use crate::api::{BoundListeners, serve};
 pub use crate::cli::main;
 pub use crate::config::{Config, Environment, PolicyConfig};
 pub use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream, Via};

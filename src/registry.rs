@@ -244,14 +244,14 @@ impl Building<'_> {
             }
             return self.add_operation(definition);
         }
-        let objection = self.objection(&definition);
+        let violation = self.lock_violation(&definition);
         if let Some(changes) = changes {
             apply(changes, &mut definition);
         }
         self.check_free(&definition.metadata)?;
-        if let Some(objection) = objection {
+        if let Some(violation) = violation {
             let described = changes.is_some_and(|changes| changes.description.is_some());
-            self.quarantine(definition, objection, described);
+            self.quarantine(definition, violation, described);
             return Ok(());
         }
         let known = self.before.get(&definition.metadata.name);
@@ -285,7 +285,7 @@ impl Building<'_> {
     }
 
     /// The difference between a tool and the lock. A tool that passed the same lock before is not checked again.
-    fn objection(&self, definition: &ToolDefinition) -> Option<LockViolation> {
+    fn lock_violation(&self, definition: &ToolDefinition) -> Option<LockViolation> {
         let lock = self.lock.as_ref().filter(|_| !lock::is_ours(&definition.metadata.source))?;
         let name = offered_name(self.config, definition);
         let is_same_lock = self.before.lock.as_ref().is_some_and(|before| Arc::ptr_eq(before, lock));
@@ -297,7 +297,7 @@ impl Building<'_> {
     }
 
     /// Quarantines a tool. Its own description is not kept, unless it `is_described` by the configuration.
-    fn quarantine(&mut self, definition: ToolDefinition, objection: LockViolation, is_described: bool) {
+    fn quarantine(&mut self, definition: ToolDefinition, violation: LockViolation, is_described: bool) {
         let flags = flags(&definition);
         let mut metadata = definition.metadata;
         let name = metadata.name.clone();
@@ -306,7 +306,7 @@ impl Building<'_> {
             metadata.description = approved.unwrap_or_default();
         }
         metadata.mcp_annotations.clear();
-        self.quarantined.insert(name, Quarantined { metadata, objection, flags });
+        self.quarantined.insert(name, Quarantined { metadata, violation, flags });
     }
 }
 

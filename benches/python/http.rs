@@ -13,7 +13,7 @@ use url::Url;
 use super::programs::Program;
 use super::{Line, TOOL};
 use sekisho::testing::{Outbound, OutboundRequest, Trust};
-use sekisho::{AgentService, Deadline, Gateway, Listening, serve};
+use sekisho::{AgentService, BoundListeners, Deadline, Gateway, serve};
 
 /// Connections with one call each: enough that both workers always have a call waiting.
 const CLIENTS: usize = 8;
@@ -26,7 +26,7 @@ const MAX_CALL: Duration = Duration::from_secs(60);
 /// # Errors
 /// It cannot listen, or a call has an unexpected result.
 pub(super) async fn measure(gateway: &Arc<Gateway>, program: &Program, length: Duration) -> Result<Line, String> {
-    let listening = Listening::bind(&gateway.config().server).await.map_err(|error| error.to_string())?;
+    let listening = BoundListeners::bind(&gateway.config().server).await.map_err(|error| error.to_string())?;
     let address = listening.address().map_err(|error| error.to_string())?;
     let agents = AgentService::new(gateway).map_err(|error| error.to_string())?;
     let done = CancellationToken::new();

@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 
 /// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
-pub struct Listening {
+pub struct BoundListeners {
     calls: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -42,7 +42,7 @@ pub struct BindError {
     source: io::Error,
 }
 
-impl Listening {
+impl BoundListeners {
     pub async fn bind(config: &ServerConfig) -> Result<Self, BindError> {
         let calls = bind(config.listen).await?;
         let metrics = match config.metrics_listen {
@@ -65,7 +65,7 @@ impl Listening {
 }
 
 /// Serves a gateway and its agents until `shutdown` resolves, then lets running calls finish within the grace period.
-pub async fn serve(listening: Listening, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
+pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdown: impl Future<Output = ()>) {
     let gateway = agents.gateway();
     let config = gateway.config();
     gateway.outbound().set_own_listeners(listening.addresses());

@@ -86,7 +86,7 @@ fn look_at(config: &Config) -> Vec<Finding> {
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(finding("tools", Ok(names.join(", "))));
             let waiting: Vec<_> =
-                snapshot.quarantined().map(|tool| format!("{}: {}", tool.name(), tool.objection)).collect();
+                snapshot.quarantined().map(|tool| format!("{}: {}", tool.name(), tool.violation)).collect();
             if !waiting.is_empty() {
                 findings.push(finding("quarantined", Ok(waiting.join("\n"))));
             }

@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Common, Exit, ServeOptions, describe, load_config, present};
 use crate::agent::AgentService;
 use crate::api;
-use crate::api::Listening;
+use crate::api::BoundListeners;
 use crate::config::{Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
@@ -25,7 +25,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),
         };
-        let listening = match Listening::bind(&config.server).await {
+        let listening = match BoundListeners::bind(&config.server).await {
             Ok(listening) => listening,
             Err(problem) => return misconfigured(&problem),
         };

@@ -105,7 +105,7 @@ impl<'a> ToolSummary<'a> {
     }
 
     pub fn of_quarantined(tool: &'a Quarantined) -> Self {
-        let quarantined = Some(tool.objection.to_string());
+        let quarantined = Some(tool.violation.to_string());
         Self { quarantined, usable: Some(false), ..Self::new(&tool.metadata, &tool.flags) }
     }
 

@@ -294,7 +294,7 @@ fn a_tool_that_differs_from_the_lock_is_quarantined() {
     tools.push(definition("new", "openapi:two"));
     let snapshot = locked(&tools, &lock, &Snapshot::default());
     assert_eq!(names(&snapshot), ["b", "calculator"]);
-    let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.objection.to_string())).collect();
+    let held: Vec<_> = snapshot.quarantined().map(|tool| (tool.name(), tool.violation.to_string())).collect();
     let changed = "changed since it was approved: description".to_owned();
     assert_eq!(held, [("a", changed), ("new", "new and not approved".to_owned())]);
     let quarantined = snapshot.quarantined().next().unwrap();

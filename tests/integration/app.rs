@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
 use sekisho::{
-    AgentService, Arguments, Attempt, Blame, CallError, Config, Environment, ErrorCode, Execution, Executor, Gateway,
-    Listening, Metadata, Source, SourceTools, ToolDefinition, ToolOutput, Upstream, serve,
+    AgentService, Arguments, Attempt, Blame, BoundListeners, CallError, Config, Environment, ErrorCode, Execution,
+    Executor, Gateway, Metadata, Source, SourceTools, ToolDefinition, ToolOutput, Upstream, serve,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -48,7 +48,7 @@ impl TestApp {
     }
 
     async fn serving(directory: TempDir, config: Config, sources: Vec<Box<dyn Source>>) -> Self {
-        let listening = Listening::bind(&config.server).await.unwrap();
+        let listening = BoundListeners::bind(&config.server).await.unwrap();
         let url = format!("http://{}", listening.address().unwrap());
         let gateway = Gateway::with_sources(config, sources).await.unwrap();
         let (stop, stopped) = oneshot::channel();

@@ -10,7 +10,7 @@ use crate::tool::Metadata;
 pub struct Quarantined {
     /// Has the approved description; empty when none was approved.
     pub metadata: Metadata,
-    pub objection: LockViolation,
+    pub violation: LockViolation,
     /// Suspected prompt injections in the tool's texts.
     pub flags: Vec<Detail>,
 }
@@ -27,7 +27,7 @@ impl Quarantined {
 
     /// The error `tool_changed` for calls of the tool.
     pub fn refusal(&self) -> CallError {
-        let (name, violation) = (self.name(), &self.objection);
+        let (name, violation) = (self.name(), &self.violation);
         let message = format!("{name} is quarantined: {violation}; an operator can review it with `sekisho lock diff`");
         CallError::new(ErrorCode::ToolChanged, message)
     }
