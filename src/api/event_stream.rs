@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn proxies_are_asked_not_to_buffer() {
+    fn proxies_are_instructed_not_to_buffer() {
         let response = respond(stream::empty(), String::new());
         assert_eq!(response.headers()["x-accel-buffering"], "no");
         assert_eq!(response.headers()["content-type"], "text/event-stream");

@@ -81,7 +81,7 @@ mod tests {
     use crate::policy::tests::plain_tool;
 
     #[test]
-    fn pairs_with_the_same_hash_are_told_apart() {
+    fn pairs_with_the_same_hash_are_distinguished() {
         let cache = Cache::default();
         let (one, other) = (plain_tool("one"), plain_tool("other"));
         let caller =

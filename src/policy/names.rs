@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_has_are_told_with_their_place() {
+    fn unknown_names_are_reported_with_their_place() {
         for (rule, expected) in [
             ("input.tool == \"calculator\"", None),
             ("input.tool == \"files__read\"", None),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_known_is_not_told() {
+    fn unresolvable_names_are_not_reported() {
         let open = KnownNames { sources: set(&["builtin"]), ..KnownNames::default() };
         let rule = "deny contains \"no\" if { input.tool == \"any\"; has_role(input.user, \"any\") }";
         assert_eq!(problems(rule, "[]", &open), Vec::<String>::new());

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_may_change_from_call_to_call_switches_the_cache_off() {
+    fn input_that_changes_between_calls_disables_the_cache() {
         for rego in [
             "input.target",
             "input[\"target\"]",

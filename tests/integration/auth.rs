@@ -105,7 +105,7 @@ fn token(pair: &EncodingKey) -> String {
 
 /// The keys known before stay in use, over a reload too, which reads none anew.
 #[tokio::test]
-async fn a_reload_while_the_issuer_is_down_shuts_nobody_out() {
+async fn a_reload_while_the_issuer_is_down_keeps_valid_tokens_working() {
     let (pair, published) = key_pair();
     let is_down = Arc::new(AtomicBool::new(false));
     let answer_keys = {

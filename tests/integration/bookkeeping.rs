@@ -87,7 +87,7 @@ async fn a_run_is_kept_in_the_store_and_counted_in_the_metrics() {
 }
 
 #[tokio::test]
-async fn the_money_of_a_request_ends_its_runs_before_the_model_is_asked() {
+async fn an_exhausted_request_budget_ends_a_run_before_the_model_request() {
     let (model, asked_times) = model_server(said("hello", 200, 400), StatusCode::OK).await;
     let app = gateway(model).await;
     let ask = async || answer(app.post("/v1/chat/completions").header("x-request-id", "r").json(&asked())).await;
@@ -106,7 +106,7 @@ fn bounded(model: SocketAddr, name: &str, budget: &str, prices: &str) -> String 
 }
 
 #[tokio::test]
-async fn a_model_without_a_price_is_not_asked_where_a_days_money_is_bounded() {
+async fn a_model_without_a_price_is_refused_under_a_daily_budget() {
     let (model, asked_times) = model_server(said("hello", 30, 20), StatusCode::OK).await;
     for limit in ["max_cost_per_caller_per_day", "max_cost_per_tenant_per_day"] {
         let budget = format!("{{{limit}: 5}}");
@@ -206,7 +206,7 @@ async fn a_key_is_nowhere_but_where_it_is_sent() {
 
 /// Most tools are neither offered nor told of in the prompt.
 #[tokio::test]
-async fn a_model_with_room_for_few_tools_is_offered_those_that_fit_the_question() {
+async fn a_model_with_few_tool_slots_is_offered_the_best_matches() {
     let asked = Arc::<Mutex<Vec<Value>>>::default();
     let kept = Arc::clone(&asked);
     let body: String = said("42", 3, 2).iter().map(|event| format!("data: {event}\n\n")).collect();

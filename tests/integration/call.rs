@@ -18,7 +18,7 @@ async fn the_first_call_of_the_readme_works() {
 }
 
 #[tokio::test]
-async fn the_receipt_tells_every_stage() {
+async fn the_receipt_lists_every_stage() {
     let app = TestApp::start().await;
     let (_, reply) = app.call("calculator", json!({"expression": "1+1"})).await;
     insta::assert_json_snapshot!(reply, {
@@ -58,7 +58,7 @@ async fn parameters_is_another_word_for_arguments() {
 }
 
 #[tokio::test]
-async fn a_batch_answers_in_the_order_asked() {
+async fn a_batch_replies_in_request_order() {
     let app = TestApp::start().await;
     let calls: Vec<_> = (0..8)
         .map(|n| json!({"tool_name": "sleep", "parameters": {"ms": 40 - n * 5}}))
@@ -72,7 +72,7 @@ async fn a_batch_answers_in_the_order_asked() {
 }
 
 #[tokio::test]
-async fn arguments_that_differ_in_form_only_are_mended_and_the_receipt_says_so() {
+async fn arguments_of_the_wrong_json_type_are_coerced_and_listed_in_the_receipt() {
     let app = TestApp::start().await;
     let (status, reply) = app.call("calculator", json!({"calculator": {"expression": "1+1"}})).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
@@ -83,7 +83,7 @@ async fn arguments_that_differ_in_form_only_are_mended_and_the_receipt_says_so()
 }
 
 #[tokio::test]
-async fn invalid_arguments_are_told_so_that_a_model_can_act() {
+async fn errors_of_invalid_arguments_are_actionable_for_a_model() {
     let app = TestApp::start().await;
     let (status, reply) = app.call("calculator", json!({"expresion": "1+1"})).await;
     assert_eq!((status, code(&reply)), (StatusCode::BAD_REQUEST, "invalid_arguments"));

@@ -105,7 +105,7 @@ fn audited(directory: &TempDir) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_pays_for_what_was_sent() {
+async fn a_client_that_disconnects_pays_for_what_was_sent() {
     let upstream = Deaf::start().await;
     let app = bank(&upstream.url, LOOPBACK).await;
     for turn in 1..=5 {
@@ -164,7 +164,7 @@ async fn a_call_that_was_not_sent_costs_nothing() {
 
 /// A tool of the gateway itself is paid for from the moment it begins.
 #[tokio::test]
-async fn whoever_hangs_up_on_a_local_tool_pays_for_it() {
+async fn a_client_that_disconnects_from_a_local_tool_pays_for_it() {
     let app = TestApp::with("tools: {overrides: {sleep: {cost_per_use: '0.2'}}}").await;
     leave(&app, "sleep", || app.gateway.pipeline.limits.in_flight() > 0).await;
     let lines = audited(&app.stop().await);

@@ -55,7 +55,7 @@ async fn a_guessed_session_opens_nothing_of_another_caller() {
 }
 
 #[tokio::test]
-async fn the_same_is_told_while_it_goes_on() {
+async fn the_same_events_are_sent_during_the_run() {
     let app = with_scripts(&[("two", TWO_MESSAGES)]).await;
     let response = app.get("/api/chat/stream?message=1%2B1&session_id=s&model=two").send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -71,7 +71,7 @@ async fn the_same_is_told_while_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_page_of_another_site_cannot_ask_by_get() {
+async fn a_page_of_another_site_cannot_use_get() {
     let app = with_scripts(&[]).await;
     let path = "/api/chat/stream?message=hi";
     for (header, value) in [("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")] {
@@ -129,7 +129,7 @@ async fn a_thread_is_summed_up_after_the_reply_and_the_next_run_is_reminded() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_asked_is_refused_with_what_to_do() {
+async fn invalid_chat_requests_are_refused_with_a_remedy() {
     let app = with_scripts(&[("mute", "turns: []")]).await;
     for (body, status, expected) in [
         (json!({"message": " "}), 400, "invalid_request"),

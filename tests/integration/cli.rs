@@ -63,7 +63,7 @@ fn an_agent_answers_on_the_terminal_and_for_scripts_in_events() {
 }
 
 #[test]
-fn exit_codes_say_how_it_ended() {
+fn exit_codes_show_the_result() {
     let directory = TempDir::new().unwrap();
     for (arguments, code) in [
         (&["call", "calculator", r#"{"expression": "1/0"}"#][..], 1),
@@ -89,7 +89,7 @@ fn exit_codes_say_how_it_ended() {
 }
 
 #[test]
-fn a_faulty_configuration_is_told_with_its_place_and_a_suggestion() {
+fn an_invalid_configuration_is_reported_with_its_place_and_a_suggestion() {
     let directory = TempDir::new().unwrap();
     std::fs::write(directory.path().join("bad.yaml"), "limits:\n  max_concurent: 5\n").unwrap();
     let checked = run(&directory, &["check", "--config", "bad.yaml"]);
@@ -117,7 +117,7 @@ fn a_model_without_a_price_is_named_by_the_check_and_stops_nothing() {
 }
 
 #[test]
-fn the_defaults_pass_the_check_and_web_search_says_why_it_is_not_offered() {
+fn the_defaults_pass_the_check_which_reports_why_web_search_is_not_offered() {
     let directory = TempDir::new().unwrap();
     let checked = run(&directory, &["check"]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
@@ -125,7 +125,7 @@ fn the_defaults_pass_the_check_and_web_search_says_why_it_is_not_offered() {
 }
 
 #[test]
-fn the_check_says_which_tools_ask_for_a_role_or_a_sign_in() {
+fn the_check_lists_the_tools_that_require_a_role_or_a_sign_in() {
     let directory = TempDir::new().unwrap();
     let policies = directory.path().join("policies");
     std::fs::create_dir_all(policies.join("cases")).unwrap();
@@ -151,7 +151,7 @@ fn the_check_says_which_tools_ask_for_a_role_or_a_sign_in() {
 }
 
 #[test]
-fn explain_tells_which_stage_would_stop_a_call() {
+fn explain_shows_which_stage_would_stop_a_call() {
     let directory = TempDir::new().unwrap();
     let arguments = r#"{"path": "a", "content": "b"}"#;
     let explained =
@@ -168,7 +168,7 @@ fn explain_tells_which_stage_would_stop_a_call() {
 }
 
 #[test]
-fn explain_tells_it_of_a_resource_a_prompt_and_a_completion() {
+fn explain_supports_resources_prompts_and_completions() {
     let directory = TempDir::new().unwrap();
     let servers = crate::mcp_servers::yaml(&[("m", crate::moody::server("fine", ""))]);
     std::fs::write(directory.path().join("sekisho.yaml"), format!("policy: {{directory: policies}}\n{servers}"))
@@ -236,7 +236,7 @@ impl Drop for Serving {
 }
 
 #[test]
-fn a_running_gateway_is_asked_over_http() {
+fn commands_query_a_running_gateway_over_http() {
     let directory = TempDir::new().unwrap();
     let serving = Serving::start(&directory);
     let ask = |arguments: &[&str]| run(&directory, &[&["--server", &serving.url], arguments].concat());
@@ -265,7 +265,7 @@ fn a_variable_that_names_a_gateway_is_no_more_ignored_than_the_command_line() {
 
 /// `/readyz` and `check` name what is open to everything, and policies that name what nobody has.
 #[test]
-fn a_gateway_is_asked_how_it_is_and_says_what_somebody_should_look_at() {
+fn status_commands_query_a_gateway_and_list_what_needs_attention() {
     let directory = TempDir::new().unwrap();
     let policies = directory.path().join("policies");
     std::fs::create_dir_all(policies.join("cases")).unwrap();
@@ -337,7 +337,7 @@ fn a_changed_file_is_taken_over_while_it_runs() {
 
 /// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.
 #[test]
-fn told_to_go_it_finishes_what_is_in_flight() {
+fn a_shutdown_finishes_running_calls() {
     let directory = TempDir::new().unwrap();
     let mut serving = Serving::start(&directory);
     let url = serving.url.clone();

@@ -208,7 +208,7 @@ async fn a_provider_gets_its_own_ids_back_where_no_two_are_the_same() {
 }
 
 #[tokio::test]
-async fn a_forged_or_foreign_id_brings_up_nothing() {
+async fn a_forged_or_foreign_id_finds_nothing() {
     let keys = "auth: {api_keys: [{id: ann, key: a}, {id: bob, key: b}]}\n";
     for ids in [["", ""], ["k1", "k2"]] {
         let model = ModelServer::start("openai", ids).await;
@@ -230,7 +230,7 @@ async fn a_forged_or_foreign_id_brings_up_nothing() {
 }
 
 #[tokio::test]
-async fn after_a_restart_the_clients_own_transcript_stands() {
+async fn after_a_restart_the_clients_own_transcript_is_used() {
     let model = ModelServer::start("openai", ["k1", "k2"]).await;
     let app = model.gateway("openai", "").await;
     let call = handed_out(&app, "none", &[user("1+1")], false).await;

@@ -25,7 +25,7 @@ async fn exchange(app: &TestApp, sent: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_http_is_told_so() {
+async fn a_malformed_http_request_gets_an_error() {
     let app = TestApp::start().await;
     let long = format!("GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "x".repeat(600_000));
     let cases = [
@@ -45,7 +45,7 @@ async fn a_request_that_breaks_http_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_or_hardly_anything_is_closed() {
+async fn a_silent_or_slow_client_is_disconnected() {
     let app = TestApp::with("server: {read_timeout_seconds: 1}").await;
     for sent in ["", "PRI * HTTP", "GET", "GET / HTTP/1.1\r\nhost: local"] {
         exchange(&app, sent.as_bytes()).await;
@@ -53,7 +53,7 @@ async fn a_client_that_says_nothing_or_hardly_anything_is_closed() {
 }
 
 #[tokio::test]
-async fn a_header_that_decides_something_stands_there_once() {
+async fn duplicates_of_security_relevant_headers_are_refused() {
     let app = TestApp::start().await;
     for twice in ["host: localhost\r\nhost: evil.test", "host: localhost\r\nidempotency-key: a\r\nidempotency-key: b"] {
         let sent = format!(

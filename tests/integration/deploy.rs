@@ -153,7 +153,7 @@ fn health_check(url: &str) -> Option<i32> {
 }
 
 #[test]
-fn the_health_check_tells_a_gateway_that_answers_from_none() {
+fn the_health_check_distinguishes_a_responding_gateway_from_none() {
     let directory = TempDir::new().unwrap();
     let config = directory.path().join("closed.yaml");
     std::fs::write(&config, "auth: {anonymous: never, api_keys: [{id: ann, key: a-key}]}").unwrap();

@@ -70,7 +70,7 @@ async fn an_api_in_several_files_is_one_and_each_of_them_is_watched() {
 }
 
 #[tokio::test]
-async fn an_api_at_several_addresses_is_one_and_asks_only_for_what_has_changed() {
+async fn a_bundled_api_is_revalidated_with_conditional_requests() {
     let host = DocumentHost::start().await;
     let url = host.put("/v1/api.json", split("paths.json"));
     host.put("/v1/paths.json", PATH_ITEM);

@@ -65,7 +65,7 @@ const COLLECTIONS: [(&str, &[&str], &[&str]); 3] = [
 ];
 
 #[test]
-fn the_collections_offer_what_they_say() {
+fn the_collections_offer_the_documented_tools() {
     let mut seen = 0;
     for (name, offered, dangerous) in COLLECTIONS {
         let config = format!("examples/openapi/{name}.yaml");

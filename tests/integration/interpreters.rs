@@ -77,7 +77,7 @@ fn a_module_of_ones_own_is_prepared_once_listed_and_verified() {
 }
 
 #[test]
-fn what_cannot_be_prepared_says_why_and_what_to_do() {
+fn a_failed_preparation_reports_the_reason_and_a_remedy() {
     let place = Place::new();
     let wheel = |arguments: &[&str]| {
         let mut command = sekisho(&place.folder);

@@ -156,7 +156,7 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
 }
 
 #[test]
-fn a_server_out_of_reach_keeps_its_pins_and_is_told() {
+fn an_unreachable_server_keeps_its_pins_and_is_reported() {
     let place = Place::new();
     assert_eq!(place.told(&["lock"]).0, Some(0));
     let written = std::fs::read_to_string(place.path("tools.lock")).unwrap();
@@ -169,7 +169,7 @@ fn a_server_out_of_reach_keeps_its_pins_and_is_told() {
 }
 
 #[test]
-fn a_damaged_or_missing_lock_stops_the_start_and_says_what_to_do() {
+fn a_damaged_or_missing_lock_stops_the_start_with_a_remedy() {
     let place = Place::new();
     std::fs::write(place.path("tools.lock"), "<<<<<<< ours\n").unwrap();
     for (arguments, expected) in [
@@ -272,7 +272,7 @@ async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_says_beside_its_tools_is_held_back_until_it_is_approved() {
+async fn instructions_and_prompts_of_a_server_are_withheld_until_approved() {
     let place = Place::new();
     let tools = json!([{"name": "now", "description": "Tells the time.", "inputSchema": {"type": "object"}}]);
     let prompt = |description: &str| json!([{"name": "greet", "description": description}]);

@@ -56,7 +56,7 @@ async fn tools_are_listed_and_called_without_and_with_a_session() {
 }
 
 #[tokio::test]
-async fn a_refusal_tells_a_model_what_to_do() {
+async fn a_refusal_contains_the_remedy_for_a_model() {
     let app = TestApp::start().await;
     for revision in [NEWER, OLDER] {
         let client = McpClient::connect(&app, revision).await;
@@ -91,7 +91,7 @@ async fn a_tool_that_is_not_for_the_caller_does_not_exist() {
 }
 
 #[tokio::test]
-async fn headers_that_say_another_thing_than_the_body_are_refused_before_any_limit() {
+async fn headers_that_differ_from_the_body_are_refused_before_any_limit() {
     let app = TestApp::start().await;
     let client = McpClient::connect(&app, NEWER).await;
     for (header, value) in [("mcp-name", "echo"), ("mcp-method", "tools/list"), ("mcp-protocol-version", OLDER)] {
@@ -232,7 +232,7 @@ async fn a_cancelled_notification_stops_the_call_of_a_session_whichever_comes_fi
 }
 
 #[tokio::test]
-async fn a_running_call_tells_and_asks_the_client_of_a_session() {
+async fn a_running_call_notifies_and_questions_the_client_of_a_session() {
     let app = app().await;
     let client = McpClient::connect(&app, OLDER).await;
     let messages = client
@@ -248,7 +248,7 @@ async fn a_running_call_tells_and_asks_the_client_of_a_session() {
 }
 
 #[tokio::test]
-async fn a_running_call_asks_a_sessionless_client_through_further_requests() {
+async fn a_running_call_questions_a_sessionless_client_through_further_requests() {
     let app = app().await;
     let client = McpClient::connect(&app, NEWER).await;
     let params = json!({"name": "ask_name", "arguments": {}});
@@ -300,7 +300,7 @@ async fn a_request_state_opens_nothing_for_another_caller_or_replica() {
 }
 
 #[tokio::test]
-async fn a_client_that_answers_no_questions_is_not_asked() {
+async fn a_client_without_question_support_gets_no_questions() {
     let app = app().await;
     let client = McpClient::connect(&app, NEWER).await.without_capabilities();
     let (status, refused) = client.send("tools/call", json!({"name": "ask_name"})).await;
@@ -309,7 +309,7 @@ async fn a_client_that_answers_no_questions_is_not_asked() {
 }
 
 #[tokio::test]
-async fn clients_hear_that_the_tools_have_changed() {
+async fn clients_are_notified_when_the_tools_change() {
     let app = TestApp::start().await;
     for (revision, tool) in [(NEWER, "echo"), (OLDER, "paid")] {
         let client = McpClient::connect(&app, revision).await;
@@ -344,7 +344,7 @@ async fn a_large_catalogue_can_be_searched_instead_of_listed() {
 }
 
 #[tokio::test]
-async fn a_quarantined_tool_is_not_listed_and_a_call_says_so_to_those_who_may_know_of_it() {
+async fn a_quarantined_tool_is_not_listed_and_a_call_reports_it_to_authorized_callers() {
     let directory = TempDir::new().unwrap();
     let lock = directory.path().join("tools.lock");
     std::fs::write(&lock, r#"{"version": 1, "tools": {}}"#).unwrap();

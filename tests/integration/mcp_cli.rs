@@ -20,7 +20,7 @@ fn read(file: &str) -> Value {
 }
 
 #[test]
-fn a_list_of_servers_is_kept_from_the_terminal() {
+fn a_list_of_servers_is_sanitized_for_the_terminal() {
     let directory = TempDir::new().unwrap();
     let list = file(&directory, "mcp.json");
     let run = |arguments: &[&str]| {
@@ -91,7 +91,7 @@ async fn the_file_of_another_program_is_served_without_any_yaml() {
 }
 
 #[test]
-fn a_server_that_never_worked_is_not_said_to_work_again_when_the_service_ends() {
+fn a_server_that_never_worked_is_not_reported_as_recovered_at_shutdown() {
     let directory = TempDir::new().unwrap();
     let servers = file(&directory, "mcp.json");
     fs::write(&servers, json!({"mcpServers": {"nowhere": {"command": "/nowhere/at/all"}}}).to_string()).unwrap();

@@ -180,7 +180,7 @@ async fn slow_calls_of_a_server_hold_up_no_other_and_throw_no_doubt_on_it() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_listed_is_never_asked() {
+async fn a_host_that_is_not_listed_gets_no_request() {
     let upstream = Upstream::start().await;
     let app = started(&upstream.yaml("").replace("mcp_allowed_domains: [127.0.0.1]", "mcp_allowed_domains: []")).await;
     let (_, ready) = answer(app.get("/readyz")).await;
@@ -235,7 +235,7 @@ async fn a_server_that_refuses_at_first_is_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_who_are_told_apart_share_no_session() {
+async fn isolated_callers_share_no_session() {
     let upstream = Upstream::start().await;
     let app = Arc::new(started(&upstream.yaml("headers_template: {X-User: '$${user}'}")).await);
     let call = async |user: &str| {

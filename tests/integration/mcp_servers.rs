@@ -230,7 +230,7 @@ async fn no_program_is_left_behind_after_many_crashes_and_restarts() {
 }
 
 #[tokio::test]
-async fn a_program_that_passes_over_the_newer_handshake_is_soon_asked_the_older_way() {
+async fn a_program_that_ignores_the_newer_handshake_soon_gets_the_older_one() {
     let began = Instant::now();
     let app = app_with(&[("deaf", server("deaf", ""))]).await;
     assert!(began.elapsed() < slack(Duration::from_secs(8)), "it took {:?}", began.elapsed());
@@ -240,7 +240,7 @@ async fn a_program_that_passes_over_the_newer_handshake_is_soon_asked_the_older_
 }
 
 #[tokio::test]
-async fn a_call_that_was_lost_is_made_again_only_where_a_trusted_server_says_that_does_no_harm() {
+async fn a_lost_call_is_retried_only_if_a_trusted_server_marks_it_idempotent() {
     let directory = TempDir::new().unwrap();
     let mood = |name: &str| format!("stumbles-{}", directory.path().join(name).display());
     let servers = [("trusted", server(&mood("a"), "trusted: true")), ("stranger", server(&mood("b"), ""))];
@@ -271,7 +271,7 @@ async fn a_server_may_have_a_breaker_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_server_with_too_many_tools_is_cut_and_says_so() {
+async fn the_tools_of_a_server_are_limited_and_the_excess_is_reported() {
     let some = server("thousands", "include: [tool_9999, 'tool_21*']");
     let app = app_with(&[("many", server("thousands", "")), ("some", some)]).await;
     let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
@@ -334,7 +334,7 @@ async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone()
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_taken_back() {
+async fn an_abandoned_call_is_cancelled() {
     let app = app_with(&[("moody", server("silent", "timeout_seconds: 30"))]).await;
     let call = CallContext::new("moody__echo", Caller::anonymous().into(), Via::Rest);
     let running = app.gateway.pipeline.call(call, Value::default().as_object().cloned().unwrap_or_default());

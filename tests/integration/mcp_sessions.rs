@@ -181,7 +181,7 @@ async fn a_late_question_of_a_call_that_is_over_reaches_no_other_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_without_sessions_is_asked_its_own_questions_and_no_other_ones() {
+async fn a_client_without_sessions_gets_only_its_own_questions() {
     let app = app_of(program("sessionless", false, "timeout_seconds: 1")).await;
     let client = McpClient::connect_as(&app, NEWER, Some("key-of-alice")).await;
     let params = json!({"name": "st__ask", "arguments": {"text": "mine", "ms": 300}});
@@ -202,7 +202,7 @@ async fn a_client_without_sessions_is_asked_its_own_questions_and_no_other_ones(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_calls_of_one_session_are_asked_at_once() {
+async fn several_calls_of_one_session_send_questions_concurrently() {
     for server in Server::both_kinds("several").await {
         let app = app_of(server.settings("timeout_seconds: 2")).await;
         let client = McpClient::connect_as(&app, OLDER, Some("key-of-alice")).await;
@@ -307,7 +307,7 @@ async fn a_cancelled_call_is_taken_back_in_its_own_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_resource_is_told_of_in_the_session_that_subscribed() {
+async fn only_the_subscribed_session_is_notified_of_a_resource() {
     for server in Server::both_kinds("subscribes").await {
         let app = app_of(server.settings("")).await;
         let mut clients = Vec::new();
@@ -375,7 +375,7 @@ async fn the_sessions_of_a_server_are_bounded_and_no_caller_takes_the_places_of_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_share_a_session_only_where_the_configuration_says_so() {
+async fn callers_share_a_session_only_if_configured() {
     for server in Server::both_kinds("shares").await {
         for (share, of_tenant, of_all) in [("never", false, false), ("tenant", true, false), ("all", true, true)] {
             let app = app_of(server.settings(&format!("share: {share}"))).await;
@@ -464,7 +464,7 @@ async fn a_client_of_a_caller_and_its_server_speak_the_same_era() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_knows_both_eras_remembers_for_each_client_alone() {
+async fn a_program_of_both_handshakes_keeps_separate_state_for_each_client() {
     let app = app_of(program("both-eras", true, "")).await;
     let clients = [
         Client::mcp(&app, NEWER, "alice").await,

@@ -82,7 +82,7 @@ async fn the_service_describes_itself() {
 }
 
 #[tokio::test]
-async fn the_description_tells_headers_and_how_to_say_who_one_is() {
+async fn the_description_lists_headers_and_authentication() {
     let app = TestApp::start().await;
     let (_, document) = answer(app.get("/openapi.json")).await;
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");

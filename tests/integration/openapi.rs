@@ -40,7 +40,7 @@ fn settings(directory: &TempDir, server: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_collection_is_called_through_the_checkpoint_and_a_broken_one_beside_it_is_told() {
+async fn a_collection_is_called_through_the_pipeline_and_a_broken_one_is_reported() {
     let upstream = TestApp::start().await;
     let directory = TempDir::new().unwrap();
     let yaml = settings(&directory, &upstream.url);
@@ -111,7 +111,7 @@ async fn a_call_that_deletes_needs_a_role_until_the_operator_opens_it() {
 }
 
 #[tokio::test]
-async fn a_reload_brings_changed_documents_and_a_broken_one_keeps_what_it_had() {
+async fn a_reload_loads_changed_documents_and_keeps_the_tools_of_a_broken_one() {
     let directory = TempDir::new().unwrap();
     let yaml = settings(&directory, "http://127.0.0.1:9");
     let app = TestApp::in_directory(directory, &yaml).await;
@@ -205,7 +205,7 @@ async fn an_address_off_the_allowlist_is_refused_and_a_caller_can_name_no_file()
 }
 
 #[test]
-fn the_terminal_tells_what_a_document_becomes() {
+fn the_command_reports_the_tools_of_a_document() {
     let directory = TempDir::new().unwrap();
     std::fs::write(directory.path().join("api.json"), document("https://api.example.com").to_string()).unwrap();
     let import = |arguments: &[&str]| sekisho(&directory).args(arguments).output().unwrap();
@@ -229,7 +229,7 @@ fn the_terminal_tells_what_a_document_becomes() {
 
 /// What a document without a server becomes can be looked at; to be offered it needs one.
 #[test]
-fn a_document_without_a_server_is_told_what_it_needs() {
+fn a_document_without_a_server_is_reported_with_a_remedy() {
     let directory = TempDir::new().unwrap();
     let mut api = document("https://api.example.com");
     api.as_object_mut().unwrap().remove("servers");
@@ -270,7 +270,7 @@ fn a_document_without_a_server_is_told_what_it_needs() {
 }
 
 #[test]
-fn a_gateway_is_asked_to_register_a_document_where_one_is_named() {
+fn a_document_is_registered_with_the_named_gateway() {
     let (served, directory) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let serving = Serving::start(&served);
     std::fs::write(directory.path().join("api.json"), document("https://api.example.com").to_string()).unwrap();

@@ -67,7 +67,7 @@ async fn the_specifications_own_rule_decides_where_it_is_written() {
 
 /// An own set of rules that has never heard of them switches none of the checks off, by no route.
 #[tokio::test]
-async fn an_own_policy_folder_does_not_open_what_tools_ask_for() {
+async fn a_custom_policy_folder_does_not_remove_the_requirements_of_tools() {
     const OVERRIDES: &str = "tools: {overrides: {echo: {dangerous: true}, sleep: {requires_auth: true}, \
                              paid: {roles: [admin]}, upstream: {dangerous: true, requires_auth: true}, \
                              fail: {dangerous: false}}}\n";
@@ -146,7 +146,7 @@ async fn the_roles_for_dangerous_tools_are_configured_and_taken_over() {
 }
 
 #[tokio::test]
-async fn roles_of_the_configuration_are_asked_for() {
+async fn roles_of_the_configuration_are_required() {
     let app = TestApp::with(&format!("{KEYS}\ntools: {{overrides: {{echo: {{roles: [admin]}}}}}}")).await;
     assert_eq!(call_as(&app, Some("key-of-ada"), "echo").await.0, StatusCode::OK);
     assert_eq!(call_as(&app, Some("key-of-eve"), "echo").await.0, StatusCode::NOT_FOUND);

@@ -59,7 +59,7 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_registration_says_what_is_dangerous_and_may_say_otherwise() {
+async fn a_registration_lists_dangerous_operations_and_may_override_them() {
     let app = registering().await;
     let document = json!({
         "openapi": "3.1.0", "info": {"title": "Far", "version": "1"}, "servers": [{"url": "http://127.0.0.1:9"}],
@@ -260,7 +260,7 @@ async fn a_reload_and_a_registration_do_not_wait_for_a_document_that_does_not_co
 }
 
 #[tokio::test]
-async fn a_document_that_was_out_of_reach_is_asked_for_again() {
+async fn an_unreachable_document_is_fetched_again() {
     let host = DocumentHost::start().await;
     let url = format!("{}/api.json", host.url);
     let app = TestApp::with(&format!("{ALLOWED}\nopenapi: {{collections: {{late: {{spec_url: '{url}'}}}}}}")).await;

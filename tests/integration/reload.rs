@@ -21,7 +21,7 @@ async fn a_reload_changes_tools_limits_and_keys_and_keeps_what_was_counted() {
 }
 
 #[tokio::test]
-async fn a_broken_policy_keeps_the_last_good_one_and_says_so() {
+async fn a_broken_policy_keeps_the_last_good_one_and_is_reported() {
     let directory = tempfile::TempDir::new().unwrap();
     let policies = directory.path().join("policies");
     std::fs::create_dir(&policies).unwrap();
@@ -57,7 +57,7 @@ async fn a_clash_of_names_is_refused_whole_and_names_both() {
 }
 
 #[tokio::test]
-async fn a_reload_that_names_loopback_lets_nobody_in_from_elsewhere() {
+async fn a_reload_to_loopback_accepts_no_remote_anonymous_caller() {
     let auth = "auth: {api_keys: [{id: ada, key: k}]}";
     let app = TestApp::with(&format!("{{server: {{listen: '0.0.0.0:0'}}, {auth}}}")).await;
     assert_eq!(app.get("/tools/list").send().await.unwrap().status(), StatusCode::UNAUTHORIZED);

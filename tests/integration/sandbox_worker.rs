@@ -173,7 +173,7 @@ fn job(id: JobId, profile: &str) -> Job {
 }
 
 #[tokio::test]
-async fn a_worker_stands_behind_all_walls_and_runs_jobs_until_the_gateway_is_gone() {
+async fn a_worker_has_all_protections_and_runs_jobs_until_the_gateway_exits() {
     let mut worker = Worker::start().await;
     let lacks_scan = !sekisho::testing::can_scan_pages();
     assert_eq!(worker.missing_protections.len(), usize::from(lacks_scan), "{:?}", worker.missing_protections);
@@ -213,7 +213,7 @@ async fn a_worker_has_no_capability_left() {
 }
 
 #[tokio::test]
-async fn every_run_has_a_memory_that_nobody_wrote_to() {
+async fn every_run_has_fresh_memory() {
     let mut worker = Worker::start().await;
     for _ in 0..50 {
         assert_eq!(worker.run("writes").await.end, End::Exited { code: 0 });
@@ -221,7 +221,7 @@ async fn every_run_has_a_memory_that_nobody_wrote_to() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_stops_at_once_whatever_else_runs() {
+async fn a_cancelled_job_stops_at_once_beside_other_jobs() {
     let mut worker = Worker::start().await;
     for id in 1..=20 {
         worker.begin(id, if id % 2 == 0 { "endless" } else { "asleep" }).await;
@@ -261,7 +261,7 @@ async fn what_cannot_be_placed_fails_its_job_alone() {
 }
 
 #[tokio::test]
-async fn a_command_is_told_how_to_find_its_program() {
+async fn a_command_gets_the_path_of_its_program() {
     let files = TempDir::new().unwrap();
     // Exits with how many arguments there are: `python`, `-c`, and the text that fetches and runs the program.
     let command = r#"(module
@@ -278,7 +278,7 @@ async fn a_command_is_told_how_to_find_its_program() {
 }
 
 #[tokio::test]
-async fn a_worker_that_does_not_understand_the_gateway_ends() {
+async fn a_worker_with_another_protocol_exits() {
     for frame in [vec![255; 8], encode(&ToWorker::Cancel(1)).unwrap(), vec![3, 0, 0, 0, 9, 9, 9]] {
         let (code, said) = end_after(&frame).await;
         assert_eq!(code, Some(1), "{frame:?}");
@@ -302,7 +302,7 @@ async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
 }
 
 #[tokio::test]
-async fn an_interpreter_that_asks_for_no_program_is_not_served() {
+async fn an_interpreter_that_requests_no_program_is_refused() {
     let files = TempDir::new().unwrap();
     let interpreter = prepared(&files, Kind::Reactor, [("base", reactor("(i32.const 7)"))]);
     let (code, said) = end_after(&load(interpreter)).await;

@@ -14,7 +14,7 @@ async fn the_tools_that_fit_a_task_are_named_the_best_first() {
 }
 
 #[tokio::test]
-async fn dangerous_tools_are_named_only_when_asked_for() {
+async fn dangerous_tools_are_selected_only_on_request() {
     let keys = "auth: {api_keys: [{id: ada, key: k, roles: [operator, admin]}]}";
     let app = TestApp::with(keys).await;
     for (exclude, named) in [(None, false), (Some(true), false), (Some(false), true)] {
@@ -30,7 +30,7 @@ async fn dangerous_tools_are_named_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn two_are_named_unless_told_and_context_counts() {
+async fn two_are_selected_by_default_and_context_is_used() {
     let app = TestApp::start().await;
     let (_, selection) = answer(app.post("/tools/select").json(&json!({"task": "read, list or fetch a file"}))).await;
     assert_eq!(selection["selected_tools"].as_array().unwrap().len(), 2);
@@ -40,7 +40,7 @@ async fn two_are_named_unless_told_and_context_counts() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_none_is_refused_with_what_to_do() {
+async fn an_empty_task_is_refused_with_a_remedy() {
     let app = TestApp::start().await;
     let bad: [Value; 5] = [
         json!({}),

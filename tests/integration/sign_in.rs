@@ -113,7 +113,7 @@ async fn a_state_counts_once_and_only_as_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_browser_that_comes_back_from_elsewhere_or_without_a_yes_signs_nobody_in() {
+async fn a_foreign_or_refused_callback_does_not_sign_in() {
     for (back, says) in [
         (vec![("iss", "https://evil.example")], "issuer"),
         (vec![("iss", "")], "issuer"),
@@ -134,7 +134,7 @@ async fn a_browser_that_comes_back_from_elsewhere_or_without_a_yes_signs_nobody_
 }
 
 #[tokio::test]
-async fn a_token_endpoint_that_gives_no_bearer_token_signs_nobody_in() {
+async fn a_token_endpoint_without_a_bearer_token_does_not_sign_in() {
     for (token, says) in [
         (json!({"error": "invalid_grant"}), "invalid_grant"),
         (json!({"token_type": "mac"}), "bearer"),
@@ -153,7 +153,7 @@ async fn a_token_endpoint_that_gives_no_bearer_token_signs_nobody_in() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_once_for_all_calls_and_asked_for_again_when_that_is_over() {
+async fn a_token_is_renewed_once_for_all_calls_until_a_new_sign_in_is_needed() {
     let provider = Provider::start().await;
     let app = app_before(&provider, "").await;
     sign_in(&app).await;
@@ -182,7 +182,7 @@ async fn a_token_is_renewed_once_for_all_calls_and_asked_for_again_when_that_is_
 }
 
 #[tokio::test]
-async fn a_server_may_ask_for_further_scopes_and_not_for_ever() {
+async fn a_server_may_require_further_scopes_a_limited_number_of_times() {
     let provider = Provider::start().await;
     let app = app_before(&provider, "").await;
     sign_in(&app).await;
@@ -209,7 +209,7 @@ async fn a_server_may_ask_for_further_scopes_and_not_for_ever() {
 type Hostile = fn(&Provider);
 
 #[tokio::test]
-async fn metadata_is_somebody_elses_and_harms_nobody() {
+async fn hostile_metadata_is_refused() {
     let cases: Vec<(&str, Hostile)> = vec![
         ("longer than the 65536 bytes", |provider| provider.behave().endless = true),
         ("longer than the 65536 bytes", |provider| provider.behave().resource = json!({"more": "x".repeat(1 << 20)})),
@@ -278,7 +278,7 @@ async fn a_clients_secret_goes_to_its_own_issuer_alone() {
 }
 
 #[tokio::test]
-async fn a_reload_asks_nobody_to_sign_in_again() {
+async fn a_reload_needs_no_new_sign_in() {
     let provider = Provider::start().await;
     let app = app_before(&provider, "").await;
     sign_in(&app).await;

@@ -114,7 +114,7 @@ async fn each_caller_is_listed_what_they_may_use() {
 }
 
 #[tokio::test]
-async fn the_full_list_says_what_is_missing() {
+async fn the_full_list_shows_what_is_missing() {
     let app = app_with(RULE).await;
     let (_, full) = get(&app, None, "/tools/list?detail=full").await;
     let missing: Vec<_> = full
@@ -204,7 +204,7 @@ async fn a_tool_that_may_not_be_used_is_described_by_its_refusal() {
 }
 
 #[tokio::test]
-async fn clients_hear_of_policies_that_change_their_list() {
+async fn clients_are_notified_when_a_policy_changes_their_list() {
     const CHANGED: &str = "notifications/tools/list_changed";
     for revision in [NEWER, OLDER] {
         let app = app_with(RULE).await;

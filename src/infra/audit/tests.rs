@@ -56,7 +56,7 @@ async fn trail(lines: usize) -> (TempDir, PathBuf) {
 }
 
 #[tokio::test]
-async fn a_line_says_who_called_what_and_how_it_ended_but_not_with_what() {
+async fn a_line_has_caller_tool_and_result_but_no_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("audit.jsonl");
     let audit = open(&file, Durability::Relaxed).unwrap();

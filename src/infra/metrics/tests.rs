@@ -245,7 +245,7 @@ fn a_namespace_that_can_start_no_name_is_refused() {
 }
 
 #[test]
-fn a_tool_that_is_never_called_stands_in_no_scrape() {
+fn a_tool_that_is_never_called_is_in_no_scrape() {
     let metrics = Metrics::new("shannon").unwrap();
     let tool = metrics.for_tool("calculator");
     assert!(!metrics.render().contains("calculator"));

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_name_makes_room() {
+    async fn the_oldest_name_is_evicted() {
         let (names, _) = names(Duration::from_secs(300), |_| vec!["8.8.8.8"]);
         for number in 0..=MAX_NAMES {
             resolve(&names, &format!("h{number}.example")).await.unwrap();

@@ -107,7 +107,7 @@ async fn what_a_server_may_send_is_what_can_be_read() {
 }
 
 #[tokio::test]
-async fn the_answer_to_head_has_no_body_whatever_it_says() {
+async fn the_response_to_head_has_no_body_despite_its_content_length() {
     for encoding in ["identity", "gzip"] {
         let answer = move || async move { ([("content-encoding", encoding)], [b'x'; 5_000]) };
         let address = serve(Router::new().route("/", get(answer))).await;
@@ -193,7 +193,7 @@ async fn a_compressed_bomb_stops_at_the_cap() {
 }
 
 #[tokio::test]
-async fn whatever_the_upstream_is_slow_at_ends_at_the_deadline() {
+async fn every_phase_of_a_slow_upstream_ends_at_the_deadline() {
     let slow_head = Router::new().route("/head", get(|| async { std::future::pending::<&str>().await }));
     let address = serve(slow_head.route(
         "/body",

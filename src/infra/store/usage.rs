@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_value_nobody_could_have_written_is_damage() {
+    async fn an_impossible_value_is_reported_as_damage() {
         let cases = [
             ("UPDATE daily_usage SET cost_usd = 'much'"),
             ("UPDATE daily_usage SET tokens = -1"),

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_does_not_read_stops_nobody() {
+    fn a_blocked_output_does_not_block_callers() {
         let (pipe, out) = sync_channel(0);
         let writer = Sink::start(Pipe(pipe)).unwrap();
         let line = [b'x'; 1 << 20];

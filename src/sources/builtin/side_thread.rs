@@ -112,7 +112,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_is_told_when_its_time_is_up() {
+    async fn a_run_is_signalled_when_its_time_is_up() {
         let work = |stop: &Stop| {
             while !stop.requested() {
                 thread::yield_now();
@@ -133,7 +133,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_nobody_waits_for_is_stopped_and_holds_its_place_until_then() {
+    async fn an_abandoned_run_is_stopped_and_holds_its_slot_until_then() {
         let threads = SideThreads { limit: Duration::from_secs(3600), ..threads(1) };
         let (ended, end) = oneshot::channel();
         let work = move |stop: &Stop| {

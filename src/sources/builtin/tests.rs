@@ -66,7 +66,7 @@ fn every_tool_describes_itself_fully() {
 }
 
 #[test]
-fn what_a_policy_goes_by_is_said_of_each_tool() {
+fn each_tool_has_the_metadata_for_policies() {
     let facts: Vec<_> = builtin()
         .tools()
         .tools
@@ -116,7 +116,7 @@ async fn the_same_session_id_of_another_caller_or_tenant_opens_another_workspace
 }
 
 #[tokio::test]
-async fn file_tools_ask_for_a_session() {
+async fn file_tools_require_a_session() {
     for (tool, arguments) in [
         ("file_read", json!({"path": "a.txt"})),
         ("file_write", json!({"path": "a.txt", "content": ""})),

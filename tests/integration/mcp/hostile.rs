@@ -95,7 +95,7 @@ async fn sizes_types_methods_and_sessions_are_refused_by_their_status() {
 }
 
 #[tokio::test]
-async fn a_flood_of_sessions_is_bounded_and_idle_ones_make_room() {
+async fn a_flood_of_sessions_is_bounded_and_evicts_idle_ones() {
     let app = TestApp::with("server: {mcp: {max_sessions: 5, session_idle_seconds: 1}}").await;
     let begin = async || {
         let client = McpClient::new(&app, OLDER, None);

@@ -86,7 +86,7 @@ async fn each_is_limited_written_down_and_counted() {
 }
 
 #[tokio::test]
-async fn a_callers_rate_is_for_all_it_asks_for() {
+async fn a_callers_rate_applies_to_all_its_requests() {
     let app = before("limits: {caller_rate_limit: 20, mcp_tool_rate_limit: 1000}\n").await;
     let client = McpClient::connect(&app, NEWER).await;
     let (mut passed, mut refused) = (0, 0);
@@ -147,7 +147,7 @@ async fn a_rule_for_a_servers_tools_holds_for_all_it_has() {
 }
 
 #[tokio::test]
-async fn a_rule_may_tell_kinds_and_targets_apart() {
+async fn a_rule_may_distinguish_kinds_and_targets() {
     let rego = "package tools\n\
         deny[\"payroll\"] { input.kind == \"resource\"; input.target == \"m+demo://payroll\" }\n\
         deny[\"greetings\"] { input.kind == \"prompt\"; input.target == \"m__greet\"; input.arguments.arguments.name == \"Eve\" }\n\
@@ -177,7 +177,7 @@ async fn a_rule_may_tell_kinds_and_targets_apart() {
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_resource_is_not_told_of_its_changes() {
+async fn a_caller_that_may_not_read_a_resource_gets_no_notifications_of_it() {
     let rego = "package tools\ndeny[\"secret\"] { input.kind == \"resource\"; input.target == \"m+demo://secret\"; \
                 not has_role(input.user, \"friend\") }\n";
     let keys = "auth: {anonymous: always, api_keys: [{id: ada, key: key-of-ada, roles: [friend]}]}\n";

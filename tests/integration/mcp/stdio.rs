@@ -212,7 +212,7 @@ async fn a_client_that_starts_a_program_uses_the_gateway_that_its_command_line_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_gateway_that_cannot_be_used_is_told_to_the_client_and_by_the_exit_code() {
+async fn an_unusable_gateway_is_reported_to_the_client_and_by_the_exit_code() {
     let app = TestApp::with(&with_calculator_called("sums")).await;
     for (url, key, code) in [(&*app.url, "wrong", 3), ("http://127.0.0.1:1", "key-of-ada", 5)] {
         let mut server = Server::bridge_to(url, key);

@@ -73,7 +73,7 @@ async fn progress_of_the_server_behind_comes_under_the_clients_own_token() {
 }
 
 #[tokio::test]
-async fn what_a_server_asks_side_by_side_a_newer_client_is_asked_at_once() {
+async fn concurrent_questions_of_a_server_reach_a_newer_client_together() {
     let upstream = Upstream::start().await;
     let app = upstream.behind_a_gateway().await;
     let client = McpClient::connect(&app, NEWER).await;
@@ -88,7 +88,7 @@ async fn what_a_server_asks_side_by_side_a_newer_client_is_asked_at_once() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_instead_of_an_answer_is_told_apart_and_at_once() {
+async fn other_messages_than_the_response_are_distinguished_at_once() {
     let upstream = Upstream::start().await;
     let app = upstream.behind_a_gateway().await;
     for (tool, expected) in [("asks", "somebody is there"), ("broken", "went on")] {

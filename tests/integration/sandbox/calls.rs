@@ -47,7 +47,7 @@ async fn the_last_expression_comes_back_with_its_type() {
 }
 
 #[tokio::test]
-async fn a_result_without_end_is_cut_and_says_so() {
+async fn an_endless_result_is_truncated_and_marked() {
     let app = PythonApp::start().await;
     for program in [
         "import numpy as np\nnp.zeros((2000, 2000))",
@@ -97,7 +97,7 @@ async fn figures_left_open_come_back_as_pictures() {
 }
 
 #[tokio::test]
-async fn failures_are_told_by_the_callers_own_lines() {
+async fn tracebacks_show_only_the_callers_lines() {
     let app = PythonApp::start().await;
     let cases = [
         ("x = 1\nif x\n  pass", "SyntaxError", "line 2, column 5"),
@@ -177,7 +177,7 @@ async fn profiles_differ_in_what_is_imported_and_not_in_what_can_be() {
 }
 
 #[tokio::test]
-async fn the_operators_data_files_stand_in_input() {
+async fn the_operators_data_files_are_in_input() {
     let directory = tempfile::TempDir::new().unwrap();
     let rates = directory.path().join("rates.csv");
     std::fs::write(&rates, "usd,eur\n1,0.9\n").unwrap();

@@ -104,7 +104,7 @@ async fn a_program_finds_the_interpreters_own_display_hook() {
 }
 
 #[tokio::test]
-async fn nothing_is_kept_between_calls() {
+async fn no_state_is_kept_between_calls() {
     let app = PythonApp::start().await;
     let leave = "import builtins, os, sys\nbuiltins.left = 1\nsys.modules['left'] = os\n\
                  for folder in ('/tmp', '/output'): open(folder + '/left', 'w').write('x')";
@@ -118,7 +118,7 @@ async fn nothing_is_kept_between_calls() {
 /// References to what a snapshot holds are not counted: that would copy its pages for each call. A program can take
 /// it apart and collect all the same.
 #[tokio::test]
-async fn what_stands_ready_is_immortal_and_can_be_done_without() {
+async fn prepared_objects_are_immortal_and_optional() {
     let app = PythonApp::start().await;
     let look = "import decimal, json, sys\n\
                 [sys._is_immortal(thing) for thing in (json, json.dumps, json.dumps.__code__, decimal.Decimal, [])]";

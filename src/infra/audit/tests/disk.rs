@@ -119,7 +119,7 @@ async fn a_disk_that_never_recovers_does_not_hold_up_the_end() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_and_room_not_used_is_given_back() {
+async fn a_full_queue_refuses_and_unused_reservations_are_freed() {
     let disk = FaultyDisk::default();
     let audit = disk.audit(Durability::Relaxed, 2, &Arc::default());
     let (first, second) = (audit.reserve().unwrap(), audit.reserve().unwrap());

@@ -138,7 +138,7 @@ fn claims(changes: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_token_tells_who_calls_whatever_key_pair_signed_it() {
+async fn a_token_identifies_the_caller_with_any_supported_key_pair() {
     let pairs = [rsa("r"), ec("e"), ed("d")];
     let authenticator = trusting(&Issuer::publishing(&pairs.each_ref().map(Pair::public))).await;
     for pair in &pairs {
@@ -184,7 +184,7 @@ async fn claims_are_read_in_their_usual_forms() {
 }
 
 #[tokio::test]
-async fn a_token_with_wrong_claims_is_refused_and_says_why() {
+async fn a_token_with_wrong_claims_is_refused_with_the_reason() {
     let pair = rsa("r");
     let authenticator = trusting(&Issuer::publishing(&[pair.public()])).await;
     for (changes, why) in [

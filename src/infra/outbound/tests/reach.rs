@@ -46,7 +46,7 @@ async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
 }
 
 #[tokio::test]
-async fn only_plain_web_addresses_are_asked() {
+async fn only_plain_web_addresses_are_requested() {
     for (address, reason) in [
         ("ftp://example.com/", "only http and https"),
         ("file:///etc/passwd", "only http and https"),

@@ -70,7 +70,7 @@ async fn what_waits_for_a_slot_was_not_sent() {
 }
 
 #[tokio::test]
-async fn what_a_connection_writes_was_sent_whatever_becomes_of_it() {
+async fn a_written_request_is_marked_as_sent_after_any_failure() {
     let silent = silent().await;
     let answering = serve(Router::new().route("/", any(|| async { "done" }))).await;
     for method in [Method::GET, Method::POST, Method::DELETE] {
@@ -89,7 +89,7 @@ async fn what_a_connection_writes_was_sent_whatever_becomes_of_it() {
 
 /// The connection is there already, and the head may be taken and written in one go.
 #[tokio::test]
-async fn what_goes_over_a_connection_that_was_kept_was_sent() {
+async fn a_request_on_a_reused_connection_is_marked_as_sent() {
     let address = serve(Router::new().route("/", any(|| async { "done" }))).await;
     let outbound = outbound();
     for _ in 0..3 {

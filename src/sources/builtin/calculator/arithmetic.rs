@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_sure_is_left_to_fend() {
+    fn unsupported_expressions_are_left_to_fend() {
         let long = "1+".repeat(200) + "1";
         let deep = "(".repeat(65) + "1" + &")".repeat(65);
         for expression in [

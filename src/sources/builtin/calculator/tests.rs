@@ -81,7 +81,7 @@ async fn nothing_is_left_for_the_next_call() {
 
 /// Fault 12: an evaluator that blocks the event loop.
 #[tokio::test]
-async fn expressions_without_an_end_are_ended_and_block_nobody() {
+async fn endless_expressions_are_stopped_and_block_no_other_call() {
     let repeated = |text: &str, times: usize| text.repeat(times);
     let hostile = [
         "9**9**7".to_owned(),
@@ -141,7 +141,7 @@ async fn expressions_without_an_end_are_ended_and_block_nobody() {
 }
 
 #[tokio::test]
-async fn a_power_tower_says_that_it_takes_too_long() {
+async fn a_power_tower_reports_that_it_takes_too_long() {
     let error = run_error(&definition(), json!({"expression": "9**9**7"})).await;
     assert_eq!(error.message(), "this takes too long to compute (the limit is 50 ms); use smaller numbers");
 }

@@ -13,7 +13,7 @@ fn people() -> Value {
 }
 
 #[tokio::test]
-async fn queries_select_what_the_language_says() {
+async fn queries_follow_the_specification() {
     for (query, selected) in [
         ("people[0].name", json!("Ada")),
         ("people[-1].name", json!("Alan")),
@@ -49,7 +49,7 @@ async fn queries_select_what_the_language_says() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_query_is_said_with_its_place() {
+async fn errors_of_a_query_have_their_position() {
     for (query, place, explanation) in [
         ("people[", 7, "found Eof"),
         ("people[?age >", 13, "found Eof"),
@@ -69,7 +69,7 @@ async fn what_is_wrong_with_a_query_is_said_with_its_place() {
 }
 
 #[tokio::test]
-async fn forty_bytes_cannot_ask_for_more_than_a_call_may_hold() {
+async fn forty_bytes_cannot_exceed_the_memory_limit_of_a_call() {
     let doubled = |step: &str, times: usize| vec![step; times].join("|");
     for query in [
         doubled("[@,@]", 40),

@@ -151,7 +151,7 @@ async fn files_that_would_leave_input_or_are_not_base64_run_nothing() {
 }
 
 #[tokio::test]
-async fn no_file_stands_in_another_ones_place() {
+async fn no_file_replaces_another() {
     let file = |path: &str| json!({"path": path, "text": ""});
     let clashes = [
         json!([file("a"), file("a")]),

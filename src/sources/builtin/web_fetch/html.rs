@@ -274,7 +274,7 @@ mod tests {
     use crate::core::slack::slack;
 
     #[test]
-    fn tags_texts_and_raw_texts_are_told_apart() {
+    fn tags_texts_and_raw_texts_are_distinguished() {
         use Token::{End, RawText, Start, Text};
         let html =
             "a<!-- <b> --><!--><P class=\"x>y\">1 < 2<br/></p><SCRIPT>if (a<b) '</div>'</script ><!doctype x>&lt;";

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_stands_where_it_stood_once_and_whole() {
+    fn a_block_is_restored_once_and_complete() {
         let html = "<p>a</p><pre>\n  x ``` y\n\n\tz &lt;b&gt;</pre><p>b \u{e000}0\u{e001} \u{e000} c</p><pre>unclosed";
         let page = markdown(html).unwrap();
         assert_eq!(page.matches("````\n  x ``` y\n\n\tz <b>\n````").count(), 1, "{page}");
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conversion_stops_when_told() {
+    fn a_conversion_stops_on_signal() {
         let html = "<p>some text</p>".repeat(10_000);
         let base = Url::parse("https://example.com/").unwrap();
         assert_eq!(convert(&html, &base, 256, &Stop::after(Duration::ZERO)), None);

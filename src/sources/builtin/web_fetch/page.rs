@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_text_in_whatever_encoding_it_says() {
+    fn text_is_decoded_in_its_declared_encoding() {
         for (content_type, body, expected) in [
             (Some("text/plain"), "grün".as_bytes(), "grün"),
             (Some("text/plain; charset=ISO-8859-1"), b"gr\xfcn", "grün"),

@@ -68,7 +68,7 @@ async fn a_page_comes_back_as_markdown_with_where_it_came_from() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_cut_and_says_so() {
+async fn long_pages_are_truncated_and_marked() {
     let server = serve(Router::new().route("/", get(async || "é".repeat(3_000_000)))).await;
     for (asked, characters) in
         [(json!({}), 50_000), (json!({"max_length": 7}), 7), (json!({"max_length": 500_000}), 196_608)]

@@ -86,7 +86,7 @@ fn found(provider: &str, published: &str) -> Value {
 }
 
 #[tokio::test]
-async fn searxng_is_asked_for_json_below_its_base_address() {
+async fn searxng_gets_a_json_request_below_its_base_address() {
     let (provider, mut base) = Provider::serve((
         StatusCode::OK,
         json!({"query": "rust & go", "number_of_results": 0, "answers": [], "results": [
@@ -111,7 +111,7 @@ async fn searxng_is_asked_for_json_below_its_base_address() {
 }
 
 #[tokio::test]
-async fn brave_is_asked_with_its_subscription_token() {
+async fn brave_gets_its_subscription_token() {
     let (provider, base) = Provider::serve((
         StatusCode::OK,
         json!({"type": "search", "query": {"original": "rust & go"}, "web": {"type": "search", "results": [
@@ -135,7 +135,7 @@ async fn brave_is_asked_with_its_subscription_token() {
 }
 
 #[tokio::test]
-async fn tavily_is_asked_with_a_bearer_token() {
+async fn tavily_gets_a_bearer_token() {
     let (provider, base) = Provider::serve((
         StatusCode::OK,
         json!({"query": "rust & go", "follow_up_questions": null, "answer": null, "images": [], "results": [
@@ -157,7 +157,7 @@ async fn tavily_is_asked_with_a_bearer_token() {
 }
 
 #[tokio::test]
-async fn serper_is_asked_with_its_key_header() {
+async fn serper_gets_its_key_header() {
     let (provider, base) = Provider::serve((
         StatusCode::OK,
         json!({"searchParameters": {"q": "rust & go", "type": "search", "engine": "google"}, "credits": 1, "organic": [
@@ -209,7 +209,7 @@ async fn failures_blame_whom_they_should_and_never_show_the_key() {
 }
 
 #[test]
-fn without_what_it_needs_the_tool_is_not_offered_and_says_what_to_add() {
+fn without_its_settings_the_tool_is_not_offered_with_a_remedy() {
     let outbound = Outbound::new(&OutboundConfig::default()).unwrap();
     let keyless = |provider| WebSearchConfig { api_key: None, ..config(provider, None) };
     for (config, says) in [

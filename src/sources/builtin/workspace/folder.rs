@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_said_to_be_one_and_other_faults_are_ours() {
+    fn a_full_disk_is_reported_and_other_errors_are_internal() {
         let path = WorkspacePath::parse("a").unwrap();
         assert!(explained(&path, io::ErrorKind::StorageFull.into()).message().contains("disk is full"));
         let broken = explained(&path, io::Error::from_raw_os_error(5));

@@ -199,7 +199,7 @@ async fn a_workspace_folder_that_is_a_link_is_not_entered() {
 }
 
 #[tokio::test]
-async fn files_and_folders_are_told_apart() {
+async fn files_and_folders_are_distinguished() {
     let place = Place::small();
     place.write("folder/file", "x").await.unwrap();
     assert!(message(place.read("folder").await).contains("is a folder"));
@@ -295,7 +295,7 @@ async fn removing_goes_by_name_and_never_elsewhere() {
 }
 
 #[tokio::test]
-async fn only_old_workspaces_that_nobody_uses_are_swept() {
+async fn only_old_unused_workspaces_are_deleted() {
     let place = Place::small();
     assert_eq!(place.workspaces.remove_older_than(Duration::ZERO).await.unwrap(), 0, "nothing there yet");
     place.write("a", "x").await.unwrap();

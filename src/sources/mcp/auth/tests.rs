@@ -44,7 +44,7 @@ async fn a_user_has_ten_minutes() {
 }
 
 #[test]
-fn what_is_asked_for_on_the_way_in_is_forgotten_once_the_server_is_in() {
+fn a_requirement_during_connect_is_dropped_once_connected() {
     let sign_in = sign_in("https://mcp.example.com/mcp");
     let refuse = || sign_in.handle(&Method::POST, StatusCode::UNAUTHORIZED, &HeaderMap::new(), None).unwrap_err();
     sign_in.connects();

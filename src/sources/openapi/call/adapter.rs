@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_session_knows_wins_over_the_model() {
+    fn session_values_override_the_models() {
         let declared = json!({"inject": {"account_id": "account"}, "keys": {"acct": "account_id"}});
         let told = transformed(declared, json!({"acct": "someone else's"}), json!({"account": 7}));
         assert_eq!(told, json!({"account_id": 7}));

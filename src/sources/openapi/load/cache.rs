@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_not_used_for_longest_makes_room_for_others() {
+    fn the_least_recently_used_document_is_evicted() {
         let cache = SpecCache::default();
         let known = answered(&[("etag", "\"a\"")]);
         for name in 0..MAX_ENTRIES {

@@ -31,7 +31,7 @@ fn every_operation_of_the_public_documents_is_read() {
 }
 
 #[test]
-fn one_broken_operation_is_a_line_of_the_report_and_the_others_live() {
+fn one_broken_operation_is_a_line_of_the_report_and_the_others_are_offered() {
     let api = api(&json!({"openapi": "3.1.0", "webhooks": {"w": {}}, "paths": {
         "/a": {"get": 7, "post": {"operationId": "p", "requestBody": {"$ref": "#/nowhere"}, "responses": {"200": {}}}},
         "/b": 3, "/c": {"$ref": "other.yaml#/c"}, "x-d": {}, "/e/{id}": {"get": {"parameters": [{"$ref": "#/no"}, 1]}},

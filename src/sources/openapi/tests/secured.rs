@@ -192,7 +192,7 @@ async fn a_token_is_replaced_five_minutes_before_it_ends() {
 }
 
 #[tokio::test]
-async fn a_token_server_that_fails_is_named_and_counts_for_nobody() {
+async fn a_failing_token_server_is_named_and_blamed_on_no_upstream() {
     let (upstream, server, tool) = with_token_server().await;
     server.answers(500, "application/json", &json!({"error_description": "down"}));
     let error = call(&tool, json!({})).await.unwrap_err();

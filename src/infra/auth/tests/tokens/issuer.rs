@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_key_makes_us_ask_every_ten_seconds_for_all_callers_together() {
+async fn an_unknown_key_causes_one_fetch_every_ten_seconds_for_all_callers() {
     let (old, new) = (rsa("old"), rotated("new"));
     let issuer = Issuer::publishing(&[old.public()]);
     let authenticator = trusting(&issuer).await;
@@ -60,7 +60,7 @@ async fn an_issuer_that_is_down_or_talks_nonsense_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_issuer_that_failed_is_asked_again_after_a_second_and_then_ever_more_rarely() {
+async fn a_failed_fetch_is_retried_after_a_second_with_increasing_pauses() {
     let pair = rsa("r");
     let issuer = Issuer::publishing(&[]);
     issuer.go_down();

@@ -49,7 +49,7 @@ fn names(list: &ArgumentList) -> Vec<&str> {
 }
 
 #[test]
-fn a_name_that_is_taken_gets_its_location_whatever_the_order() {
+fn a_duplicate_name_gets_its_location_in_any_order() {
     let definitions = Map::new();
     let body = plan(true, json!({"type": "object", "properties": {"id": {}}, "required": ["id"]}), &definitions);
     let mut parameters = vec![parameter("id", Location::Header), parameter("id", Location::Path)];
