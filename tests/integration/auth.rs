@@ -103,7 +103,7 @@ fn token(pair: &EncodingKey) -> String {
     encode(&header, &claims, pair).unwrap()
 }
 
-/// The keys known before stay in use, over a reload too, which reads none anew.
+/// The fetched keys stay in use, also over a reload, which does not fetch them again.
 #[tokio::test]
 async fn a_reload_while_the_issuer_is_down_keeps_valid_tokens_working() {
     let (pair, published) = key_pair();
@@ -133,7 +133,7 @@ async fn a_reload_while_the_issuer_is_down_keeps_valid_tokens_working() {
     assert_eq!(calculate().await, StatusCode::OK);
 }
 
-/// A token's subject is whoever its issuer says, also where an API key has the same name.
+/// A token's subject is a separate caller, also where an API key has the same name.
 #[tokio::test]
 async fn a_token_opens_nothing_of_the_api_key_of_its_name_and_kept_files_are_found() {
     let (pair, published) = key_pair();

@@ -1,4 +1,4 @@
-//! An MCP server that asks for a sign-in, and its authorization server, on one port of loopback.
+//! An MCP server that requires a sign-in, and its authorization server, on one port of loopback.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,9 +28,9 @@ pub(crate) struct Behaviour {
     pub(crate) endless: bool,
     /// The authorization server publishes nothing.
     pub(crate) silent: bool,
-    /// Where metadata is said to have moved to.
+    /// The redirect target of the metadata.
     pub(crate) moved: Option<String>,
-    /// The scopes a call needs; a token has those that were asked for.
+    /// The scopes a call needs; a token has the requested ones.
     pub(crate) call_needs: String,
     /// Refresh tokens are no longer taken.
     pub(crate) over: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Behaviour {
     pub(crate) reused: bool,
     scopes: String,
     challenge: String,
-    /// The access token was taken back.
+    /// The access token was revoked.
     revoked: bool,
 }
 
@@ -130,7 +130,7 @@ async fn register(Json(client): Json<Value>) -> (StatusCode, Json<Value>) {
     (StatusCode::CREATED, Json(json!({"client_id": "c1", "redirect_uris": client["redirect_uris"]})))
 }
 
-/// The user says yes at once.
+/// The user consents at once.
 async fn authorize(State(provider): State<Provider>, Query(asked): Query<BTreeMap<String, String>>) -> Redirect {
     let mut behaviour = provider.behave();
     assert_eq!(asked["resource"], format!("{}/mcp", provider.url), "RFC 8707");

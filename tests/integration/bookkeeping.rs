@@ -1,4 +1,4 @@
-//! What runs of agents leave behind, and what they must not: a model server in this process is asked over HTTP.
+//! What runs of agents store, and what they must not, with a model server in this process.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -204,7 +204,7 @@ async fn a_key_is_nowhere_but_where_it_is_sent() {
     }
 }
 
-/// Most tools are neither offered nor told of in the prompt.
+/// Most tools are neither offered nor listed in the prompt.
 #[tokio::test]
 async fn a_model_with_few_tool_slots_is_offered_the_best_matches() {
     let asked = Arc::<Mutex<Vec<Value>>>::default();

@@ -72,7 +72,7 @@ pub(crate) fn settings(directory: &TempDir, server: &str, outbound: &str) -> Str
 
 pub(crate) const LOOPBACK: &str = "allow_networks: [127.0.0.0/8], openapi_allowed_domains: [127.0.0.1]";
 
-/// Calls a tool and leaves once `reached` says that the upstream has the call.
+/// Calls a tool and leaves once `reached` signals that the upstream has the call.
 async fn leave(app: &TestApp, tool: &str, reached: impl Fn() -> bool) {
     let request = app.post(&format!("/tools/{tool}/execute")).json(&json!({"arguments": {}})).send();
     let arrived = async {
@@ -249,7 +249,7 @@ fn streamable(
     }
 }
 
-/// As servers of 2024-11-05 speak: all they say comes over one stream.
+/// As servers of 2024-11-05: all their messages come over one stream.
 fn sse(calls: &Arc<AtomicUsize>) -> Router {
     let (said, _) = broadcast::channel::<String>(16);
     let (heard, calls) = (said.clone(), Arc::clone(calls));

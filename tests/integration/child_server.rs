@@ -12,7 +12,7 @@ pub(crate) struct ChildServer {
 }
 
 impl ChildServer {
-    /// Starts the program with these arguments, in which `PORT` stands for the port, and waits until it listens.
+    /// Starts the program with these arguments, in which `PORT` is replaced by the port, and waits until it listens.
     pub(crate) async fn start(program: &str, arguments: &[&str], within: Duration) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let arguments = arguments.iter().map(|argument| argument.replace("PORT", &port.to_string()));

@@ -13,7 +13,7 @@ pub(crate) fn sekisho(directory: &TempDir) -> Command {
     command
 }
 
-/// Where the interpreter stands: all of the machine's environment that a test passes on.
+/// The interpreter's cache: the only environment variable that a test passes on.
 pub(crate) fn cache() -> impl Iterator<Item = (&'static str, std::ffi::OsString)> {
     ["HOME", "XDG_CACHE_HOME"].into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)))
 }
@@ -130,7 +130,7 @@ fn the_check_lists_the_tools_that_require_a_role_or_a_sign_in() {
     let policies = directory.path().join("policies");
     std::fs::create_dir_all(policies.join("cases")).unwrap();
     std::fs::write(policies.join("tools.rego"), "package tools\ndeny[\"no\"] { false }\n").unwrap();
-    // Whatever the rules let through.
+    // Regardless of the rules.
     let cases = "- {name: anybody writes, input: {tool: file_write}, expect: allow}\n";
     std::fs::write(policies.join("cases/all.yaml"), cases).unwrap();
     let yaml = "policy: {directory: policies, dangerous_roles: [sre]}\n\
@@ -307,7 +307,7 @@ fn a_gateway_that_is_degraded_fails_the_check() {
     assert!(text(&asked).contains("openapi:gone") && text(&asked).contains("/nowhere.json"), "{}", text(&asked));
 }
 
-/// A changed file is taken over; a broken one, here told of by SIGHUP, leaves the running configuration.
+/// A changed file is applied; an invalid one, here signalled by SIGHUP, leaves the running configuration.
 #[test]
 fn a_changed_file_is_taken_over_while_it_runs() {
     let directory = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Clients and model servers that are not ours speak with the agents. Ignored unless asked for: `scripts/test`
+//! Third-party clients and model servers with the agents. Ignored by default: `scripts/test`
 //! installs what they need and names the folder in the variable CLIENTS.
 
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ async fn client(program: &str, script: &str) {
     succeeds(command).await;
 }
 
-/// What a program wrote; it must end well.
+/// A program's output; it must succeed.
 async fn succeeds(mut command: Command) -> String {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -122,7 +122,7 @@ impl ModelServer {
     }
 }
 
-/// The protocols as another's server speaks them, with their faults.
+/// The protocols as a third-party server implements them, including its errors.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs @copilotkit/aimock, in the folder named by the variable CLIENTS"]
 async fn clients_of_model_servers() {
@@ -159,7 +159,7 @@ async fn clients_of_model_servers() {
     assert_eq!((status.as_u16(), code(&reply)), (503, "overloaded"), "{reply}");
 }
 
-/// A conversation with a tool, asked of a script through a server that records it, and then of the recording alone.
+/// A conversation with a tool, first from a script through a server that records it, then from the recording.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs @copilotkit/aimock, in the folder named by the variable CLIENTS"]
 async fn clients_record_and_replay() {

@@ -1,4 +1,4 @@
-//! Clients that speak HTTP badly, or not at all.
+//! Clients that send malformed HTTP, or none.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn connect(app: &TestApp) -> TcpStream {
     TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap()
 }
 
-/// Everything the server says until it closes the connection.
+/// Everything the server sends until it closes the connection.
 async fn exchange(app: &TestApp, sent: &[u8]) -> String {
     let mut stream = connect(app).await;
     stream.write_all(sent).await.unwrap();

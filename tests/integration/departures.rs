@@ -50,7 +50,7 @@ fn unending(begin: Bytes, open: &Arc<AtomicUsize>) -> Response {
     Response::builder().header("content-type", "text/event-stream").body(Body::from_stream(pieces)).unwrap()
 }
 
-/// Agents by what their models do: say a word and no more, say nothing at all, call a tool that takes a minute.
+/// Agents by what their models do: send one chunk and stop, send nothing, call a tool that takes a minute.
 async fn gateway(open: &Arc<AtomicUsize>) -> TestApp {
     let word = event(&json!({"choices": [{"index": 0, "delta": {"content": "word "}}]}));
     let function = json!({"name": "sleep", "arguments": "{\"ms\": 60000}"});
@@ -71,11 +71,11 @@ async fn gateway(open: &Arc<AtomicUsize>) -> TestApp {
     TestApp::with(&format!("limits: {{max_concurrent_per_tool: 200}}\nagent:\n  profiles:\n{agents}")).await
 }
 
-/// Asks, hears what comes at first, and leaves.
+/// Sends a request, reads the first chunk, and disconnects.
 async fn leave(app: &TestApp, agent: &str) {
     let body = json!({"model": agent, "stream": true, "messages": [{"role": "user", "content": "go"}]});
     let asked = app.post("/v1/chat/completions").json(&body).send();
-    // Where nothing is said, there is no answer yet to leave.
+    // A silent model has no reply yet.
     if let Ok(Ok(answer)) = tokio::time::timeout(Duration::from_millis(500), asked).await {
         assert!(answer.status().is_success(), "{agent}: {}", answer.status());
         let mut heard = answer.bytes_stream();

@@ -1,5 +1,5 @@
-//! What stands in `deploy/` fits the program: names, paths, versions, configurations. What programs that are not ours say
-//! of it is asked where they are installed (`scripts/test`).
+//! The files in `deploy/` match the program: names, paths, versions, configurations. Third-party programs check them
+//! where they are installed (`scripts/test`).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,7 @@ fn versions_are_the_same_everywhere() {
     }
 }
 
-/// The health check's own words, at another address.
+/// The health check's command with another address.
 fn health_check(url: &str) -> Option<i32> {
     let command = instructions("HEALTHCHECK").remove(0);
     let (_, command) = command.split_once(" CMD ").unwrap();
@@ -213,7 +213,7 @@ fn promtool_accepts_the_alert_rules() {
 fn systemd_accepts_the_unit_and_finds_it_closed() {
     let directory = TempDir::new().unwrap();
     let unit = directory.path().join("sekisho.service");
-    // It looks whether the program is there.
+    // It checks that the program exists.
     std::fs::write(&unit, UNIT.replace("/usr/local/bin/sekisho", env!("CARGO_BIN_EXE_sekisho"))).unwrap();
     let verified = succeeds(Command::new("systemd-analyze").arg("verify").arg(&unit));
     let ours: Vec<_> =
@@ -223,7 +223,7 @@ fn systemd_accepts_the_unit_and_finds_it_closed() {
     succeeds(Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(&unit));
 }
 
-/// Where pip has put the programs that look at container files.
+/// Where pip has installed the programs that check container files.
 fn tool(name: &str) -> Command {
     let folder = std::env::var("DEPLOY_TOOLS").expect("DEPLOY_TOOLS names the folder of the programs");
     Command::new(Path::new(&folder).join(name))
@@ -248,7 +248,7 @@ fn container_tools_accept_the_helm_chart() {
     assert!(text(&rendered).contains("everything: ConfigMap, Ingress, NetworkPolicy"), "{}", text(&rendered));
     for name in ["defaults.yaml", "everything.yaml", "own-claim.yaml"] {
         let file = directory.path().join(name);
-        // Where the policies of the chart stand in its pod.
+        // The path of the chart's policies in its pod.
         let config =
             std::fs::read_to_string(&file).unwrap().replace("/etc/sekisho/policies", &format!("{ROOT}/policies"));
         std::fs::write(&file, config).unwrap();

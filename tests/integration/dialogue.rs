@@ -63,7 +63,7 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// Waits until the screen has shown something since it was last looked at.
+    /// Waits until the screen has shown something since it was last read.
     fn expect(&mut self, wanted: &str) {
         let until = Instant::now() + Duration::from_secs(30);
         while !self.seen.contains(wanted) {
@@ -110,7 +110,7 @@ fn a_conversation_goes_on_until_quit() {
     terminal.press("how much is 6 * 7?\r");
     terminal.expect("→ calculator {\"expression\":\"6*7\"}");
     terminal.expect("← calculator: 42");
-    // What a model says does not steer the terminal.
+    // A model's text does not control the terminal.
     terminal.expect("It is [31m42.");
     terminal.expect("2 turns, 1 tool call, 110 tokens");
     terminal.expect("›");

@@ -1,4 +1,4 @@
-//! A server of documents on loopback, which counts how often each was asked for.
+//! A server of documents on loopback, which counts the requests for each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

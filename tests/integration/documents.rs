@@ -7,7 +7,7 @@ use crate::app::{TestApp, answer, code, config};
 use crate::document_host::DocumentHost;
 use crate::openapi::{ADMIN, document};
 
-/// An API whose one operation stands elsewhere, as do its parameter and its answer.
+/// An API whose only operation is in another document, as are its parameter and its response.
 fn split(path_item: &str) -> Value {
     json!({
         "openapi": "3.1.0", "info": {"title": "Split", "version": "1"}, "servers": [{"url": "http://127.0.0.1:9"}],
@@ -90,7 +90,7 @@ async fn a_bundled_api_is_revalidated_with_conditional_requests() {
     assert_eq!(host.answers("/v1/api.json"), [200, 304]);
 }
 
-/// A document's author must not learn what stands on this machine or beside it.
+/// A document's author must not learn about files of this machine or its network.
 #[tokio::test]
 async fn references_lead_to_no_forbidden_place() {
     let directory = TempDir::new().unwrap();
@@ -125,7 +125,7 @@ async fn references_lead_to_no_forbidden_place() {
     }
 }
 
-/// The allowlist names hosts. An address inside is refused all the same, whoever leads to it.
+/// The allowlist names hosts. An internal address is refused all the same, from any document.
 #[tokio::test]
 async fn no_document_leads_to_an_address_inside() {
     let trap = std::net::TcpListener::bind("127.0.0.2:0").unwrap();

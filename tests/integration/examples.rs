@@ -1,4 +1,4 @@
-//! What stands in `examples/` works as it is written there.
+//! The files in `examples/` work as they are.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -121,7 +121,7 @@ fn the_policies_pass_their_cases() {
     }
 }
 
-/// Those of other programs (docker, helm, systemctl) cannot run here; what they name is looked at in `deploy.rs`.
+/// Those of other programs (docker, helm, systemctl) cannot run here; `deploy.rs` checks the files they name.
 #[test]
 fn the_commands_that_the_pages_show_run() {
     let pages = [include_str!("../../docs/deployment.md"), include_str!("../../examples/README.md")];
@@ -136,7 +136,7 @@ fn the_commands_that_the_pages_show_run() {
     assert!(run >= 4, "only {run} commands were found");
 }
 
-/// What a client of the protocol says first.
+/// The first message of an MCP client.
 fn initialize() -> Value {
     json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}})

@@ -1,4 +1,4 @@
-//! A real server, which sekisho knows by its document only: every operation of httpbin is called.
+//! A real server, described by its document only: every operation of httpbin is called.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn argument(tool: &str, name: &str, server: &str) -> Option<Value> {
 
 /// Operations that fail, with the code they fail with; all others succeed.
 const FAILING: [(&str, &str); 9] = [
-    // Basic credentials are given, and these ask for others.
+    // Basic credentials are configured, and these operations require others.
     ("api__get_bearer", "tool_error"),
     ("api__get_digest_auth_qop_user_passwd", "tool_error"),
     ("api__get_digest_auth_qop_user_passwd_algorithm", "tool_error"),
@@ -42,7 +42,7 @@ const FAILING: [(&str, &str); 9] = [
     // A redirect of a method that writes is not followed.
     ("api__post_redirect_to", "tool_error"),
     ("api__put_redirect_to", "tool_error"),
-    // Their document does not say that they need an address, and without one they lead nowhere.
+    // Their document does not require the address parameter, without which they redirect to an invalid address.
     ("api__delete_redirect_to", "tool_error"),
     ("api__patch_redirect_to", "tool_error"),
     ("api__trace_redirect_to", "tool_error"),
@@ -84,7 +84,7 @@ async fn httpbin_answers_every_operation() {
         ("get_image_png", "image/png", "iVBORw0KGgo"),
         ("get_image_jpeg", "image/jpeg", "/9j/"),
         ("get_image_webp", "image/webp", "UklGR"),
-        // Chosen by what is asked for: the document names no schema, only what is produced.
+        // Chosen by the `Accept` header: the document names no schema, only the produced types.
         ("get_image", "image/webp", "UklGR"),
         ("get_bytes_n", "application/octet-stream", ""),
     ] {
@@ -106,7 +106,7 @@ async fn httpbin_answers_every_operation() {
     credentials(&url).await;
 }
 
-/// Each kind of credential that the document or the settings ask for, as the server sees it. (Basic is above.)
+/// Each kind of credential that the document or the settings require, as the server receives it. (Basic is above.)
 async fn credentials(url: &str) {
     let with = |scheme: Value| {
         let mut document: Value = serde_json::from_slice(&fixture("httpbin-swagger2.json")).unwrap();

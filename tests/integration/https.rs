@@ -1,4 +1,4 @@
-//! Whom the gateway believes when an address asks for encryption.
+//! Which certificates the gateway trusts for https addresses.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::cli::{sekisho, text};
 
-/// A server that says which version of HTTP it is asked in: its certificate, and the port.
+/// A server that returns the HTTP version of the request: its certificate, and the port.
 async fn serve(name: &str, protocols: &[&str]) -> (String, u16) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed([name.to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

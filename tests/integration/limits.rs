@@ -1,4 +1,4 @@
-//! Rates and concurrency: refused, told how long to wait, never put to sleep.
+//! Rates and concurrency: refused with the time to wait, never delayed.
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;

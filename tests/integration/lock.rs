@@ -37,7 +37,7 @@ impl Place {
     }
 
     fn write(&self, file: &str, text: &str) {
-        // Never half a file: the server looks at it all the time.
+        // Atomic, since the server reads the file all the time.
         std::fs::write(self.path("new"), text).unwrap();
         std::fs::rename(self.path("new"), self.path(file)).unwrap();
     }
@@ -69,14 +69,14 @@ impl Place {
         sekisho(&self.directory).args(["--config", "sekisho.yaml"]).args(arguments).output().unwrap()
     }
 
-    /// The exit code and all that was told, with this test binary's own name left out.
+    /// The exit code and all output, without this test binary's own name.
     fn told(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.run(arguments);
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         (output.status.code(), text(&output).replace(&program, "moody"))
     }
 
-    /// The service over these files, with the lock that stands there.
+    /// The service over these files, with the existing lock.
     async fn serve(self) -> TestApp {
         let yaml = self.locked();
         let app = TestApp::with_tools_of(self.directory, &yaml, Vec::new()).await;

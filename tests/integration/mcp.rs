@@ -81,7 +81,7 @@ async fn a_tool_that_is_not_for_the_caller_does_not_exist() {
         assert_eq!(is_listed, is_there, "{key}");
         let reply = client.reply("tools/call", json!({"name": "paid", "arguments": {}})).await;
         assert_eq!(reply["error"]["code"], if is_there { Value::Null } else { json!(-32602) }, "{key}: {reply}");
-        // Nothing tells it apart from a tool that there is not, nor names it among those there are.
+        // It is indistinguishable from a tool that does not exist, and is not listed.
         let unknown = client.reply("tools/call", json!({"name": "pai", "arguments": {}})).await;
         assert_eq!(unknown["error"]["code"], -32602);
         assert_eq!(unknown.to_string().contains("paid"), is_there, "{key}: {unknown}");
@@ -270,7 +270,7 @@ async fn a_running_call_questions_a_sessionless_client_through_further_requests(
     other["arguments"] = json!({"other": true});
     assert_eq!(client.reply("tools/call", other).await["error"]["code"], -32602);
     assert_eq!(client.reply("tools/call", retry(json!({"name": 5}), state)).await["error"]["code"], -32602);
-    // Without its answer the question is asked again.
+    // Without its answer the question is sent again.
     let again = client.result("tools/call", retry(json!({"wrong": {}}), state), "InputRequiredResult").await;
 
     let told = client.result("tools/call", retry(accepted.clone(), &again["requestState"]), "CallToolResult").await;

@@ -1,4 +1,4 @@
-//! MCP servers behind addresses: sessions, credentials, callers kept apart, and registration by HTTP.
+//! MCP servers over HTTP: sessions, credentials, isolation of callers, and registration by HTTP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -28,9 +28,9 @@ struct Seen {
     spent: BTreeSet<String>,
     tokens: usize,
     asks_for_token: bool,
-    /// Requests that are still refused with 401, whoever asks.
+    /// Number of requests still to be refused with 401, from any caller.
     refusals: usize,
-    /// Calls that asked to wait until they are let go.
+    /// Calls that wait until they are released.
     waiting: usize,
     let_go: Arc<Notify>,
 }
@@ -166,7 +166,7 @@ async fn slow_calls_of_a_server_hold_up_no_other_and_throw_no_doubt_on_it() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("all of them reach the server");
-    // Whoever hangs up raises a doubt: is the server still there?
+    // A disconnect raises the question whether the server is still alive.
     slow.first().unwrap().abort();
     let quick = app.call("far__whoami", json!({}));
     let (_, reply) = tokio::time::timeout(Duration::from_secs(5), quick).await.expect("it waits for none of them");

@@ -58,7 +58,7 @@ impl Held {
     }
 }
 
-/// Programs that have ended and that nobody has looked after.
+/// Ended child processes that were not reaped.
 fn zombies() -> usize {
     let stats =
         fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("stat")).ok());

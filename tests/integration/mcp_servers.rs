@@ -281,7 +281,7 @@ async fn the_tools_of_a_server_are_limited_and_the_excess_is_reported() {
     assert!(told.reason.contains("max_tools_per_server"), "{told:?}");
     let (_, ready) = answer(app.get("/readyz")).await;
     assert!(ready["degraded"]["mcp:many"].as_str().unwrap().contains("max_tools_per_server"), "{ready}");
-    // What is not wanted is not counted.
+    // Excluded tools are not counted.
     assert!(names(&app).await.contains(&"some__tool_9999".to_owned()));
     assert_eq!(ready["degraded"]["mcp:some"], Value::Null, "{ready}");
     app.stop().await;
@@ -324,7 +324,7 @@ async fn a_reload_adds_changes_and_removes_servers_and_leaves_the_others_alone()
     assert!(!names.iter().any(|name| name.starts_with("gone__")), "{names:?}");
     let (_, reply) = app.call("kept__pid", json!({})).await;
     assert_eq!(reply["output"]["pid"], pid, "an unchanged server goes on");
-    // `echo` is a tool of the test's own already: the clash is told, and both sides go on.
+    // `echo` is a tool of the test's own already: the conflict is reported, and both tools continue to work.
     let snapshot = app.gateway.pipeline.registry.snapshot();
     let clash = snapshot.unavailable().iter().find(|tool| tool.tool == "echo").unwrap();
     assert!(clash.reason.contains("two tools have the name"), "{clash:?}");

@@ -35,7 +35,7 @@ async fn app_of(settings: String) -> TestApp {
     app
 }
 
-/// Whoever calls.
+/// The caller.
 enum Client {
     Mcp(McpClient),
     Rest(&'static str, Option<&'static str>),
@@ -194,7 +194,7 @@ async fn a_client_without_sessions_gets_only_its_own_questions() {
     assert_eq!(result["content"][0]["text"], "own answer", "{result}");
 
     ask_late(&client, End::TimedOut).await;
-    // It may be asked by the call before: so nobody is.
+    // The question may belong to the call before, so it is not sent.
     let params = json!({"name": "st__ask", "arguments": {"text": "mine", "ms": 800}});
     let result = client.result("tools/call", params, "CallToolResult").await;
     assert!(result["content"][0]["text"].as_str().unwrap().contains("cannot be assigned to a client"), "{result}");
@@ -410,7 +410,7 @@ async fn a_session_ends_with_its_clients_and_when_it_is_idle_and_when_its_server
         client.end().await;
         until("it has ended with its client's", async || server.sessions() == 0).await;
 
-        // Also in the midst of a call, which is nobody's fault.
+        // Also during a call, which does not count as a failure.
         for _ in 0..6 {
             let client = McpClient::connect_as(&app, OLDER, Some("key-of-alice")).await;
             let call = client.send("tools/call", json!({"name": "st__hang", "arguments": {}}));

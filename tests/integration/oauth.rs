@@ -1,4 +1,4 @@
-//! OAuth 2.0 client credentials at a token server that is not ours (npm `oidc-provider`), and an API that asks it of
+//! OAuth 2.0 client credentials at a third-party token server (npm `oidc-provider`), and an API that asks it of
 //! every token that it is shown.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ const SECRET: &str = "s e/c&";
 /// Both form-encoded and then made Basic credentials (RFC 6749 §2.3.1), by hand.
 const AUTHORIZATION: &str = "Basic bWUlM0ExOnMrZSUyRmMlMjY=";
 
-/// An API whose calls want a token that the token server knows.
+/// An API whose calls require a token of the token server.
 #[derive(Clone)]
 struct Api {
     url: String,
@@ -43,7 +43,7 @@ impl Api {
         api
     }
 
-    /// Asks the token server something of a token.
+    /// Queries the token server about a token.
     async fn ask(&self, path: &str, token: &str) -> reqwest::Response {
         let request = self.client.post(format!("{}{path}", self.token_server)).header("authorization", AUTHORIZATION);
         let form = request.header("content-type", "application/x-www-form-urlencoded").body(format!("token={token}"));
@@ -85,7 +85,7 @@ async fn offered(api: &Api, secret: &str) -> TestApp {
 #[ignore = "needs oidc-provider and node, in the folder named by the variable OAUTH"]
 async fn oauth_tokens_of_a_real_server_open_an_api() {
     let folder = std::env::var("OAUTH").expect("OAUTH names the folder");
-    // Modules are looked for beside the script that wants them.
+    // Node resolves modules relative to the script.
     let script = Path::new(&folder).join("oauth.mjs");
     std::fs::copy("tests/openapi/oauth.mjs", &script).unwrap();
     let node = Path::new(&folder).join("node_modules/.bin/node");
@@ -99,7 +99,7 @@ async fn oauth_tokens_of_a_real_server_open_an_api() {
     }
     assert_eq!(api.tokens().len(), 1, "one for all that wait");
 
-    // A token that was withdrawn is replaced, and the caller hears nothing of it.
+    // A revoked token is replaced without an error for the caller.
     api.ask("/token/revocation", &api.tokens()[0]).await;
     let (_, reply) = app.call("api__who", json!({})).await;
     assert_eq!(reply["output"]["client"], CLIENT, "{reply}");

@@ -1,4 +1,4 @@
-//! OpenAPI collections from the configuration: their tools, their faults, a reload, and validation by HTTP.
+//! OpenAPI collections from the configuration: their tools, their errors, a reload, and validation by HTTP.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -227,7 +227,7 @@ fn the_command_reports_the_tools_of_a_document() {
     assert_eq!(import(&["import", "openapi", "/nowhere.json"]).status.code(), Some(1));
 }
 
-/// What a document without a server becomes can be looked at; to be offered it needs one.
+/// A document without a server can be previewed; to be offered it needs one.
 #[test]
 fn a_document_without_a_server_is_reported_with_a_remedy() {
     let directory = TempDir::new().unwrap();

@@ -1,4 +1,4 @@
-//! Judged by programs that are not ours. Ignored unless asked for: `scripts/test` installs what they need.
+//! Checks by third-party programs. Ignored by default: `scripts/test` installs what they need.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -33,7 +33,7 @@ async fn schemathesis_finds_nothing_undescribed() {
     let hidden = ["sleep", "panic", "flood", "flaky"].map(|tool| format!("{tool}: {{hidden: true}}")).join(", ");
     let directory = tempfile::TempDir::new().unwrap();
     let script = directory.path().join("patient.yaml");
-    // A conversation longer than any that is made up here: there is no model to ask, and none to fail.
+    // A conversation longer than any generated here: there is no model that could fail.
     std::fs::write(&script, format!("turns:\n{}", "  - text: [Hello.]\n".repeat(2_000))).unwrap();
     let agents = format!(
         "agent: {{default_profile: patient, profiles: {{patient: {{provider: replay, model: {}}}}}}}",

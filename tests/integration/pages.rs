@@ -70,7 +70,7 @@ fn rows(markdown: &'static str) -> Vec<Vec<&'static str>> {
     rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn code_spans(markdown: &'static str) -> Vec<&'static str> {
     markdown.split('`').skip(1).step_by(2).collect()
 }
@@ -323,7 +323,7 @@ fn the_tools_are_those_offered() {
     assert_eq!(set(rows(section(TOOLS, "Built-in tools")).into_iter().flat_map(|row| code_spans(row[0]))), offered);
 }
 
-/// Codes of features that do not exist yet; `cancelled` is nobody's answer, and told in the text.
+/// Codes of features that do not exist yet; `cancelled` is never a reply, and described in the text.
 const NOT_ANSWERED: [&str; 3] = ["cancelled", "conversation_locked", "unknown_result"];
 
 #[test]

@@ -1,4 +1,4 @@
-//! Policies: the default set, one's own, and broken ones.
+//! Policies: the default set, custom ones, and invalid ones.
 
 use reqwest::StatusCode;
 use sekisho::Config;
@@ -59,13 +59,13 @@ async fn the_specifications_own_rule_decides_where_it_is_written() {
     let (status, reply) = write_as(&app, "key-of-bob").await;
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "denied"));
     assert_eq!(reply["receipt"]["policy"]["reasons"], json!(["file_writeには管理者ロールが必要です"]));
-    // And where the tool's own roles stay, the two say the same.
+    // And where the tool's own roles stay, both agree.
     let app = with_policy_and(RULE, KEYS).await;
     assert_eq!(write_as(&app, "key-of-ada").await.0, StatusCode::OK);
     assert_eq!(write_as(&app, "key-of-bob").await.0, StatusCode::NOT_FOUND);
 }
 
-/// An own set of rules that has never heard of them switches none of the checks off, by no route.
+/// A custom set of rules without them disables none of the checks, on no route.
 #[tokio::test]
 async fn a_custom_policy_folder_does_not_remove_the_requirements_of_tools() {
     const OVERRIDES: &str = "tools: {overrides: {echo: {dangerous: true}, sleep: {requires_auth: true}, \

@@ -47,7 +47,7 @@ async fn a_registered_document_is_called_at_once_and_after_a_restart() {
     assert_eq!((status, reply), (StatusCode::OK, expected));
     assert_eq!(call(&app, "itself__tool", json!({"name": "calculator"})).await["success"], true);
 
-    // A reload that knows nothing of it leaves it alone.
+    // A reload that does not contain it leaves it unchanged.
     app.gateway.reload(config(&app.directory, &format!("{ALLOWED}\n{ADMIN}"))).await;
     assert_eq!(names(&app).await, json!(["itself__tool", "itself__tools"]));
 
@@ -168,7 +168,7 @@ async fn a_name_that_the_configuration_takes_is_the_configurations() {
     assert_eq!(names(&app).await, json!(["itself__tool", "itself__tools"]));
 }
 
-/// The store is read by whoever copies it: it has the secret's name and nothing more.
+/// A copy of the store can be read: it has only the secret's name.
 #[tokio::test]
 async fn a_secret_is_sent_to_the_api_and_never_stored() {
     let upstream = TestApp::with("auth: {api_keys: [{id: bob, key: hunter2-and-more}]}").await;
@@ -248,7 +248,7 @@ async fn a_reload_and_a_registration_do_not_wait_for_a_document_that_does_not_co
     assert!(begun.elapsed() < slack(Duration::from_secs(5)), "it waited {:?}", begun.elapsed());
     assert_eq!(app.gateway.readiness.degraded()["openapi:slow"], "its document is being loaded");
 
-    // Nor does a document that is wanted now wait for the one on its way.
+    // Nor does a document that is needed now wait for the one being fetched.
     let begun = Instant::now();
     let more = format!("{slow}, more: {{spec_url: '{}/api.json'}}", host.url);
     app.gateway.reload(config(&app.directory, &yaml(&more))).await;

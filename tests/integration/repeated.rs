@@ -13,7 +13,7 @@ use crate::app::{TestApp, answer, code};
 const SECRETS: [&str; 6] =
     ["k3y-in-query", "k3y-in-header", "t0ken-of-bearer", "p4ssword", "t0ken-of-caller", "s3cret-of-client"];
 
-/// Refuses everything, and says what it was sent.
+/// Refuses every request and repeats it in the error.
 async fn refuse(uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
     let told = format!("denied for {uri} {headers:?} {}", String::from_utf8_lossy(&body));
     (StatusCode::UNAUTHORIZED, Json(json!({"message": told}))).into_response()

@@ -93,7 +93,7 @@ fn judge(tallies: &[Tally]) {
 
 /// Calls one of so many tools of the document, with few arguments and with many.
 async fn round_trip(name: &str, text: &[u8], every: usize) -> Tally {
-    // YAML does not know JSON's surrogate pairs.
+    // YAML has no surrogate pairs as JSON has.
     let document = serde_json::from_slice(text).or_else(|_| yaml_serde::from_slice(text)).unwrap();
     let original = Original::new(document);
     let operations = original.operations().len();

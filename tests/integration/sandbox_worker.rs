@@ -47,7 +47,7 @@ struct Worker {
     _files: TempDir,
 }
 
-/// A reactor that asks for its program, and then does this.
+/// A reactor that fetches its program, and then does this.
 fn module(program: &str) -> String {
     reactor(&format!("(drop (call $call (i32.const 256) (i32.const 18) (i32.const 128) (i32.const 132))) {program}"))
 }
@@ -84,7 +84,7 @@ fn reactors(files: &TempDir) -> Prepared {
     prepared(files, Kind::Reactor, PROGRAMS.map(|(name, program)| (name, module(program))))
 }
 
-/// What becomes of a worker that is told this first.
+/// The result of a worker that receives this message first.
 async fn end_after(frame: &[u8]) -> (Option<i32>, String) {
     let (mut gateway, child) = spawn();
     gateway.write_all(frame).await.unwrap();

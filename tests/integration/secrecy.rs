@@ -20,7 +20,7 @@ use crate::cli::sekisho;
 
 const KEY: &str = "sk-canary-5d41402abc4b2a76";
 
-/// What telling of it would look like, whole or in part.
+/// The forms in which it would be disclosed, whole or in part.
 const MARK: &str = "canary";
 
 /// What the provider does, by the agent's name; each repeats the key in one way or another.

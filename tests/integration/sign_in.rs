@@ -1,4 +1,4 @@
-//! Users' sign-in to MCP servers that ask for one.
+//! Users' sign-in to MCP servers that require one.
 
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ async fn call(app: &TestApp) -> Value {
     answer(app.post("/tools/far__echo/execute").bearer_auth(ADA).json(&json!({}))).await.1
 }
 
-/// Why the server cannot be used, as readiness tells it.
+/// Why the server cannot be used, from `/readyz`.
 async fn trouble(app: &TestApp) -> String {
     degraded(app).await["mcp:far"].as_str().unwrap_or_default().to_owned()
 }

@@ -1,5 +1,5 @@
-//! An MCP server that remembers what it is told, as a program and over HTTP: what one session said to it, no other may
-//! find there. It speaks 2025-06-18, and with `BOTH` 2026-07-28 too.
+//! An MCP server that stores what a session sends, as a program and over HTTP: no other session may find it. It
+//! supports 2025-06-18, and with `BOTH` 2026-07-28 too.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -88,7 +88,7 @@ impl HttpServer {
         format!("{{url: '{}', {more}}}", self.url)
     }
 
-    /// Sessions that go on now.
+    /// Open sessions.
     pub(crate) fn open(&self) -> usize {
         self.seen.begun.load(Ordering::SeqCst) - self.seen.ended.load(Ordering::SeqCst)
     }
@@ -187,7 +187,7 @@ fn initialized() -> Value {
     })
 }
 
-/// What one session has said.
+/// The data of one session.
 struct Session {
     id: String,
     note: Mutex<Option<String>>,
@@ -282,7 +282,7 @@ impl Session {
             "ask" if is_newer => "nobody can be asked in this revision".to_owned(),
             "ask" => {
                 tokio::time::sleep(Duration::from_millis(arguments["ms"].as_u64().unwrap_or_default())).await;
-                // Without a stream of its own it is asked on the standing one.
+                // Without a stream of its own, the question is sent on the GET stream.
                 let out = if out.is_closed() { &self.out } else { out };
                 self.ask(&text, out).await
             }

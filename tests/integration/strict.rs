@@ -1,5 +1,5 @@
-//! An MCP server that speaks one revision of the protocol only, lists its tools in pages, and holds whatever it
-//! hears against that revision's own schema: this very test binary, started again as a program.
+//! An MCP server of one revision of the protocol that lists its tools in pages and validates every message against
+//! that revision's schema: this test binary, started again as a program.
 
 use std::io::{self, BufRead};
 
@@ -32,9 +32,9 @@ fn speak_one_revision() {
 
 struct Strict {
     revision: String,
-    /// The call that waits for what the client's model says.
+    /// The call that waits for the client's model.
     consulting: Option<Value>,
-    /// What of what it heard is not as the protocol says.
+    /// The received messages that violate the protocol.
     faults: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl Strict {
 
     fn hear(&mut self, message: &Value) {
         let method = message["method"].as_str().unwrap_or_default();
-        // Whoever knows both kinds of handshake asks for the newer one first.
+        // A client that supports both handshakes tries the newer one first.
         let revision = if method == "server/discover" { NEWER } else { &self.revision };
         let kind = match (message.get("method"), message.get("id")) {
             (Some(_), Some(_)) => "ClientRequest",

@@ -25,7 +25,7 @@ async fn five_failures_open_the_circuit_and_it_answers_at_once() {
     assert_eq!(app.metric("shannon_circuit_breaker_state{base_url=\"https://upstream.test:443\"}").await, 2.0);
     // Another host is none of its business.
     assert_eq!(app.call("upstream", json!({"host": "other.test"})).await.0, StatusCode::OK);
-    // Traffic goes on while it is open, and it closes all the same.
+    // Requests continue while it is open, and it closes all the same.
     let opened = Instant::now();
     loop {
         let (status, _) = app.call("upstream", json!({})).await;

@@ -53,7 +53,7 @@ async fn get(app: &TestApp, key: Option<&str>, path: &str) -> (StatusCode, Value
     .await
 }
 
-/// Which of the watched tools a list names, whatever it holds of each.
+/// Which of the watched tools a list contains, in any form.
 fn named(list: &Value) -> BTreeSet<&'static str> {
     let name = |tool: &Value| tool.as_str().or_else(|| tool["name"].as_str()).unwrap().to_owned();
     let names: Vec<_> = list.as_array().unwrap_or_else(|| panic!("{list}")).iter().map(name).collect();
@@ -151,7 +151,7 @@ async fn an_agent_is_offered_what_its_caller_may_use() {
     }
 }
 
-/// To callers without its roles, no route tells a tool apart from one that does not exist.
+/// To callers without its roles, no route distinguishes a tool from one that does not exist.
 #[tokio::test]
 async fn a_tool_hidden_by_its_roles_is_not_there_by_any_route() {
     let app = app_with(RULE).await;

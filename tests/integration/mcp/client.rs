@@ -66,7 +66,7 @@ impl McpClient {
         client
     }
 
-    /// A client of an older revision that has not said yet that it is ready.
+    /// A client of an older revision that has not sent `initialized` yet.
     pub(crate) async fn begin(app: &TestApp, revision: &'static str) -> Self {
         let mut client = Self::new(app, revision, None);
         client.introduce().await;
@@ -106,7 +106,7 @@ impl McpClient {
         result
     }
 
-    /// The JSON-RPC response, whatever its HTTP status.
+    /// The JSON-RPC response with any HTTP status.
     pub(crate) async fn reply(&self, method: &str, params: Value) -> Value {
         self.send(method, params).await.1
     }
@@ -179,7 +179,7 @@ impl McpClient {
         self.ids.load(Ordering::SeqCst)
     }
 
-    /// Sends a request and answers what the server asks meanwhile; gives all messages of its stream.
+    /// Sends a request and answers the server's questions meanwhile; returns all messages of its stream.
     pub(crate) async fn converse(&self, method: &str, params: Value, answer: impl Fn(&Value) -> Value) -> Vec<Value> {
         let response = self.post(method, params, &[]).send().await.unwrap();
         let mut news = News { response, buffer: String::new() };
@@ -211,7 +211,7 @@ impl McpClient {
         assert_eq!(ended.status(), StatusCode::NO_CONTENT);
     }
 
-    /// Opens the stream on which the server tells what changes.
+    /// Opens the stream of the server's notifications.
     pub(crate) async fn listen(&self, notifications: Value) -> News {
         let request = match self.revision {
             NEWER => self.post("subscriptions/listen", json!({"notifications": notifications}), &[]),
@@ -333,7 +333,7 @@ pub(crate) fn check(revision: &str, definition: &str, message: &Value) {
     assert!(faults.is_empty(), "not a {definition} of {revision}: {faults:?}\n{message:#}");
 }
 
-/// What of a message is not as the revision's own schema says.
+/// The violations of a message against the revision's schema.
 pub(crate) fn faults(revision: &str, definition: &str, message: &Value) -> Vec<String> {
     static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
     let key = format!("{revision}/{definition}");

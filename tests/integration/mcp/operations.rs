@@ -235,7 +235,7 @@ async fn a_servers_own_errors_and_results_arrive_as_they_are() {
     let app = before("").await;
     for revision in [NEWER, OLDER] {
         let client = McpClient::connect(&app, revision).await;
-        // Clients of 2026-07-28 know no code of its own for what is not there.
+        // Revision 2026-07-28 has no separate code for a missing resource.
         let not_found = if revision == OLDER { -32002 } else { -32602 };
         let gone = json!({"code": not_found, "message": "it is gone", "data": {"since": 1970}});
         assert_eq!(read(&client, "m+demo://gone").await["error"], gone);

@@ -1,5 +1,5 @@
-//! Servers that speak one revision only, before clients of another: what they list, tell and ask arrives, and
-//! all that they hear is as their own revision says.
+//! Servers of one revision with clients of another: their lists, notifications and questions arrive, and all
+//! messages they receive conform to their own revision.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ async fn before(revision: &str) -> TestApp {
     app
 }
 
-/// What the server found wrong with what it heard.
+/// The violations that the server found in received messages.
 async fn faults(app: &TestApp) -> String {
     let (_, reply) = app.call("strict__faults", json!({})).await;
     reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned()
@@ -87,7 +87,7 @@ async fn a_servers_question_to_a_model_reaches_a_client_that_has_one() {
         let told = client.result("tools/call", again, "CallToolResult").await;
         assert_eq!(text(&told), "Bern", "{revision}: {told}");
 
-        // Nobody is asked who did not offer to answer.
+        // A client without the capability gets no question.
         let (_, refused) = client.without_capabilities().send("tools/call", call.clone()).await;
         assert_eq!(refused["error"]["code"], -32021, "{revision}: {refused}");
         assert_eq!(refused["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}), "{revision}");

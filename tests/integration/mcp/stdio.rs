@@ -163,7 +163,7 @@ fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
         let succeeded = ended.iter().filter(|line| line.contains(name) && line.contains("success\":true")).count();
         assert_eq!(succeeded, 1, "{name}:\n{log}");
     }
-    assert!(!log.contains("demo://one"), "what was asked for is an argument, and not written down: {log}");
+    assert!(!log.contains("demo://one"), "the requested URI is an argument, and not logged: {log}");
 }
 
 /// What stands beside a gateway of one's own: its name for a tool, and who may ask.
@@ -174,7 +174,7 @@ fn with_calculator_called(name: &str) -> String {
     )
 }
 
-/// With `--server` the tools, the policies and the books are the gateway's there.
+/// With `--server` the tools, the policies and the budgets are those of that gateway.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_starts_a_program_uses_the_gateway_that_its_command_line_names() {
     let app = TestApp::with(&with_calculator_called("sums")).await;
@@ -198,7 +198,7 @@ async fn a_client_that_starts_a_program_uses_the_gateway_that_its_command_line_n
             assert_eq!(called["content"][0]["text"], "42");
         });
         if revision == OLDER {
-            // What the gateway says of itself reaches the client as well.
+            // The gateway's own description reaches the client as well.
             let changed = with_calculator_called("totals");
             app.gateway.reload(config(&app.directory, &changed)).await;
             let news = tokio::task::block_in_place(|| server.hear(revision));

@@ -1,4 +1,4 @@
-//! Tools that speak with their client: one while it runs, one through a header beside its arguments.
+//! Tools that interact with their client: one while it runs, one through a header of an argument.
 
 use std::sync::Arc;
 

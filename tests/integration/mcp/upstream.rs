@@ -1,4 +1,4 @@
-//! An MCP server of 2025-06-18 behind the gateway that notes what is taken back, and whose answers come as badly as
+//! An MCP server of 2025-06-18 behind the gateway that records cancellations, and whose answers come as badly as
 //! answers over HTTP can.
 
 use std::convert::Infallible;
@@ -73,7 +73,7 @@ impl Upstream {
     }
 }
 
-/// Only the stream that `broken` began goes on.
+/// Only the stream that `broken` began continues.
 async fn go_on(headers: HeaderMap) -> Response {
     match headers.get("last-event-id").and_then(|id| id.to_str().ok()) {
         Some(last) if last.starts_with("of-") => {

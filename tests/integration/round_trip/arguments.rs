@@ -247,7 +247,7 @@ impl Maker<'_> {
     }
 }
 
-/// A text that matches a regular expression, where its syntax has no more than the generator knows.
+/// A text that matches a regular expression, if the generator supports its syntax.
 fn matching(pattern: &str, seed: u64) -> Option<String> {
     // Of alternatives that are anchored each the first.
     let open = pattern.split("|^").next().unwrap_or(pattern);

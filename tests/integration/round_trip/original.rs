@@ -13,7 +13,7 @@ const DOCUMENT: &str = "urn:document";
 
 const METHODS: [&str; 8] = ["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
-/// A document, its schemas in the words of JSON Schema 2020-12.
+/// A document, its schemas converted to JSON Schema 2020-12.
 pub(crate) struct Original {
     document: &'static Value,
     registry: &'static Registry<'static>,
@@ -371,7 +371,7 @@ impl Original {
         schema.get("additionalProperties").is_none_or(|more| *more == false) && schema.get("properties").is_some()
     }
 
-    /// What a reference stands for.
+    /// The target of a reference.
     fn followed<'s>(&'s self, mut value: &'s Value) -> &'s Value {
         while let Some(reference) = value.get("$ref").and_then(Value::as_str) {
             let pointer = reference.split('#').nth(1).unwrap();
@@ -386,7 +386,7 @@ fn key(method: &str, path: &str) -> String {
     format!("{} {path}", method.to_ascii_uppercase())
 }
 
-/// OpenAPI's own words in those of JSON Schema, and references that hold anywhere.
+/// Converts OpenAPI's keywords to those of JSON Schema, and makes references absolute.
 fn standardise(value: &mut Value, document: &Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| standardise(item, document)),
@@ -413,7 +413,7 @@ fn standardise_schema(members: &mut Map<String, Value>, document: &Value) {
             _ => {}
         }
     }
-    // Nothing is asked for that is only ever answered.
+    // Properties that are only in responses are not required.
     if let (Some(Value::Object(properties)), Some(Value::Array(required))) =
         (members.get("properties").cloned(), members.get_mut("required"))
     {
@@ -436,7 +436,7 @@ fn standardise_schema(members: &mut Map<String, Value>, document: &Value) {
             }
         }
     }
-    // Words that some documents use and no version knows.
+    // Type names that some documents use and no version defines.
     let known = |kind: &str| matches!(kind, "string" | "number" | "integer" | "boolean" | "array" | "object" | "null");
     if members.get("type").and_then(Value::as_str).is_some_and(|kind| !known(kind)) {
         members.shift_remove("type");
@@ -448,7 +448,7 @@ fn is_read_only(property: &Value, document: &Value) -> bool {
     [Some(property), target].into_iter().flatten().any(|schema| schema.get("readOnly") == Some(&json!(true)))
 }
 
-/// A parameter's schema; of Swagger 2.0 what stands in the parameter itself.
+/// A parameter's schema; in Swagger 2.0 the parameter itself.
 fn schema(parameter: &Value) -> Value {
     let content = parameter.get("content").and_then(Value::as_object).and_then(|content| content.values().next());
     match parameter.get("schema").or_else(|| content?.get("schema")) {
@@ -506,7 +506,7 @@ fn read_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("{text:?} is no JSON: {error}"))
 }
 
-/// Whether a path has the form of its template; what stands for each name is noted, still encoded.
+/// Whether a path matches its template; the value of each name is recorded, still encoded.
 fn matches<'t>(template: &'t str, path: &str, found: &mut BTreeMap<&'t str, String>) -> bool {
     let Some((literal, rest)) = template.split_once('{') else { return template == path };
     let Some((name, template)) = rest.split_once('}') else { return template == path };

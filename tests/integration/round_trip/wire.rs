@@ -1,4 +1,4 @@
-//! What stands in a request, read back: styles of parameters, forms and multipart bodies, all leaves as text.
+//! Parses the values of a request: styles of parameters, forms and multipart bodies, all leaves as text.
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
@@ -20,7 +20,7 @@ fn decoded_form(text: &str) -> Result<String, String> {
     decoded(&text.replace('+', " "))
 }
 
-/// The pairs of a query or of a form: names decoded, values as they stand.
+/// The pairs of a query or of a form: names decoded, values unchanged.
 pub(super) fn pairs(text: &str) -> Result<Vec<(String, String)>, String> {
     let written = text.split('&').filter(|pair| !pair.is_empty());
     written

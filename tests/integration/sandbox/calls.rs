@@ -1,4 +1,4 @@
-//! One call: what goes in, what comes out, and how its end is told.
+//! One call: its input, its output, and the report of its end.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -125,7 +125,7 @@ async fn an_exit_code_is_an_answer() {
     }
 }
 
-/// Each limit is the host's, has its own code, and tells what was used and produced.
+/// Each limit is the host's, has its own code, and reports the usage and the output so far.
 #[tokio::test]
 async fn limits_have_their_own_codes_and_keep_what_was_produced() {
     let app = PythonApp::with("memory_limit_mb: 128", "max_stream_bytes: 1000, max_file_bytes: 1048576").await;

@@ -1,4 +1,4 @@
-//! What one call leaves, no other finds; and what a program says of itself changes nothing.
+//! No call finds data of another, and a program's claims about itself have no effect.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::PythonApp;
 
-/// Plants a secret of its own all over its memory, and looks through all of it for those of others. What it
-/// looks for does not stand in its own memory in one piece but where it planted it.
+/// Writes a secret of its own all over its memory, and scans all of it for those of others. The pattern is
+/// contiguous in its own memory only where it was written.
 const SCAN: &str = r#"
 import sys, numpy
 own = sys.stdin.read()
@@ -66,7 +66,7 @@ async fn fifty_fresh_instances_find_no_secret_of_another_call() {
     app.idle().await;
 }
 
-/// As many as `SECRET_SCANS` says, else ten thousand, which takes some ten minutes.
+/// As many as `SECRET_SCANS` sets, else ten thousand, which takes some ten minutes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
 async fn thousands_of_fresh_instances_find_no_secret_of_another_call() {

@@ -1,4 +1,4 @@
-//! Many at once: fair, within what there is, and nothing left behind by the dead and those who hung up.
+//! Concurrent calls: fair, within the capacity, without leaks after crashes and disconnects.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ async fn killed_workers_fail_their_own_calls_and_are_replaced() {
         let mut killed = 0;
         while done.load(Ordering::Relaxed) + trapped.load(Ordering::Relaxed) < 300 && killed < 6 {
             tokio::time::sleep(Duration::from_millis(60)).await;
-            // One that dies while it starts is another matter: it is waited for longer each time.
+            // A worker that exits during its start is different: the pause before the next start grows.
             if app.metric("workers_ready").await < 1.0 {
                 continue;
             }
