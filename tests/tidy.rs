@@ -100,6 +100,36 @@ fn banned_names(text: &str) -> Vec<String> {
     words.windows(2).filter(is_banned).map(|pair| pair[1].to_owned()).collect()
 }
 
+/// Phrases of the same kind, in comments, messages and pages.
+const BANNED_PHRASES: [&str; 8] =
+    ["at the door", "by way of", "for want of", "goes its way", "hangs up", "hung up", "stands there", "shut in"];
+
+#[test]
+fn texts_are_plain_technical_english() {
+    let mut files = vec![Path::new(ROOT).join("README.md")];
+    for folder in ["src", "docs", "config", "scripts", "deploy", "examples"] {
+        collect(&Path::new(ROOT).join(folder), &mut files);
+    }
+    let mut found = Vec::new();
+    for path in &files {
+        // Recorded third-party data may be binary.
+        let Ok(text) = std::fs::read_to_string(path) else { continue };
+        let lines = text.lines().enumerate().filter(|(_, line)| has_banned_phrase(line));
+        found.extend(lines.map(|(at, line)| format!("{}:{}: {line}", path.display(), at + 1)));
+    }
+    assert!(found.is_empty(), "say it in the field's terms:\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_banned_phrase_is_found() {
+    assert!(has_banned_phrase("// The key Stands there twice.") && !has_banned_phrase("// A duplicate key."));
+}
+
+fn has_banned_phrase(line: &str) -> bool {
+    let line = line.to_lowercase();
+    BANNED_PHRASES.iter().any(|phrase| line.contains(phrase))
+}
+
 #[test]
 fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
     let page = read("docs/architecture.md");

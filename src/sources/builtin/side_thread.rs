@@ -148,7 +148,7 @@ pub(super) mod tests {
             threads.run(Deadline::after(Duration::from_secs(60)), work),
         );
         assert!(hung_up.await.is_err());
-        assert!(!end.await.unwrap(), "stopped for want of a caller, not by the clock");
+        assert!(!end.await.unwrap(), "stopped because the caller left, not by the clock");
     }
 
     #[tokio::test]
