@@ -2,7 +2,7 @@
 //! revisions that have them, without sessions for 2026-07-28.
 //!
 //! One way leads through this module. `http` and `stdio` read a [`message::Message`]; `methods` starts the request,
-//! as a [`running_request::Running`]: its work, and a queue of what the work sends to the client. Whoever serves the
+//! as a [`running_request::Running`]: its work, and a queue of what the work sends to the client. The task that serves the
 //! request takes its steps one after the other. A request that ends at once is answered in the task that read it. A
 //! longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
 //! 2026-07-28 becomes a response that ends with it, and waits in `parked_calls` for the answer to a question.
