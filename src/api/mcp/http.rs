@@ -235,7 +235,7 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
         tokio::select! { () = ended.cancelled() => {} () = draining.cancelled() => {} }
     };
     if let Some(last) = headers.get(&LAST_EVENT) {
-        // An unknown id gets an empty stream: after an error, clients would repeat the request for ever.
+        // An unknown id gets an empty stream: after an error, clients would repeat the request without end.
         let replayed = last.to_str().ok().and_then(|last| session.events.replay_after(last).ok());
         return Ok(match replayed {
             Some(replayed) => event_response(replayed.take_until(until)),
@@ -245,7 +245,7 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
     let Channel::Stream(stream) = &session.outside else {
         return Err(CallError::internal("the session has no stream").into());
     };
-    // Each message goes to one stream only (streamable HTTP, \"Multiple Connections\"): a second one stays silent.
+    // Each message goes to one stream only (streamable HTTP, "Multiple Connections"): a second one stays silent.
     Ok(match stream.connect() {
         Some(received) => {
             stream.begin();
