@@ -11,11 +11,12 @@ mod error_rate;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use parking_lot::Mutex;
 
 use self::circuit::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
@@ -167,7 +168,7 @@ impl Breakers {
     }
 
     fn exclusively<T>(&self, change: impl FnOnce() -> T) -> T {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.changing.lock();
         change()
     }
 }

@@ -5,9 +5,10 @@
 //! same messages. Everything else in a transcript is used unchanged.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -67,7 +68,7 @@ impl PausedRuns {
             messages: added,
             until: Instant::now() + RUN_TTL,
         };
-        self.lock().add(first, run);
+        self.0.lock().add(first, run);
     }
 
     /// The client's messages, with each turn that was paused replaced by the stored messages of its run.
@@ -91,7 +92,7 @@ impl PausedRuns {
 
     /// For each message the caller's paused run that it answers; the transcript is not compared.
     fn runs_of(&self, caller_key: &str, messages: &[Message]) -> Vec<Option<Arc<Run>>> {
-        let (runs, now) = (self.lock(), Instant::now());
+        let (runs, now) = (self.0.lock(), Instant::now());
         let find = |message: &Message| {
             let Message::Assistant(turn) = message else { return None };
             let run = turn.calls.iter().find_map(|call| runs.by_call.get(&call.id))?;
@@ -99,10 +100,6 @@ impl PausedRuns {
             waits.then(|| Arc::clone(run))
         };
         messages.iter().map(find).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Runs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

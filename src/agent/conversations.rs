@@ -1,7 +1,9 @@
 //! The conversations of sessions (A41), kept in memory so that the next message continues them.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::Message;
 
@@ -30,14 +32,14 @@ struct Conversation {
 impl Conversations {
     /// The messages so far; empty for a session that has none, or was evicted.
     pub fn of(&self, caller_key: &str, session: &str) -> Vec<Message> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.lock();
         let found = kept.iter().find(|conversation| conversation.is(caller_key, session));
         found.map(|conversation| conversation.messages.clone()).unwrap_or_default()
     }
 
     /// Adds a user message and the run's messages after it. Concurrent exchanges are added one after the other.
     pub fn add(&self, caller_key: &Arc<str>, session: &Arc<str>, exchange: impl IntoIterator<Item = Message>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let known = kept.iter().position(|conversation| conversation.is(caller_key, session));
         let mut conversation = known.and_then(|index| kept.remove(index)).unwrap_or_else(|| Conversation {
             caller_key: Arc::clone(caller_key),

@@ -1,9 +1,10 @@
 //! Counts what a run uses, and charges it to the caller's budget.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_stream::stream;
 use futures_util::stream::{BoxStream, StreamExt};
+use parking_lot::Mutex;
 use tracing::Span;
 
 use super::event::RunUsage;
@@ -64,11 +65,11 @@ impl Meter {
 
     /// The usage so far.
     pub fn used(&self) -> RunUsage {
-        self.lock().clone()
+        self.used.lock().clone()
     }
 
     pub(super) fn count(&self, change: impl FnOnce(&mut RunUsage)) {
-        change(&mut self.lock());
+        change(&mut self.used.lock());
     }
 
     /// # Errors
@@ -105,10 +106,6 @@ impl Meter {
                 Err(ModelError::OverBudget { code: ErrorCode::BudgetExceeded, message: unpriced.refusal(limit) })
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RunUsage> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -110,10 +110,10 @@ fn items(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::time::Duration;
 
     use futures_util::stream::{self, BoxStream};
+    use parking_lot::Mutex;
     use tokio::time::Instant;
 
     use super::*;
@@ -125,7 +125,7 @@ mod tests {
 
     impl Model for ScriptedModel {
         fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-            self.1.lock().unwrap().push(request);
+            self.1.lock().push(request);
             let end = ModelChunk::End { stop: StopReason::Stop, usage: ModelUsage::default() };
             stream::iter([Ok(ModelChunk::Text(self.0.into())), Ok(end)]).boxed()
         }
@@ -141,7 +141,7 @@ mod tests {
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let summary = of_thread(&model, &profile, &prompts, Some("before"), ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), 20);
-        let request = model.1.lock().unwrap()[0].clone();
+        let request = model.1.lock()[0].clone();
         assert_eq!((request.temperature, request.max_tokens, request.tools.len()), (Some(0.0), 500, 0));
         assert!(matches!(&request.messages[..], [Message::System(_), Message::User(text)] if text.contains("before")));
         let endless = model_answering(Box::leak("x".repeat(1_000).into_boxed_str()));
@@ -177,7 +177,7 @@ mod tests {
         let (profile, prompts) = (AgentProfile::default(), Prompts::default());
         let items = of_calls(&model, &profile, &prompts, "what?", &calls).await.unwrap();
         assert_eq!(items, ["looked it up", "found 3", "third"]);
-        let request = model.1.lock().unwrap()[0].clone();
+        let request = model.1.lock()[0].clone();
         let Some(Message::User(input)) = request.messages.last() else { panic!("{request:?}") };
         assert!(input.contains("- search failed: no such page") && input.contains("what?"), "{input}");
     }

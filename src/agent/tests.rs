@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -124,7 +124,7 @@ impl RecordingModel {
 
 impl Model for RecordingModel {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        self.requests.lock().unwrap().push(Arc::clone(&request));
+        self.requests.lock().push(Arc::clone(&request));
         self.script.stream(request)
     }
 }
@@ -239,12 +239,12 @@ async fn check(name: &str, case: Case) {
     let actual = event_json(&events, &names);
     assert_eq!(Value::from(actual.clone()), Value::from(case.events), "{name}: {:#}", Value::from(actual));
     if let Some(expected) = case.last_offer {
-        let requests = model.requests.lock().unwrap();
+        let requests = model.requests.lock();
         let offered: Vec<_> = requests.last().unwrap().tools.iter().map(|tool| tool.name.clone()).collect();
         assert_eq!(offered, expected, "{name}");
     }
     if let Some(expected) = case.last_request {
-        let requests = model.requests.lock().unwrap();
+        let requests = model.requests.lock();
         let messages = requests.last().unwrap().messages.iter().skip(1);
         let messages: Vec<_> = messages.map(|message| names.used_in(brief(message))).collect();
         assert_eq!(Value::from(messages), Value::from(expected), "{name}");

@@ -3,11 +3,12 @@
 //! Failsafe's own state machine passes all calls when half-open, exposes neither its state nor the time left, and
 //! uses a clock of its own; so only its policies are used.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use failsafe::backoff::{self, Constant};
 use failsafe::failure_policy::{ConsecutiveFailures, FailurePolicy, OrElse, consecutive_failures};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::error_rate::ErrorRate;
@@ -77,7 +78,7 @@ impl Circuit {
 
     /// Passes a call, or returns how long it should wait. The request itself is not counted.
     pub(super) fn admit(&self) -> Result<Ticket, Duration> {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         let now = Instant::now();
         inside.last_asked = now;
         match inside.phase {
@@ -92,7 +93,7 @@ impl Circuit {
 
     /// Records how a call ended, unless the breaker has changed its phase since the call passed.
     pub(super) fn record(&self, pass: &Ticket, outcome: Outcome) {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         if inside.generation != pass.generation {
             return;
         }
@@ -119,7 +120,7 @@ impl Circuit {
     /// A call ended without an outcome: if it was the probe, another call may probe.
     pub(super) fn withdraw(&self, pass: &Ticket) {
         if pass.probe {
-            let mut inside = self.lock();
+            let mut inside = self.inside.lock();
             if inside.generation == pass.generation {
                 inside.phase = Phase::HalfOpen { probing: false };
             }
@@ -128,7 +129,7 @@ impl Circuit {
 
     /// Whether a call that passed may be retried; otherwise how long it should wait.
     pub(super) fn still_permits(&self, pass: &Ticket) -> Result<(), Duration> {
-        let inside = self.lock();
+        let inside = self.inside.lock();
         match inside.phase {
             _ if inside.generation == pass.generation => Ok(()),
             Phase::Closed => Ok(()),
@@ -139,7 +140,7 @@ impl Circuit {
 
     /// The state that the next call would find.
     pub(super) fn state(&self) -> BreakerState {
-        match self.lock().phase {
+        match self.inside.lock().phase {
             Phase::Closed => BreakerState::Closed,
             Phase::Open { until } if Instant::now() < until => BreakerState::Open,
             Phase::Open { .. } | Phase::HalfOpen { .. } => BreakerState::HalfOpen,
@@ -148,12 +149,12 @@ impl Circuit {
 
     /// The time of last use; `None` while it is open.
     pub(super) fn idle_since(&self) -> Option<Instant> {
-        (self.state() != BreakerState::Open).then(|| self.lock().last_asked)
+        (self.state() != BreakerState::Open).then(|| self.inside.lock().last_asked)
     }
 
     /// Resets the counts if the rules differ.
     pub(super) fn adopt(&self, rules: &Arc<BreakerConfig>) {
-        let mut inside = self.lock();
+        let mut inside = self.inside.lock();
         if inside.rules != *rules {
             inside.policy = policy(rules);
             inside.rules = Arc::clone(rules);
@@ -183,10 +184,6 @@ impl Circuit {
             Phase::Open { .. } => BreakerState::Open,
             Phase::HalfOpen { .. } => BreakerState::HalfOpen,
         });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

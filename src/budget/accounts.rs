@@ -4,12 +4,13 @@
 //! order of [`Scope`], so that no two calls wait for each other.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dashmap::DashMap;
 use jiff::ToSpan;
 use jiff::civil::Date;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
@@ -87,11 +88,11 @@ impl AccountStore {
     pub(super) fn held(&self) -> Amount {
         let mut total = Amount::ZERO;
         for account in &self.days {
-            total = total.plus(lock(&account).balance().held);
+            total = total.plus(account.lock().balance().held);
         }
         for named in &self.named {
             for account in named.0.iter().flat_map(HashMap::values) {
-                total = total.plus(lock(account).balance().held);
+                total = total.plus(account.lock().balance().held);
             }
         }
         total
@@ -101,19 +102,19 @@ impl AccountStore {
     pub(super) fn evict(&self, today: Date, idle: Duration) {
         let now = Instant::now();
         self.named.retain(|_, named| {
-            named.keep(|account| in_use(account) || now.duration_since(lock(account).last_used()) < idle);
+            named.keep(|account| in_use(account) || now.duration_since(account.lock().last_used()) < idle);
             !named.0.iter().all(HashMap::is_empty)
         });
         let given_up = today.saturating_sub(UNSAVED_DAYS.days());
         self.days.retain(|key, account| {
-            in_use(account) || key.day >= today || (key.day >= given_up && !lock(account).unsaved().is_zero())
+            in_use(account) || key.day >= today || (key.day >= given_up && !account.lock().unsaved().is_zero())
         });
     }
 
     /// The usage not written to the store yet.
     pub(super) fn unsaved(&self) -> Vec<DailyUsage> {
         let unsaved = self.days.iter().filter_map(|entry| {
-            let unsaved = lock(entry.value()).unsaved();
+            let unsaved = entry.value().lock().unsaved();
             let Amount { cost_usd, tokens } = unsaved;
             let DayKey { day, scope, ref key } = *entry.key();
             (!unsaved.is_zero()).then(|| DailyUsage { day, scope, key: Arc::clone(key), cost_usd, tokens })
@@ -124,7 +125,7 @@ impl AccountStore {
     /// The store added `added` and now has `total` for that day.
     pub(super) fn saved(&self, added: &DailyUsage, total: &DailyUsage) {
         let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });
-        lock(&account).saved(amount(added), amount(total));
+        account.lock().saved(amount(added), amount(total));
     }
 
     #[cfg(test)]
@@ -161,7 +162,7 @@ impl NamedScopes {
 impl Accounts {
     /// Reserves the request in every account, or nothing in any.
     pub(super) fn reserve(&self, limits: &Limits, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
-        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
+        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let balances =
             locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
         let (reserved, before) = limits.fit(&balances, asked)?;
@@ -174,7 +175,7 @@ impl Accounts {
 
     /// Ends a reservation, `spent` of it being spent, and returns the balances of the accounts.
     pub(super) fn settle(self, reserved: Amount, spent: Amount) -> PerScope<Balance> {
-        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(lock));
+        let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         touch(&mut locked);
         locked.map(|account| match account {
             None => Balance { spent, held: Amount::ZERO },
@@ -186,7 +187,7 @@ impl Accounts {
     }
 
     pub(super) fn balances(&self) -> PerScope<Balance> {
-        self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| *lock(a).balance()))
+        self.0.each_ref().map(|account| account.as_deref().map_or_else(Balance::default, |a| *a.lock().balance()))
     }
 }
 
@@ -232,10 +233,10 @@ fn open_named(accounts: &mut HashMap<Box<str>, SharedAccount>, id: &str) -> Shar
 }
 
 fn forget_older_half(accounts: &mut HashMap<Box<str>, SharedAccount>) {
-    let mut last_used: Vec<_> = accounts.values().map(|account| lock(account).last_used()).collect();
+    let mut last_used: Vec<_> = accounts.values().map(|account| account.lock().last_used()).collect();
     let middle = last_used.len() / 2;
     let (_, &mut median, _) = last_used.select_nth_unstable(middle);
-    accounts.retain(|_, account| in_use(account) || lock(account).last_used() > median);
+    accounts.retain(|_, account| in_use(account) || account.lock().last_used() > median);
 }
 
 /// Whether a call holds the account. Used while the map is locked for writing, so that no call can take it meanwhile.
@@ -249,8 +250,4 @@ fn new_account() -> SharedAccount {
 
 fn amount(usage: &DailyUsage) -> Amount {
     Amount { cost_usd: usage.cost_usd, tokens: usage.tokens }
-}
-
-fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
-    account.lock().unwrap_or_else(PoisonError::into_inner)
 }

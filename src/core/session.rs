@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
@@ -45,12 +46,12 @@ impl Session {
 
     /// The part of the session's past that policies may read.
     pub fn labels(&self) -> Vec<String> {
-        self.lock().labels.clone()
+        self.state.lock().labels.clone()
     }
 
     /// Adds a label; an existing one is not added again.
     pub fn add_label(&self, label: &str) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !state.labels.iter().any(|carried| carried == label) {
             state.labels.push(label.to_owned());
         }
@@ -58,22 +59,22 @@ impl Session {
 
     /// Calls settled in this session.
     pub fn calls(&self) -> u64 {
-        self.lock().calls
+        self.state.lock().calls
     }
 
     /// What those calls cost together.
     pub fn cost_usd(&self) -> Decimal {
-        self.lock().cost_usd
+        self.state.lock().cost_usd
     }
 
     /// The tools that the session's agents neither see nor call.
     pub fn tools_off(&self) -> BTreeSet<String> {
-        self.lock().tools_off.clone()
+        self.state.lock().tools_off.clone()
     }
 
     /// Switches tools on or off; returns all that are off then.
     pub fn switch_tools(&self, tools: &BTreeMap<String, bool>) -> BTreeSet<String> {
-        let off = &mut self.lock().tools_off;
+        let off = &mut self.state.lock().tools_off;
         for (tool, on) in tools {
             if *on {
                 off.remove(tool);
@@ -86,7 +87,7 @@ impl Session {
 
     /// Counts one ended call. The session is idle from here on.
     pub fn settle(&self, cost_usd: Decimal) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.calls = state.calls.saturating_add(1);
         state.cost_usd = state.cost_usd.saturating_add(cost_usd);
         state.last_used = Instant::now();
@@ -100,16 +101,12 @@ impl Session {
 
     /// Resets its idle time.
     pub(crate) fn touch(&self) {
-        self.lock().last_used = Instant::now();
+        self.state.lock().last_used = Instant::now();
     }
 
     /// The time when it was last opened, or a call of it ended.
     pub(crate) fn last_used(&self) -> Instant {
-        self.lock().last_used
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().last_used
     }
 }
 

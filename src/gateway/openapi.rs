@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -219,12 +219,12 @@ impl Gateway {
 
 /// The documents that are being fetched, by the name of their collection.
 #[derive(Debug, Default)]
-pub(super) struct FetchLocks(std::sync::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
+pub(super) struct FetchLocks(parking_lot::Mutex<BTreeMap<String, Arc<Mutex<()>>>>);
 
 impl FetchLocks {
     /// Held while that collection's document is fetched.
     fn turn_of(&self, name: &str) -> Arc<Mutex<()>> {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turns = self.0.lock();
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(turns.entry(name.to_owned()).or_default())
     }

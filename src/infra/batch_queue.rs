@@ -2,8 +2,9 @@
 //! push.
 
 use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Items that wait for the one consuming thread.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl<T> BatchQueue<T> {
     /// runs under a lock: it must not log.
     #[must_use]
     pub(crate) fn put(&self, add: impl FnOnce(&mut Vec<T>)) -> bool {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.state == State::Ended {
             return false;
         }
@@ -58,14 +59,11 @@ impl<T> BatchQueue<T> {
     /// Waits for the first item, then up to `gather` for more, and moves all into `taken` (empty, and kept by the
     /// caller to reuse its memory). `false` once closed and empty.
     pub(crate) fn take(&self, gather: Duration, taken: &mut Vec<T>) -> bool {
-        let mut waiting = self
-            .changed
-            .wait_while(self.lock(), |waiting| waiting.items.is_empty() && waiting.state == State::Open)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
+        self.changed.wait_while(&mut waiting, |waiting| waiting.items.is_empty() && waiting.state == State::Open);
         if !gather.is_zero() {
             let fewer = |waiting: &mut Waiting<T>| waiting.items.len() < self.plenty && waiting.state == State::Open;
-            let waited = self.changed.wait_timeout_while(waiting, gather, fewer);
-            waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_while_for(&mut waiting, fewer, gather);
         }
         mem::swap(&mut waiting.items, taken);
         !taken.is_empty() || waiting.state == State::Open
@@ -73,7 +71,7 @@ impl<T> BatchQueue<T> {
 
     /// Further takes do not wait. Late items can still be taken.
     pub(crate) fn close(&self) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         if waiting.state == State::Open {
             waiting.state = State::Closing;
         }
@@ -82,18 +80,14 @@ impl<T> BatchQueue<T> {
     }
 
     pub(crate) fn is_closing(&self) -> bool {
-        self.lock().state != State::Open
+        self.waiting.lock().state != State::Open
     }
 
     /// Items are no longer taken. Returns those added since the last take.
     pub(crate) fn end(&self) -> Vec<T> {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         waiting.state = State::Ended;
         mem::take(&mut waiting.items)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The degraded components, by name, for `/readyz`: the service continues, and reports them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Shared by everything that can be degraded.
 #[derive(Debug, Default)]
@@ -13,30 +14,26 @@ impl Readiness {
     /// `component` is degraded, and why; replaces an earlier reason.
     pub fn degrade(&self, component: &str, reason: impl Into<String>) {
         let reason = reason.into();
-        if self.lock().insert(component.to_owned(), reason.clone()).as_ref() != Some(&reason) {
+        if self.degraded.lock().insert(component.to_owned(), reason.clone()).as_ref() != Some(&reason) {
             tracing::warn!(component, reason, "a component is degraded");
         }
     }
 
     /// `component` works again.
     pub fn restore(&self, component: &str) {
-        if self.lock().remove(component).is_some() {
+        if self.degraded.lock().remove(component).is_some() {
             tracing::info!(component, "a component works again");
         }
     }
 
     /// Removes `component`.
     pub fn forget(&self, component: &str) {
-        self.lock().remove(component);
+        self.degraded.lock().remove(component);
     }
 
     /// Component → reason, empty when all is well.
     pub fn degraded(&self) -> BTreeMap<String, String> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.degraded.lock().unwrap_or_else(PoisonError::into_inner)
+        self.degraded.lock().clone()
     }
 }
 

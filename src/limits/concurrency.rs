@@ -4,12 +4,13 @@
 //! do not block others. A call made by a running tool takes no slot of the gateway, since its parent holds one, and
 //! never waits: its parents hold slots that the calls before it may need in turn.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout_at;
 
@@ -176,14 +177,14 @@ impl ConcurrencyLimit {
     }
 
     fn held(&self) -> usize {
-        let _resizing = self.lock();
+        let _resizing = self.resizing.lock();
         let slots = self.limit() as usize + self.surplus.load(Ordering::Relaxed);
         slots.saturating_sub(self.free.available_permits())
     }
 
     /// A higher limit admits waiting calls at once; a lower one takes effect as running calls end.
     fn resize(&self, limit: u32) {
-        let _resizing = self.lock();
+        let _resizing = self.resizing.lock();
         let old = self.limit.swap(limit, Ordering::Relaxed);
         let more = limit.saturating_sub(old) as usize;
         self.free.add_permits(more - self.take_surplus(more));
@@ -205,10 +206,6 @@ impl ConcurrencyLimit {
         let less = |surplus: usize| Some(surplus.saturating_sub(at_most));
         let before = self.surplus.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         before.unwrap_or_else(|surplus| surplus).min(at_most)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.resizing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

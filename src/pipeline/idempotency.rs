@@ -14,10 +14,11 @@ mod shares;
 mod stored;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -142,7 +143,7 @@ impl Replies {
     /// The number of records in the store, and of running calls.
     #[cfg(test)]
     pub(super) async fn len(&self) -> (u64, usize) {
-        (self.shares.lock().await.records(), self.lock().len())
+        (self.shares.lock().await.records(), self.running.lock().len())
     }
 
     /// Runs a call in its own task, which continues when this future is dropped; `None` when the call was aborted.
@@ -196,7 +197,7 @@ impl Replies {
     }
 
     fn claim(self: &Arc<Self>, id: &RecordId, caller: &Caller, request: &RequestDigest) -> Result<Claim, CallError> {
-        let mut running = self.lock();
+        let mut running = self.running.lock();
         if let Some(first) = running.get(id) {
             return match &first.request {
                 Some(other) if other != request => Err(conflict()),
@@ -300,10 +301,6 @@ impl Replies {
         let seconds = i64::try_from(self.ttl_seconds.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
         now.checked_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl InFlightGuard {
@@ -345,7 +342,7 @@ impl InFlightGuard {
 
     /// Publishes the request of the first call, so that another request with the same key is a conflict at once.
     fn mark_first(&self) {
-        if let Some(running) = self.replies.lock().get_mut(&self.id) {
+        if let Some(running) = self.replies.running.lock().get_mut(&self.id) {
             running.request = Some(self.request.clone());
         }
     }
@@ -357,7 +354,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.replies.lock().remove(&self.id);
+        self.replies.running.lock().remove(&self.id);
     }
 }
 

@@ -7,9 +7,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
@@ -130,7 +131,7 @@ impl Admission {
 
 impl Shared {
     fn lock(&self) -> Locked<'_> {
-        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), metrics: &self.metrics }
+        Locked { state: self.state.lock(), metrics: &self.metrics }
     }
 
     fn ticket(self: &Arc<Self>, state: &mut State, memory_bytes: u64) -> Ticket {

@@ -9,10 +9,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -137,7 +138,7 @@ impl Worker {
             if let Err(error) = child.kill().await {
                 tracing::error!(%error, "a sandbox worker could not be ended");
             }
-            let unanswered = jobs.lock().take().map_or(0, |jobs| jobs.len());
+            let unanswered = jobs.0.lock().take().map_or(0, |jobs| jobs.len());
             if let Err(error) = end {
                 tracing::warn!(%error, unanswered, "a sandbox worker exited; its calls fail");
             }
@@ -155,7 +156,7 @@ impl Worker {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
-        match self.jobs.lock().as_mut() {
+        match self.jobs.0.lock().as_mut() {
             Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _ticket: ticket })),
             None => return Err(worker_died()),
         }
@@ -182,7 +183,7 @@ impl Worker {
 
     /// Jobs under way, including cancelled ones that have not stopped; `None` once it has exited.
     pub(super) fn in_flight(&self) -> Option<usize> {
-        self.jobs.lock().as_ref().map(HashMap::len)
+        self.jobs.0.lock().as_ref().map(HashMap::len)
     }
 }
 
@@ -201,12 +202,8 @@ impl WorkerStartError {
 }
 
 impl Jobs {
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<JobId, JobUnderWay>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn answer(&self, id: JobId, outcome: Outcome) {
-        let over = self.lock().as_mut().and_then(|jobs| jobs.remove(&id));
+        let over = self.0.lock().as_mut().and_then(|jobs| jobs.remove(&id));
         if let Some(over) = over {
             // A disconnected client needs no answer.
             let _ = over.answer.send(outcome);
@@ -215,7 +212,7 @@ impl Jobs {
 
     /// Marks the job as cancelled; false when it has ended already.
     fn cancel(&self, id: JobId) -> bool {
-        let mut jobs = self.lock();
+        let mut jobs = self.0.lock();
         let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
         job.map(|job| job.cancelled = Some(Instant::now())).is_some()
     }
@@ -223,7 +220,7 @@ impl Jobs {
     /// Whether a job was cancelled long ago and has not stopped.
     fn stuck(&self) -> bool {
         let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_TIMEOUT);
-        self.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
+        self.0.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
     }
 }
 

@@ -104,7 +104,7 @@ async fn nothing_is_stored_without_a_call_for_the_client() {
     paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1"), turn("done", &[])]);
     paused_runs.keep(&key("ann"), &[user("go")], vec![turn("", &["a"]), result("a", "1")]);
     paused_runs.keep(&key("ann"), &[user("go")], Vec::new());
-    assert!(paused_runs.lock().by_call.is_empty());
+    assert!(paused_runs.0.lock().by_call.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,7 +134,7 @@ async fn above_the_memory_limit_the_oldest_run_of_the_largest_caller_is_evicted(
     // Expired runs are evicted when the next one is added.
     tokio::time::advance(RUN_TTL).await;
     keep("ann", "last", 1);
-    let runs = paused_runs.lock();
+    let runs = paused_runs.0.lock();
     assert_eq!((runs.by_call.len(), runs.order.len(), runs.bytes_of.len()), (1, 1, 1));
     assert!(runs.bytes < 4 * OVERHEAD_BYTES + 8, "{}", runs.bytes);
 }

@@ -104,9 +104,9 @@ impl RetryPolicy {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
 
     use futures_util::stream::{self, BoxStream};
+    use parking_lot::Mutex;
     use tokio::time::Instant;
 
     use super::*;
@@ -120,7 +120,7 @@ mod tests {
 
     impl Model for ScriptedAnswers {
         fn stream(&self, _request: Arc<ModelRequest>) -> BoxStream<'_, Piece> {
-            match self.0.lock().unwrap().pop() {
+            match self.0.lock().pop() {
                 Some(answer) if answer.is_empty() => stream::pending().boxed(),
                 answer => stream::iter(answer.unwrap_or_default()).boxed(),
             }
@@ -147,7 +147,7 @@ mod tests {
         let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2 };
         let begun = Instant::now();
         let pieces = ask(&model, Arc::new(request), policy).collect().await;
-        let left = model.0.lock().unwrap().len();
+        let left = model.0.lock().len();
         (pieces, left, begun.elapsed().as_secs())
     }
 

@@ -1,8 +1,8 @@
 //! Measures how long something was open.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The total time in which one or more things of a kind were open. Overlaps count once.
@@ -23,7 +23,7 @@ pub struct OpenGuard<'a>(&'a OpenTime);
 
 impl OpenTime {
     pub fn open(&self) -> OpenGuard<'_> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.open += 1;
         state.since.get_or_insert_with(Instant::now);
         OpenGuard(self)
@@ -31,18 +31,14 @@ impl OpenTime {
 
     /// Until now.
     pub fn total(&self) -> Duration {
-        let state = self.state();
+        let state = self.0.lock();
         state.before + state.since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.0.lock();
         state.open -= 1;
         if state.open == 0
             && let Some(since) = state.since.take()

@@ -7,13 +7,14 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use std::vec;
 
 use futures_util::future::BoxFuture;
 use hyper_util::client::legacy::connect::dns::Name;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -127,12 +128,12 @@ impl Names {
     }
 
     fn cached(&self, host: &str) -> Option<Vec<IpAddr>> {
-        let cached = self.lock();
+        let cached = self.cached.lock();
         cached.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
     }
 
     fn remember(&self, host: String, addresses: Vec<IpAddr>) {
-        let mut cached = self.lock();
+        let mut cached = self.cached.lock();
         if cached.len() >= MAX_NAMES {
             cached.retain(|_, entry| entry.looked_up.elapsed() < self.keep);
         }
@@ -142,15 +143,11 @@ impl Names {
         }
         cached.insert(host, CachedName { addresses, looked_up: Instant::now() });
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, CachedName>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl fmt::Debug for Names {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Names").field("names", &self.lock().len()).finish_non_exhaustive()
+        formatter.debug_struct("Names").field("names", &self.cached.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -215,7 +212,7 @@ mod tests {
             resolve(&names, &format!("h{number}.example")).await.unwrap();
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert_eq!(names.lock().len(), MAX_NAMES);
+        assert_eq!(names.cached.lock().len(), MAX_NAMES);
         assert!(names.cached("h0.example").is_none());
         assert!(names.cached("h1.example").is_some());
     }

@@ -1,8 +1,9 @@
 //! Limits on concurrent requests: in total (E69) and to one origin (E70).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Slots for requests. A request without a free slot waits, in order of arrival.
@@ -50,18 +51,14 @@ impl Slots {
 
     fn lease(self: &Arc<Self>, origin: &str) -> Lease {
         let origin = Arc::<str>::from(origin);
-        let mut origins = self.lock();
+        let mut origins = self.origins.lock();
         let slots = origins.entry(Arc::clone(&origin)).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));
         Lease { slots: Arc::clone(slots), origin, owner: Arc::clone(self) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Semaphore>>> {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     #[cfg(test)]
     pub(super) fn idle(&self, total: usize) -> bool {
-        self.total.available_permits() == total && self.lock().is_empty()
+        self.total.available_permits() == total && self.origins.lock().is_empty()
     }
 }
 
@@ -75,7 +72,7 @@ struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut origins = self.owner.lock();
+        let mut origins = self.owner.origins.lock();
         // Leases are made under the lock: two references are the map's and this one.
         if Arc::strong_count(&self.slots) == 2 {
             origins.remove(&self.origin);

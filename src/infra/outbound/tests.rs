@@ -7,7 +7,6 @@ mod sent;
 use std::convert::Infallible;
 use std::io::Write;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use axum::Router;
@@ -17,6 +16,7 @@ use axum::routing::get;
 use futures_util::future::join_all;
 use futures_util::stream;
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -231,19 +231,19 @@ impl Busy {
     fn router(&self) -> Router {
         async fn hold(State(busy): State<Busy>) -> &'static str {
             {
-                let mut counts = busy.0.lock().unwrap();
+                let mut counts = busy.0.lock();
                 counts.0 += 1;
                 counts.1 = counts.1.max(counts.0);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
-            busy.0.lock().unwrap().0 -= 1;
+            busy.0.lock().0 -= 1;
             "done"
         }
         Router::new().route("/", get(hold)).with_state(self.clone())
     }
 
     fn most(&self) -> usize {
-        self.0.lock().unwrap().1
+        self.0.lock().1
     }
 }
 

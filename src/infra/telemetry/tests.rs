@@ -1,5 +1,5 @@
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -11,6 +11,7 @@ use opentelemetry::trace::SpanId;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use parking_lot::Mutex;
 use rust_decimal::Decimal;
 use serde_json::{Value, json};
 use tracing::instrument::WithSubscriber;
@@ -35,13 +36,13 @@ impl Kept {
     }
 
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).unwrap()
+        String::from_utf8(self.0.lock().clone()).unwrap()
     }
 }
 
 impl Write for Kept {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(text);
+        self.0.lock().extend_from_slice(text);
         Ok(text.len())
     }
 
@@ -200,7 +201,7 @@ fn the_line_of_a_call_can_be_switched_off_alone() {
 
 #[test]
 fn without_traces_there_is_no_span_and_the_callers_context_is_passed_on() {
-    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = TRACING.lock();
     let call = call();
     logged("trace", true, || {
         let span = tool_span(&call);
@@ -215,7 +216,7 @@ struct Exported(Arc<Mutex<Vec<SpanData>>>);
 
 impl SpanExporter for Exported {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(batch);
+        self.0.lock().extend(batch);
         Ok(())
     }
 }
@@ -225,7 +226,7 @@ static TRACING: Mutex<()> = Mutex::new(());
 
 /// What is exported while `work` runs, logs going nowhere.
 fn exported(work: impl FnOnce()) -> Vec<SpanData> {
-    let _alone = TRACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = TRACING.lock();
     let kept = Exported::default();
     let provider = otlp::batching(kept.clone()).unwrap();
     let logs = Sink::start(io::sink()).unwrap();
@@ -234,7 +235,7 @@ fn exported(work: impl FnOnce()) -> Vec<SpanData> {
         .with(trace_layer(provider.tracer(SCOPE)));
     tracing::subscriber::with_default(subscriber, work);
     provider.shutdown().unwrap();
-    let spans = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let spans = kept.0.lock();
     spans.clone()
 }
 

@@ -2,9 +2,10 @@
 //! with the square of its length, so the clock is checked between two searches.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use regex::{Regex, RegexBuilder};
 use regorus::Value;
 
@@ -115,13 +116,12 @@ impl Clock {
 fn compiled(pattern: &str) -> Checked<Regex> {
     static KEPT: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
     checks::pattern(&[pattern.into()])?;
-    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(expression) = kept().get(pattern) {
+    if let Some(expression) = KEPT.lock().get(pattern) {
         return Ok(expression.clone());
     }
     let compiled = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).build();
     let compiled = compiled.map_err(|error| format!("the pattern is not a valid regular expression: {error}"))?;
-    let mut kept = kept();
+    let mut kept = KEPT.lock();
     if kept.len() >= MAX_KEPT {
         kept.clear();
     }

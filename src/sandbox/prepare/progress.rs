@@ -1,10 +1,10 @@
 //! Progress of a preparation: bars on a terminal, otherwise one line per step.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 
 /// Redraw interval of a spinner.
 const TICK: Duration = Duration::from_millis(120);
@@ -41,7 +41,7 @@ impl Progress {
         // Ignored when the reader has closed the stream; the work continues.
         let _ = match &self.0 {
             Shown::Bars => writeln!(io::stderr(), "{text}"),
-            Shown::Lines(out) => writeln!(out.lock().unwrap_or_else(PoisonError::into_inner), "{text}"),
+            Shown::Lines(out) => writeln!(out.lock(), "{text}"),
         };
     }
 

@@ -2,10 +2,11 @@ mod snapshots;
 
 use std::io::{Cursor, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use zip::ZipWriter;
@@ -111,13 +112,13 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
     fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8(self.0.lock().clone()).unwrap()
     }
 }
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

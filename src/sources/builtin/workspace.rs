@@ -11,13 +11,14 @@ mod path;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use cap_fs_ext::DirExt;
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt};
 use dashmap::DashMap;
+use parking_lot::Mutex;
 
 pub(super) use self::file_tool::{FileTool, Reach};
 pub(super) use self::folder::{Part, Workspace};
@@ -116,7 +117,7 @@ impl Inner {
         check_name(name)?;
         let usage = Arc::clone(&self.in_use.entry(name.to_owned()).or_default());
         let removed = {
-            let mut usage = lock(&usage);
+            let mut usage = usage.lock();
             *usage = None;
             self.base().and_then(|base| base.remove_dir_all(name))
         };
@@ -163,10 +164,6 @@ fn check_name(name: &str) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "a workspace's name is 64 hexadecimal digits"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn in_background<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {

@@ -12,10 +12,11 @@ mod flow;
 mod tokens;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
+use parking_lot::Mutex;
 use rmcp::transport::auth::{AuthError, AuthorizationManager};
 use tokio::sync::Notify;
 use url::Url;
@@ -139,26 +140,26 @@ impl SignIn {
 
     /// Why the server cannot be used completely, and the remedy.
     pub(super) fn trouble(&self) -> Option<String> {
-        let wanted = self.state().wanted.clone();
+        let wanted = self.state.lock().wanted.clone();
         wanted.map(|wanted| self.sentence(&wanted))
     }
 
     /// A new connection to the server begins.
     pub(super) fn connects(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.connecting = true;
         state.asked_meanwhile = false;
     }
 
     /// A sign-in required since then, without which the server cannot be used.
     pub(super) fn asked_meanwhile(&self) -> Option<String> {
-        let asked = self.state().asked_meanwhile;
+        let asked = self.state.lock().asked_meanwhile;
         if asked { self.trouble() } else { None }
     }
 
     /// The server is connected and listed, so a requirement from before is met or withdrawn.
     pub(super) fn is_authorized(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.connecting = false;
         if state.wanted_to_connect && matches!(state.wanted, Some(Wanted::SignIn(_))) {
             state.wanted = None;
@@ -167,7 +168,7 @@ impl SignIn {
 
     /// The requirement of a 403 with missing scopes.
     fn further(&self, challenge: Challenge) -> Wanted {
-        let state = self.state();
+        let state = self.state.lock();
         let Some(signed_in) = &state.signed_in else { return Wanted::SignIn(challenge) };
         let scope = challenge.scope.unwrap_or_default();
         let is_granted = scope.split(' ').all(|scope| state.granted.iter().any(|granted| granted == scope));
@@ -178,7 +179,7 @@ impl SignIn {
     }
 
     fn want(&self, wanted: Wanted) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.asked_meanwhile |= matches!(wanted, Wanted::SignIn(_));
         if state.wanted.as_ref() != Some(&wanted) {
             state.wanted = Some(wanted);
@@ -234,12 +235,8 @@ impl SignIn {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn manager(&self) -> Option<Arc<AuthorizationManager>> {
-        self.state().signed_in.as_ref().map(|signed_in| Arc::clone(&signed_in.manager))
+        self.state.lock().signed_in.as_ref().map(|signed_in| Arc::clone(&signed_in.manager))
     }
 }
 

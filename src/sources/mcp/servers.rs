@@ -5,10 +5,11 @@ mod setup;
 mod sign_in;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, broadcast};
 use tokio_util::task::TaskTracker;
 
@@ -113,7 +114,7 @@ impl McpServers {
             }
         }
         let mut functions = BTreeMap::new();
-        for (name, registered) in self.additions().iter() {
+        for (name, registered) in self.added.lock().iter() {
             let Registered::Function(function) = registered else { continue };
             match self.function(function, config) {
                 Ok(definition) => _ = functions.insert(name.clone(), definition),
@@ -123,7 +124,7 @@ impl McpServers {
         self.functions.store(Arc::new(functions));
         for (name, server) in before.iter().filter(|(name, server)| is_new(&running, name, server)) {
             server.mark_replaced(running.contains_key(name));
-            self.retiring().push(Arc::clone(server));
+            self.retiring.lock().push(Arc::clone(server));
         }
         for name in unusable_before.keys().filter(|name| !unusable.contains_key(*name)) {
             // Its state is reported after the first attempt to connect.
@@ -143,21 +144,21 @@ impl McpServers {
 
     /// The removed servers; drop them after their tools have left the registry.
     pub fn retire(&self) -> Retired {
-        Retired(std::mem::take(&mut *self.retiring()))
+        Retired(std::mem::take(&mut *self.retiring.lock()))
     }
 
     /// Adds a server that is not in the configuration, and replaces one added before under the same name;
     /// [`configure`](Self::configure) applies it.
     pub fn add(&self, name: &str, registered: Registered) {
-        self.additions().insert(name.to_owned(), registered);
+        self.added.lock().insert(name.to_owned(), registered);
     }
 
     pub fn added(&self, name: &str) -> bool {
-        self.additions().contains_key(name)
+        self.added.lock().contains_key(name)
     }
 
     pub fn added_count(&self) -> usize {
-        self.additions().len()
+        self.added.lock().len()
     }
 
     /// Tests a server before it is added: connects, reads its lists, and disconnects.
@@ -248,14 +249,6 @@ impl McpServers {
     /// A receiver of the changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
-    }
-
-    fn additions(&self) -> MutexGuard<'_, BTreeMap<String, Registered>> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn retiring(&self) -> MutexGuard<'_, Vec<Arc<Server>>> {
-        self.retiring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ mod public;
 mod secured;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -17,6 +17,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response as Answer};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use url::Url;
 
@@ -72,8 +73,8 @@ impl Upstream {
             headers: HeaderMap,
             body: Bytes,
         ) -> Answer {
-            requests.lock().unwrap().push(ReceivedRequest { method, uri, headers, body });
-            let answer = answers.lock().unwrap().pop_front();
+            requests.lock().push(ReceivedRequest { method, uri, headers, body });
+            let answer = answers.lock().pop_front();
             let (status, media_type, body) =
                 answer.unwrap_or_else(|| (StatusCode::OK, "application/json", "{}".to_owned()));
             (status, [(http::header::CONTENT_TYPE, media_type)], body).into_response()
@@ -87,11 +88,11 @@ impl Upstream {
 
     fn answers(&self, status: u16, media_type: &'static str, body: &(impl ToString + ?Sized)) {
         let status = StatusCode::from_u16(status).unwrap();
-        self.answers.lock().unwrap().push_back((status, media_type, body.to_string()));
+        self.answers.lock().push_back((status, media_type, body.to_string()));
     }
 
     fn requests(&self) -> Vec<ReceivedRequest> {
-        self.requests.lock().unwrap().clone()
+        self.requests.lock().clone()
     }
 
     fn last(&self) -> ReceivedRequest {

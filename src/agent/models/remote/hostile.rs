@@ -296,7 +296,7 @@ async fn redirects_are_not_followed() {
         let expected = format!("HTTP {status}, a redirect; check the profile's base_url");
         assert_eq!(error, Some(ModelError::Refused(expected)));
     }
-    assert!(target.requests.lock().unwrap().is_empty(), "the key is sent to no other server");
+    assert!(target.requests.lock().is_empty(), "the key is sent to no other server");
 }
 
 #[tokio::test]

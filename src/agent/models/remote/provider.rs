@@ -1,13 +1,14 @@
 //! A provider in this process, for tests: sends scripted answers in pieces, and counts the bytes sent.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use url::Url;
 
@@ -72,7 +73,7 @@ impl Provider {
         let (requests, sent) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<AtomicUsize>::default());
         let (seen, counted) = (Arc::clone(&requests), Arc::clone(&sent));
         let respond = move |request: Bytes| async move {
-            seen.lock().unwrap().push(serde_json::from_slice(&request).unwrap_or_default());
+            seen.lock().push(serde_json::from_slice(&request).unwrap_or_default());
             let mut response = Response::builder().status(answer.status);
             for (name, value) in &answer.headers {
                 response = response.header(*name, value);

@@ -20,7 +20,7 @@ async fn exchange(
 ) -> (Vec<Result<ModelChunk, ModelError>>, Value) {
     let provider = Provider::serving(Answer::whole(protocol, body, size)).await;
     let pieces = provider.ask(protocol, messages).await;
-    let request = provider.requests.lock().unwrap()[0].clone();
+    let request = provider.requests.lock()[0].clone();
     (pieces, request)
 }
 

@@ -1,7 +1,8 @@
 //! A trail on a disk that refuses, and at its end.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -20,7 +21,7 @@ struct Plate {
 
 impl FaultyDisk {
     fn with<T>(&self, look: impl FnOnce(&mut Plate) -> T) -> T {
-        look(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.state.lock())
     }
 
     fn audit(&self, durability: Durability, max_lines: usize, readiness: &Arc<Readiness>) -> Audit {

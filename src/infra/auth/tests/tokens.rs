@@ -4,7 +4,6 @@
 
 mod issuer;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +12,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use futures_util::future::{BoxFuture, join_all};
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -73,11 +73,11 @@ impl Issuer {
     }
 
     fn publish(&self, keys: &[Value]) {
-        *self.answer.lock().unwrap() = Ok(key_set(keys));
+        *self.answer.lock() = Ok(key_set(keys));
     }
 
     fn go_down(&self) {
-        *self.answer.lock().unwrap() = Err("connection refused".into());
+        *self.answer.lock() = Err("connection refused".into());
     }
 
     fn fetches(&self) -> usize {
@@ -90,7 +90,7 @@ impl KeySource for Issuer {
         Box::pin(async {
             self.fetches.fetch_add(1, Ordering::SeqCst);
             tokio::time::sleep(self.delay).await;
-            let answer = self.answer.lock().unwrap().clone();
+            let answer = self.answer.lock().clone();
             answer.map_err(|cause| KeyFetchError { kind: KeyFetchFailure::NoConnection, cause })
         })
     }

@@ -1,6 +1,6 @@
 //! Against a fake sandbox: the contents of a job, and the result of each way it can end.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::core::call::{CallContext, Caller, Deadline, SentFlag, Via};
@@ -15,7 +15,7 @@ struct StandIn {
 
 impl RunPython for StandIn {
     fn run<'a>(&'a self, _caller: &'a Arc<str>, job: Job, _deadline: Deadline, _sent: SentFlag) -> Running<'a> {
-        *self.job.lock().unwrap() = Some(job);
+        *self.job.lock() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
     }
 }
@@ -52,7 +52,7 @@ async fn execute(outcome: Outcome, arguments: Value) -> (Result<ToolOutput, Call
         max_output_bytes: 1 << 20,
     };
     let answer = tool.executor.execute(attempt, arguments.as_object().unwrap()).await;
-    let job = stand_in.job.lock().unwrap().take();
+    let job = stand_in.job.lock().take();
     (answer, job)
 }
 

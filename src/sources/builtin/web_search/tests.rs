@@ -1,11 +1,12 @@
 //! Each provider's protocol, with a server on loopback that responds in the provider's format.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -37,7 +38,7 @@ impl Provider {
             headers: HeaderMap,
             body: Bytes,
         ) -> (StatusCode, axum::Json<Value>) {
-            *provider.asked.lock().unwrap() = Some(Asked { method, uri, headers, body });
+            *provider.asked.lock() = Some(Asked { method, uri, headers, body });
             (provider.answer.0, axum::Json(provider.answer.1))
         }
         let provider = Self { asked: Arc::default(), answer };
@@ -47,7 +48,7 @@ impl Provider {
     }
 
     fn asked(&self) -> Asked {
-        self.asked.lock().unwrap().clone().expect("the provider received a request")
+        self.asked.lock().clone().expect("the provider received a request")
     }
 }
 

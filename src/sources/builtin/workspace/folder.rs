@@ -1,14 +1,15 @@
 //! Reading and writing in one workspace.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cap_fs_ext::{DirExt, FollowSymlinks, MetadataExt, OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_std::fs::{Dir, DirBuilder, DirBuilderExt, File, OpenOptions};
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::path::{RESERVED_PREFIX, WorkspacePath};
-use super::{PRIVATE, Usage, lock};
+use super::{PRIVATE, Usage};
 use crate::config::WorkspaceConfig;
 use crate::core::error::CallError;
 
@@ -71,7 +72,7 @@ impl Workspace {
     /// # Errors
     /// `tool_error` when a limit would be exceeded or the path is not a regular file; nothing is changed then.
     pub(in super::super) fn write(&self, path: &WorkspacePath, content: &[u8], append: bool) -> Result<u64, CallError> {
-        let mut usage = lock(&self.usage);
+        let mut usage = self.usage.lock();
         let before = match usage.take() {
             Some(known) => known,
             None => self.count().map_err(CallError::internal)?,

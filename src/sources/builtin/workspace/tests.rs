@@ -69,7 +69,7 @@ impl Place {
     }
 
     fn usage(&self) -> Option<Usage> {
-        self.workspaces.0.in_use.get(OURS).and_then(|usage| *lock(&usage))
+        self.workspaces.0.in_use.get(OURS).and_then(|usage| *usage.lock())
     }
 }
 

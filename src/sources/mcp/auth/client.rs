@@ -1,10 +1,11 @@
 //! The library's sign-in requests use our own outbound client, since every address comes from an untrusted server.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::transport::auth::{OAuthHttpClient, OAuthHttpClientFuture, OAuthHttpRequest};
 use thiserror::Error;
 use url::Url;
@@ -72,11 +73,11 @@ impl Guarded {
 
     /// Why the last request had no response.
     pub(super) fn failure(&self) -> Option<String> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().clone()
     }
 
     fn remember(&self, failure: Option<String>) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        *self.failure.lock() = failure;
     }
 
     /// Whether a browser or this gateway may request the address.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use rmcp::transport::auth::{
     AuthError, AuthorizationManager, AuthorizationMetadataResolution, AuthorizationRequest, AuthorizationSession,
     OAuthHttpClient, StateStore, StoredAuthorizationState,
@@ -100,7 +101,7 @@ impl SignIn {
     /// # Errors
     /// [`SignInError`].
     pub(in crate::sources::mcp) async fn start(&self, own: &OwnAddresses) -> Result<Started, SignInError> {
-        let wanted = self.state().wanted.clone();
+        let wanted = self.state.lock().wanted.clone();
         self.client.begin();
         let starting = async {
             match wanted {
@@ -118,13 +119,13 @@ impl SignIn {
         let authorization_url = self.checked(&written)?;
         let state = authorization_url.query_pairs().find(|(name, _)| name == "state");
         let (_, state) = state.ok_or_else(|| self.failed("the authorization URL has no `state`"))?;
-        self.state().pending = Some(Pending::new(manager, &state, Instant::now()));
+        self.state.lock().pending = Some(Pending::new(manager, &state, Instant::now()));
         Ok(Started { authorization_url, expires_in: USER_TIMEOUT })
     }
 
     /// Whether the callback belongs to this server's pending sign-in.
     pub(in crate::sources::mcp) fn awaits(&self, callback: &Callback) -> bool {
-        self.state().pending.as_ref().is_some_and(|pending| pending.state == digest(&callback.state))
+        self.state.lock().pending.as_ref().is_some_and(|pending| pending.state == digest(&callback.state))
     }
 
     /// Completes the pending sign-in: exchanges the code for a token. It can be used once, even if it fails.
@@ -149,7 +150,7 @@ impl SignIn {
         if !self.awaits(callback) {
             return None;
         }
-        self.state().pending.take().filter(|pending| Instant::now() < pending.until)
+        self.state.lock().pending.take().filter(|pending| Instant::now() < pending.until)
     }
 
     /// Starts with the server's current metadata: after a move to another authorization server, nothing of the
@@ -203,7 +204,7 @@ impl SignIn {
             return self.settings.scopes.clone();
         }
         let asked = manager.select_initial_scopes(&[]).await;
-        let granted = self.state().granted.clone();
+        let granted = self.state.lock().granted.clone();
         let mut seen = BTreeSet::new();
         asked.into_iter().chain(granted).filter(|scope| seen.insert(scope.clone())).collect()
     }
@@ -255,12 +256,12 @@ struct LatestState(Mutex<Option<(String, StoredAuthorizationState)>>);
 #[async_trait]
 impl StateStore for LatestState {
     async fn save(&self, state: &str, kept: StoredAuthorizationState) -> Result<(), AuthError> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((state.to_owned(), kept));
+        *self.0.lock() = Some((state.to_owned(), kept));
         Ok(())
     }
 
     async fn load(&self, state: &str) -> Result<Option<StoredAuthorizationState>, AuthError> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = self.0.lock().take();
         Ok(kept.filter(|(known, _)| known == state).map(|(_, kept)| kept))
     }
 

@@ -34,7 +34,7 @@ async fn a_user_has_ten_minutes() {
     for (after, awaited) in [(599, true), (601, false)] {
         let client: Arc<dyn rmcp::transport::auth::OAuthHttpClient> = Arc::clone(&sign_in.client) as _;
         let manager = AuthorizationManager::new_with_oauth_http_client(sign_in.url.as_str(), client).await.unwrap();
-        sign_in.state().pending = Some(Pending::new(Arc::new(manager), "the-state", Instant::now()));
+        sign_in.state.lock().pending = Some(Pending::new(Arc::new(manager), "the-state", Instant::now()));
         tokio::time::advance(Duration::from_secs(after)).await;
         assert!(matches!(sign_in.finish(callback("another")).await, Err(SignInError::NotAwaited)));
         let ended = sign_in.finish(callback("the-state")).await.unwrap_err();

@@ -27,7 +27,7 @@ impl SignIn {
     /// # Errors
     /// `upstream_error` when it has expired and the token server does not renew it now.
     pub(in crate::sources::mcp) async fn token(self: &Arc<Self>) -> Result<Option<Token>, CallError> {
-        let (token, renewable) = match &self.state().signed_in {
+        let (token, renewable) = match &self.state.lock().signed_in {
             None => return Ok(None),
             Some(signed_in) => (signed_in.token.clone(), signed_in.renewable),
         };
@@ -51,7 +51,7 @@ impl SignIn {
 
     async fn renew(&self, old: &Token) -> Result<Option<Token>, CallError> {
         let _alone = self.renewing.lock().await;
-        let manager = match &self.state().signed_in {
+        let manager = match &self.state.lock().signed_in {
             None => return Ok(None),
             // Another task has renewed it meanwhile.
             Some(signed_in) if signed_in.token != *old => return Ok(Some(signed_in.token.clone())),
@@ -63,7 +63,7 @@ impl SignIn {
             Ok(Ok(answer)) => {
                 let token = token_of(&answer).ok_or_else(|| self.not_renewed("it is not a bearer token"))?;
                 let granted = manager.get_current_scopes().await;
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if let Some(signed_in) = &mut state.signed_in {
                     signed_in.token = token.clone();
                 }
@@ -90,7 +90,7 @@ impl SignIn {
         granted: Vec<String>,
     ) -> Result<(), String> {
         let token = token_of(answer).ok_or("the token server gave something that is not a bearer token")?;
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let steps = match &state.signed_in {
             Some(before) if Arc::ptr_eq(&before.manager, &manager) => before.steps + 1,
             _ => 0,
@@ -105,7 +105,7 @@ impl SignIn {
 
     /// Drops a token that the server has refused, unless it was replaced.
     pub(super) fn forget(&self, refused: &Token) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.signed_in.as_ref().is_some_and(|signed_in| signed_in.token == *refused) {
             state.signed_in = None;
         }

@@ -42,7 +42,8 @@ pub(super) enum Unusable {
 impl McpServers {
     pub(super) fn wanted(&self, config: &McpConfig) -> BTreeMap<String, McpServerSettings> {
         let mut wanted: BTreeMap<_, _> = self
-            .additions()
+            .added
+            .lock()
             .iter()
             .filter_map(|(name, registered)| match registered {
                 Registered::Server(settings) => Some((name.clone(), McpServerSettings::clone(settings))),

@@ -1,8 +1,7 @@
 //! A cache of fetched documents with conditional requests: an unchanged one is not sent again (E38, RFC 9110 §13).
 
-use std::sync::{Mutex, PoisonError};
-
 use http::{HeaderMap, HeaderName, header};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::fetch::SpecText;
@@ -35,7 +34,7 @@ struct Entry {
 impl SpecCache {
     /// The document last fetched from that address, and the headers to revalidate it with.
     pub(crate) fn find(&self, requested: &Url) -> Option<(HeaderMap, SpecText)> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let at = entries.iter().position(|entry| entry.requested == *requested)?;
         let entry = entries.remove(at);
         let found = (entry.condition.clone(), entry.text.clone());
@@ -45,7 +44,7 @@ impl SpecCache {
 
     /// Stores a document that has validators; removes one that has none.
     pub(crate) fn keep(&self, requested: Url, answered: &HeaderMap, text: &SpecText) {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         entries.retain(|entry| entry.requested != requested);
         let condition = condition(answered);
         if condition.is_empty() || forbids_keeping(answered) {

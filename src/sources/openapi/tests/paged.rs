@@ -19,7 +19,7 @@ async fn pages(count: usize, target: &'static str) -> Pages {
         let requests = Arc::clone(&requests);
         async move |uri: Uri, headers: HeaderMap| {
             let key = headers.get("x-key").map(|key| key.to_str().unwrap().to_owned());
-            requests.lock().unwrap().push((uri.to_string(), key));
+            requests.lock().push((uri.to_string(), key));
             let page = uri.query().and_then(|query| query.rsplit_once("page=")?.1.parse().ok()).unwrap_or(1);
             let mut headers = HeaderMap::new();
             if page < count {
@@ -53,7 +53,7 @@ async fn configured_pagination_joins_the_pages_into_one_list() {
         let expected: Vec<_> = (1..=listed).map(|page| format!("item {page}")).collect();
         assert_eq!(output.value, json!(expected), "{max_pages}");
         assert_eq!(output.metadata.get("more_pages"), more.map(Value::Bool).as_ref(), "{max_pages}");
-        let requests = server.requests.lock().unwrap();
+        let requests = server.requests.lock();
         assert_eq!(requests.len(), listed);
         assert!(requests.iter().all(|(_, key)| key.as_deref() == Some("s1")), "{requests:?}");
     }
@@ -125,7 +125,7 @@ async fn a_key_in_the_query_goes_with_every_page() {
     let access = Arc::new(Access { pagination, ..Access::clone(&access()) });
     let settings = settings(json!({"auth_config": {"api_key": "s1"}}));
     call(&definitions("pets", &api, &settings, &access).unwrap().0[0], json!({})).await.unwrap();
-    let requests = server.requests.lock().unwrap();
+    let requests = server.requests.lock();
     assert_eq!(requests.len(), 2);
     assert!(requests.iter().all(|(address, _)| address.contains("key=s1")), "{requests:?}");
 }
