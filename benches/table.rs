@@ -38,7 +38,7 @@ fn main() {
     }
     let criterion = programs.join("../criterion");
     let config_hash = Sha256::digest(std::fs::read(CONFIG).unwrap());
-    println!("configuration {CONFIG}, SHA-256 {}", hex(&config_hash[..8]));
+    println!("configuration {CONFIG}, SHA-256 {}", hex::encode(&config_hash[..8]));
     println!("{:<58} {:>16}   goal", "what", "measured");
     let micros = |name: &str| criterion_median(&criterion, name);
     row(
@@ -237,8 +237,4 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -83,7 +83,7 @@ pub struct ApiKeyConfig {
 
 impl ApiKeyConfig {
     fn hash(&self) -> Option<String> {
-        let of_key = self.key.as_ref().map(|key| hex(&Sha256::digest(key.expose())));
+        let of_key = self.key.as_ref().map(|key| hex::encode(Sha256::digest(key.expose())));
         of_key.or_else(|| self.key_sha256.clone())
     }
 
@@ -118,10 +118,6 @@ impl ApiKeyConfig {
 
 fn is_header_text(key: &str) -> bool {
     !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_sha256(hash: &str) -> bool {

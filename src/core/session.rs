@@ -4,7 +4,6 @@
 //! the same session finds its files again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -117,10 +116,7 @@ fn workspace_name(caller: &Caller, id: &str) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().fold(String::with_capacity(64), |mut name, byte| {
-        let _ = write!(name, "{byte:02x}");
-        name
-    })
+    hex::encode(hash.finalize())
 }
 
 #[cfg(test)]

@@ -147,6 +147,5 @@ fn version(files: &[SourceFile]) -> Arc<str> {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
-    let digest = hash.finalize();
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>().into()
+    hex::encode(&hash.finalize()[..8]).into()
 }

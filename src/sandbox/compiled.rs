@@ -128,12 +128,7 @@ pub fn sum_of(mut content: impl Read) -> io::Result<String> {
             Err(fault) => return Err(fault),
         }
     }
-    Ok(hexadecimal(&hasher.finalize()))
-}
-
-/// In lower case.
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    Ok(hex::encode(hasher.finalize()))
 }
 
 fn sum_path(compiled: &Path) -> PathBuf {

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 pub use self::error::ManifestError;
-use super::compiled::hexadecimal;
 use super::python;
 
 /// The last turn before every snapshot.
@@ -180,7 +179,7 @@ impl Manifest {
             self.heap.iter().for_each(|heap| add(&format!("{} {}", heap.immortal_count, heap.type_offset)));
             self.turns_of(profile).for_each(|turn| add(&turn));
         }
-        hexadecimal(&hasher.finalize())
+        hex::encode(hasher.finalize())
     }
 
     /// The Python texts that run before a reactor's snapshot, in order: the preludes up to the profile's own, then

@@ -1,6 +1,6 @@
 //! Tool names: the form that model APIs accept, and stable names for the tools of servers and documents.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -62,10 +62,7 @@ pub fn qualified_name(prefix: &str, name: &str) -> ToolName {
         qualified.truncate(LONGEST - SUFFIX);
         let digest = Sha256::new().chain_update(prefix).chain_update([0x1f]).chain_update(name).finalize();
         qualified.push('_');
-        for byte in &digest[..4] {
-            // Writing to a string cannot fail.
-            let _ = write!(qualified, "{byte:02x}");
-        }
+        qualified.push_str(&hex::encode(&digest[..4]));
     }
     ToolName(qualified)
 }

@@ -138,7 +138,7 @@ impl ArgumentSchema {
                 return Err(InvalidSchema(message));
             }
         }
-        let hash = hex(json::digest(root));
+        let hash = hex::encode(json::digest(root));
         Ok(Self { schema: Schema::compile(document)?, hash })
     }
 
@@ -305,11 +305,4 @@ fn build(document: &Value) -> Result<Validator, ValidationError<'_>> {
         .should_validate_formats(false)
         .with_pattern_options(patterns)
         .build(document)
-}
-
-fn hex(bytes: [u8; 32]) -> String {
-    bytes.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -81,7 +81,7 @@ fn workspace_of_api_key(tenant: &str, id: &str, session: &str) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hash.finalize())
 }
 
 /// An issuer's key pair, the public half as it publishes it.

@@ -157,7 +157,7 @@ impl Chain {
             tokens: entry.tokens,
             attempts: entry.attempts,
             duration_us: entry.duration.as_micros(),
-            trace_id: entry.trace_id.map(|id| format!("{:032x}", u128::from_be_bytes(id))),
+            trace_id: entry.trace_id.map(|id| hex::encode(id)),
             prev: self.hash,
         }
     }
@@ -213,13 +213,10 @@ impl Hash {
     }
 
     fn from_digest(digest: [u8; 32]) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut hex = [0; 64];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(digest) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        Self(hex)
+        let mut digits = [0; 64];
+        // Cannot fail: there is room for two digits a byte.
+        let _ = hex::encode_to_slice(digest, &mut digits);
+        Self(digits)
     }
 }
 

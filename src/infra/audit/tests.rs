@@ -118,7 +118,7 @@ async fn a_hash_is_over_the_one_before_and_the_line_without_its_own() {
     for line in fs::read_to_string(&file).unwrap().lines() {
         let (body, hash) = line.trim_end_matches("\"}").split_once(",\"hash\":\"").unwrap();
         let digest = Sha256::digest(format!("{prev}{body}}}"));
-        let expected: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = hex::encode(digest);
         assert_eq!(hash, expected);
         assert_eq!(serde_json::from_str::<Value>(line).unwrap()["prev"], prev);
         prev = expected;

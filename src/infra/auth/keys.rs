@@ -65,8 +65,8 @@ fn digest_of(configured: &ApiKeyConfig) -> Result<SecretDigest, &'static str> {
             }
             Ok(Sha256::digest(key).into())
         }
-        (None, Some(hex)) => {
-            from_hex(hex).ok_or("`key_sha256` must be the 64 hex digits of `printf %s \"$KEY\" | sha256sum`")
+        (None, Some(digest)) => {
+            from_hex(digest).ok_or("`key_sha256` must be the 64 hex digits of `printf %s \"$KEY\" | sha256sum`")
         }
         (Some(_), Some(_)) => Err("set `key` or `key_sha256`, not both"),
         (None, None) => Err("set `key` or `key_sha256`"),
@@ -74,7 +74,7 @@ fn digest_of(configured: &ApiKeyConfig) -> Result<SecretDigest, &'static str> {
 }
 
 fn from_hex(text: &str) -> Option<SecretDigest> {
-    let digits: Vec<u8> = text.chars().map(|digit| digit.to_digit(16)?.try_into().ok()).collect::<Option<_>>()?;
-    let bytes: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    (digits.len() == 64).then_some(bytes)?.try_into().ok()
+    let mut digest = SecretDigest::default();
+    hex::decode_to_slice(text, &mut digest).ok()?;
+    Some(digest)
 }

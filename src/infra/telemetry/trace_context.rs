@@ -72,19 +72,9 @@ impl From<&SpanContext> for TraceParent {
 
 /// Exactly `N` bytes in lowercase hex.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None,
-    };
     let mut bytes = [0; N];
-    if text.len() != 2 * N {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
+    hex::decode_to_slice(text, &mut bytes).ok()?;
+    (!text.bytes().any(|digit| digit.is_ascii_uppercase())).then_some(bytes)
 }
 
 fn is_state(state: &str) -> bool {

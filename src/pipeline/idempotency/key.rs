@@ -31,7 +31,7 @@ impl RecordId {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
-        Ok(Self(hex(&hash.finalize())))
+        Ok(Self(hex::encode(hash.finalize())))
     }
 }
 
@@ -46,14 +46,6 @@ impl RequestDigest {
             .chain_update([u8::from(call.dry_run)])
             .chain_update(session)
             .finalize();
-        Self(hex(&digest))
+        Self(hex::encode(digest))
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .filter_map(|digit| char::from_digit(digit.into(), 16))
-        .collect()
 }

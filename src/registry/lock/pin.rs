@@ -55,7 +55,7 @@ impl Pin {
         content.values_mut().for_each(Value::sort_all_objects);
         let mut hashed = content.clone();
         hashed.insert("name".to_owned(), name.into());
-        let hash = json::digest(&hashed).iter().fold("sha256:".to_owned(), |hash, byte| format!("{hash}{byte:02x}"));
+        let hash = format!("sha256:{}", hex::encode(json::digest(&hashed)));
         Self { content, hash }
     }
 

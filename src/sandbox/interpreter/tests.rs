@@ -171,5 +171,5 @@ fn the_configuration_names_a_bundled_one_a_folder_or_a_module() {
     fs::write(&module, b"\0asm").unwrap();
     let own = chosen(&config).unwrap();
     assert_eq!((own.kind, own.files[0].path.as_str()), (Kind::Command, "my python.wasm"));
-    assert_eq!(own.module_file().unwrap().sha256.as_str(), hexadecimal(&Sha256::digest(b"\0asm")));
+    assert_eq!(own.module_file().unwrap().sha256.as_str(), hex::encode(Sha256::digest(b"\0asm")));
 }

@@ -13,7 +13,6 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use super::*;
-use crate::sandbox::compiled::hexadecimal;
 use crate::sandbox::engine::{Pool, engine};
 
 const SMALL: Pool = Pool { instances: 1, memory_bytes: 1 << 20 };
@@ -103,7 +102,7 @@ fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 fn sum(content: &[u8]) -> String {
-    hexadecimal(&Sha256::digest(content))
+    hex::encode(Sha256::digest(content))
 }
 
 /// The output, shared by all clones.

@@ -11,7 +11,6 @@ use zip::result::ZipError;
 
 use super::error::doing;
 use super::{Interpreters, PrepareError, Progress};
-use crate::sandbox::compiled::hexadecimal;
 use crate::sandbox::interpreter::{Manifest, SourceArchive};
 use crate::sandbox::owner_only_files;
 
@@ -169,7 +168,7 @@ fn copy(
         };
         let bytes = chunk.get(..length).unwrap_or_default();
         if bytes.is_empty() {
-            return Ok((hexadecimal(&hasher.finalize()), total));
+            return Ok((hex::encode(hasher.finalize()), total));
         }
         total += bytes.len() as u64;
         if total > limit {

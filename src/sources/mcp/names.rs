@@ -1,7 +1,5 @@
 //! The names and URIs of a server's tools, prompts and resources in this gateway.
 
-use std::fmt::Write;
-
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -73,10 +71,7 @@ fn scheme(name: &str) -> String {
     }
     if scheme != name {
         scheme.push('-');
-        for byte in &Sha256::digest(name)[..4] {
-            // Writing to a string cannot fail.
-            let _ = write!(scheme, "{byte:02x}");
-        }
+        scheme.push_str(&hex::encode(&Sha256::digest(name)[..4]));
     }
     scheme
 }
