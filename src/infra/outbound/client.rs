@@ -240,10 +240,7 @@ fn wire_request(
 
 /// <https://www.w3.org/TR/trace-context/>
 fn write_trace(headers: &mut HeaderMap, trace: &TraceParent) {
-    let trace_id = u128::from_be_bytes(trace.trace_id);
-    let span_id = u64::from_be_bytes(trace.span_id);
-    let parent = format!("00-{trace_id:032x}-{span_id:016x}-{:02x}", trace.flags);
-    if let Ok(parent) = HeaderValue::try_from(parent) {
+    if let Ok(parent) = HeaderValue::try_from(trace.header()) {
         headers.insert(TRACE_PARENT, parent);
     }
     if let Some(state) = trace.state.as_deref().and_then(|state| HeaderValue::from_str(state).ok()) {
