@@ -7,21 +7,20 @@
 
 mod canonical;
 mod large;
+mod reader;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::fmt;
-
-use serde::de::{self, Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::map::Entry;
-use serde_json::{Map, Number, Value};
+use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer};
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use self::large::LargeInteger;
 
 pub use self::canonical::digest;
 pub use self::large::{Exact, LARGE_NUMBERS, exact, with_numbers};
+pub(crate) use self::reader::{Rules, ValueReader};
 pub(crate) use self::size::approximate_size;
 
 /// Maximum nesting of arrays and objects (the limit of `serde_json`).
@@ -90,13 +89,25 @@ fn footprint_of_members(members: &Map<String, Value>) -> usize {
     members.iter().map(|(key, member)| size_of::<String>() + key.len() + footprint(member)).sum()
 }
 
+/// JSON alone, of any size: what limits a body limits its values.
+#[derive(Debug, Clone, Copy)]
+struct StrictJson;
+
+impl Rules for StrictJson {
+    const IS_YAML: bool = false;
+
+    fn spend<E>(self, _text_bytes: usize) -> Result<(), E> {
+        Ok(())
+    }
+}
+
 /// Any JSON value without duplicate keys: for fields of structs that are deserialized.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Strict(pub Value);
 
 impl<'de> Deserialize<'de> for Strict {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Place::Root.deserialize(deserializer).map(Self)
+        ValueReader::new(StrictJson).deserialize(deserializer).map(Self)
     }
 }
 
@@ -123,98 +134,4 @@ impl From<serde_json::Error> for InvalidJson {
         }
         Self { message, line, column, large_integer: None }
     }
-}
-
-/// The current position: a list on the stack that costs nothing unless an error is reported.
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    Root,
-    Key(&'a Place<'a>, &'a str),
-    Index(&'a Place<'a>, usize),
-}
-
-/// The position as a JSON Pointer (RFC 6901).
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Key(parent, key) => write!(formatter, "{parent}/{}", key.replace('~', "~0").replace('/', "~1")),
-            Self::Index(parent, index) => write!(formatter, "{parent}/{index}"),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Place<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Place<'_> {
-    type Value = Value;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(Place::Index(&self, items.len()))? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut members = Map::new();
-        while let Some(key) = access.next_key::<String>()? {
-            match members.entry(key) {
-                Entry::Vacant(slot) => {
-                    let value = access.next_value_seed(Place::Key(&self, slot.key()))?;
-                    slot.insert(value);
-                }
-                Entry::Occupied(slot) => return Err(de::Error::custom(repeated(slot.key(), self))),
-            }
-        }
-        Ok(Value::Object(members))
-    }
-}
-
-#[cold]
-fn repeated(key: &str, object: Place<'_>) -> String {
-    let key: String = key.chars().take(100).collect();
-    let object: String = object.to_string().chars().take(300).collect();
-    let object = if object.is_empty() { String::new() } else { format!(" in {object:?}") };
-    // Ends in our own words: `serde_json` takes an "at line N column N" at the end for its own.
-    format!("duplicate key {key:?}{object}; use each key once")
 }

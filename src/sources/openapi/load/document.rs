@@ -5,13 +5,12 @@
 //! [`MAX_VALUES`] and [`MAX_TEXT_BYTES`].
 
 use std::cell::Cell;
-use std::fmt;
 
-use serde::de::DeserializeSeed;
-use serde::de::{self, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
-use serde_json::map::Entry;
-use serde_json::{Map, Number, Value};
+use serde::de::{self, DeserializeSeed};
+use serde_json::Value;
 use thiserror::Error;
+
+use crate::core::json::{Rules, ValueReader};
 
 /// Most bytes of a document's text. The largest public documents have about 11 MB.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 32 << 20;
@@ -122,13 +121,13 @@ pub(crate) fn version(document: &Value) -> Result<Version, DocumentError> {
 
 fn parse_json(text: &str, budget: &Budget) -> Result<Value, String> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let value = Reader(budget).deserialize(&mut reader).map_err(|error| error.to_string())?;
+    let value = ValueReader::new(budget).deserialize(&mut reader).map_err(|error| error.to_string())?;
     reader.end().map_err(|error| error.to_string())?;
     Ok(value)
 }
 
 fn parse_yaml(text: &str, budget: &Budget) -> Result<Value, String> {
-    Reader(budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
+    ValueReader::new(budget).deserialize(yaml_serde::Deserializer::from_str(text)).map_err(|error| error.to_string())
 }
 
 /// The remaining budget.
@@ -144,8 +143,10 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
-    fn spend<E: de::Error>(&self, text_bytes: usize) -> Result<(), E> {
+impl Rules for &Budget {
+    const IS_YAML: bool = true;
+
+    fn spend<E: de::Error>(self, text_bytes: usize) -> Result<(), E> {
         let values = self.values.get().checked_sub(1);
         let text_bytes = self.text_bytes.get().checked_sub(text_bytes);
         let (Some(values), Some(text_bytes)) = (values, text_bytes) else {
@@ -154,128 +155,6 @@ impl Budget {
         self.values.set(values);
         self.text_bytes.set(text_bytes);
         Ok(())
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Reader<'b>(&'b Budget);
-
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Reader<'_> {
-    type Value = Value;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("JSON or YAML")
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Null)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
-        self.visit_unit()
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Bool(value))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Number(value.into()))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Value::Number(value.into()))
-    }
-
-    /// Beyond 64 bits YAML distinguishes integers from floats, and JSON does not: `maximum: 18446744073709552000`.
-    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
-        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
-        self.visit_f64(value as f64)
-    }
-
-    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
-        #[expect(clippy::cast_precision_loss, reason = "as JSON reads such an integer")]
-        self.visit_f64(value as f64)
-    }
-
-    /// A number that JSON cannot represent (YAML's `.inf`) stays a string: it can only be in an example.
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        self.0.spend(0)?;
-        Ok(Number::from_f64(value).map_or_else(|| Value::String(value.to_string()), Value::Number))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
-        self.visit_string(value.to_owned())
-    }
-
-    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
-        self.0.spend(value.len())?;
-        Ok(Value::String(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        self.0.spend(0)?;
-        let mut items = Vec::new();
-        while let Some(item) = access.next_element_seed(self)? {
-            items.push(item);
-        }
-        Ok(Value::Array(items))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        self.0.spend(0)?;
-        let mut members = Map::new();
-        while let Some(key) = access.next_key::<String>()? {
-            self.0.spend(key.len())?;
-            match members.entry(key) {
-                Entry::Vacant(slot) => {
-                    slot.insert(access.next_value_seed(self)?);
-                }
-                Entry::Occupied(slot) => {
-                    let key: String = slot.key().chars().take(100).collect();
-                    return Err(de::Error::custom(format!("duplicate key {key:?}")));
-                }
-            }
-        }
-        merge(&mut members);
-        Ok(Value::Object(members))
-    }
-
-    /// A YAML tag (`!Foo bar`) is ignored; the tagged value is read.
-    fn visit_enum<A: EnumAccess<'de>>(self, access: A) -> Result<Value, A::Error> {
-        let (_tag, content): (String, _) = access.variant()?;
-        content.newtype_variant_seed(self)
-    }
-}
-
-/// YAML's merge key: members of another mapping, or of several, that the mapping itself does not have.
-/// <https://yaml.org/type/merge.html>
-fn merge(members: &mut Map<String, Value>) {
-    if !matches!(members.get("<<"), Some(Value::Object(_) | Value::Array(_))) {
-        return;
-    }
-    let others = match members.shift_remove("<<") {
-        Some(Value::Array(others)) => others,
-        Some(other) => vec![other],
-        None => return,
-    };
-    for other in others {
-        let Value::Object(other) = other else { continue };
-        for (key, value) in other {
-            members.entry(key).or_insert(value);
-        }
     }
 }
 
