@@ -6,6 +6,7 @@ pub mod call;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;
+pub mod headers;
 pub mod json;
 pub mod mcp_headers;
 pub mod peer;

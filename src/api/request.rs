@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -20,6 +20,7 @@ use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
 use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
 use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::headers::{HeaderError, content_type, single};
 use crate::core::json;
 use crate::core::json::InvalidJson;
 use crate::core::session::Session;
@@ -339,8 +340,7 @@ pub(super) async fn read(body: Body, max: usize, within: Duration) -> Result<Byt
 
 /// RFC 6839 suffixes included. A form or plain text, which a web page could send without a preflight, is not JSON.
 fn declares_json(headers: &HeaderMap) -> bool {
-    let Some(declared) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else { return false };
-    let essence = declared.split(';').next().unwrap_or_default().trim();
+    let essence = content_type(headers);
     essence.eq_ignore_ascii_case("application/json")
         || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
 }
@@ -375,14 +375,11 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 pub(super) const MAX_ID_BYTES: usize = 256;
 
 fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    if values.next().is_some() {
-        return Err(invalid(format!("duplicate `{name}` header")));
-    }
-    match value.to_str() {
-        Ok(text) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
-        _ => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),
+    match single(headers, name) {
+        Ok(None) => Ok(None),
+        Ok(Some(text)) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
+        Err(HeaderError::Duplicate) => Err(invalid(format!("duplicate `{name}` header"))),
+        Ok(Some(_)) | Err(HeaderError::NotText) => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),
     }
 }
 

@@ -22,6 +22,7 @@ use self::keys::ApiKeys;
 use crate::config::{AnonymousAccess, AuthConfig};
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers::{HeaderError, single};
 
 pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
 
@@ -168,12 +169,8 @@ fn present(secret: &str, bearer: bool) -> Result<Option<Credential<'_>>, Refusal
 }
 
 fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
-    let mut values = headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) => {
-            value.to_str().map(Some).map_err(|_| Refusal("the credentials are not visible ASCII text"))
-        }
-        (Some(_), Some(_)) => Err(Refusal("duplicate header with credentials; send it once")),
-    }
+    single(headers, &name).map_err(|error| match error {
+        HeaderError::Duplicate => Refusal("duplicate header with credentials; send it once"),
+        HeaderError::NotText => Refusal("the credentials are not visible ASCII text"),
+    })
 }

@@ -27,6 +27,7 @@ use crate::agent::meter::estimated_prompt;
 use crate::config::Secret;
 use crate::core::call::Deadline;
 use crate::core::error::CallError;
+use crate::core::headers;
 use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::event_decoder::Event;
@@ -104,7 +105,7 @@ impl Remote {
         let expected = self.protocol.framing().media_type();
         if !answer.status.is_success() {
             Err(failure::refused(answer).await)
-        } else if !is_of_type(&answer.headers, expected) {
+        } else if !headers::content_type(&answer.headers).eq_ignore_ascii_case(expected) {
             Err(failure::foreign(answer, expected).await)
         } else {
             Ok(answer)
@@ -179,11 +180,6 @@ async fn next(
     } else {
         pieces.next().await
     }
-}
-
-fn is_of_type(headers: &HeaderMap, expected: &str) -> bool {
-    let found = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(expected))
 }
 
 impl Protocol {

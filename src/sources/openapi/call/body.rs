@@ -14,6 +14,7 @@ use super::arguments::whole_definition;
 use super::parameter_encoding;
 use super::parameter_encoding::Escaping;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers;
 use crate::sources::openapi::read::operation::{MediaType, PropertyEncoding, RequestBody, Style};
 
 /// How the body of one operation is built from arguments and serialized.
@@ -134,7 +135,7 @@ pub(crate) fn is_json(media_type: &str) -> bool {
 
 /// A media type without its parameters, in lower case (RFC 9110 §8.3.1).
 pub(crate) fn essence(media_type: &str) -> String {
-    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+    headers::essence(media_type).to_ascii_lowercase()
 }
 
 /// The schema of a file argument, with a media type where the document leaves it open.
