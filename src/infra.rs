@@ -8,5 +8,6 @@ pub mod metrics;
 pub mod outbound;
 pub mod readiness;
 pub mod remote_gateway;
+pub(crate) mod sse;
 pub mod store;
 pub mod telemetry;

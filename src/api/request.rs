@@ -379,7 +379,9 @@ fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>,
         Ok(None) => Ok(None),
         Ok(Some(text)) if !text.is_empty() && text.len() <= MAX_ID_BYTES => Ok(Some(text.to_owned())),
         Err(HeaderError::Duplicate) => Err(invalid(format!("duplicate `{name}` header"))),
-        Ok(Some(_)) | Err(HeaderError::NotText) => Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters"))),
+        Ok(Some(_)) | Err(HeaderError::NotText) => {
+            Err(invalid(format!("the header {name} must be 1 to {MAX_ID_BYTES} visible ASCII characters")))
+        }
     }
 }
 

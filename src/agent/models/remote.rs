@@ -5,7 +5,6 @@
 
 mod aws_events;
 mod event_decoder;
-mod events;
 mod failure;
 mod message_merger;
 mod turn_assembler;

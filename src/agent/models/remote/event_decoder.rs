@@ -1,8 +1,8 @@
 //! A provider's answer as a sequence of events, in either framing and within the size limits.
 
 use super::aws_events::AwsEventDecoder;
-use super::events::Events;
 use crate::agent::models::ModelError;
+use crate::infra::sse::{self, EventReader, LargeEvent};
 
 /// Maximum bytes of one event. A valid one holds a few words, or a whole call if the server sends no fragments.
 pub(super) const MAX_EVENT: usize = 1 << 20;
@@ -55,14 +55,14 @@ pub(super) struct EventDecoder {
 
 #[derive(Debug)]
 enum Reader {
-    Events(Events),
+    Events(EventReader),
     AwsEventDecoder(AwsEventDecoder),
 }
 
 impl EventDecoder {
     pub(super) fn new(framing: Framing) -> Self {
         let reader = match framing {
-            Framing::Events => Reader::Events(Events::default()),
+            Framing::Events => Reader::Events(EventReader::new(MAX_EVENT)),
             Framing::AwsEventDecoder => Reader::AwsEventDecoder(AwsEventDecoder::default()),
         };
         Self { reader, bytes: 0 }
@@ -86,9 +86,26 @@ impl EventDecoder {
     /// An event is too large or malformed.
     pub(super) fn next(&mut self) -> Result<Option<Event>, Unreadable> {
         match &mut self.reader {
-            Reader::Events(events) => events.next(),
+            Reader::Events(events) => loop {
+                match events.next()? {
+                    Some(event) if event.data.is_empty() => {}
+                    event => break Ok(event.map(Event::from)),
+                }
+            },
             Reader::AwsEventDecoder(frames) => frames.next(),
         }
+    }
+}
+
+impl From<sse::Event> for Event {
+    fn from(sse::Event { name, data, .. }: sse::Event) -> Self {
+        Self { name, data, failed: false }
+    }
+}
+
+impl From<LargeEvent> for Unreadable {
+    fn from(_: LargeEvent) -> Self {
+        Self::LargeEvent
     }
 }
 
