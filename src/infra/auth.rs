@@ -144,8 +144,8 @@ impl Credential<'_> {
 
 /// The one credential of a request. More than one is refused: a proxy in front may choose another than we do.
 fn credential(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Refusal> {
-    let authorization = only(headers, AUTHORIZATION)?;
-    let api_key = only(headers, API_KEY)?;
+    let authorization = only(headers, &AUTHORIZATION)?;
+    let api_key = only(headers, &API_KEY)?;
     match (authorization, api_key) {
         (None, None) => Ok(None),
         (Some(_), Some(_)) => Err(Refusal("send either `Authorization` or `X-API-Key`, not both")),
@@ -168,8 +168,8 @@ fn present(secret: &str, bearer: bool) -> Result<Option<Credential<'_>>, Refusal
     Ok(Some(Credential { secret, bearer }))
 }
 
-fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
-    single(headers, &name).map_err(|error| match error {
+fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refusal> {
+    single(headers, name).map_err(|error| match error {
         HeaderError::Duplicate => Refusal("duplicate header with credentials; send it once"),
         HeaderError::NotText => Refusal("the credentials are not visible ASCII text"),
     })

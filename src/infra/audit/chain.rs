@@ -157,7 +157,7 @@ impl Chain {
             tokens: entry.tokens,
             attempts: entry.attempts,
             duration_us: entry.duration.as_micros(),
-            trace_id: entry.trace_id.map(|id| hex::encode(id)),
+            trace_id: entry.trace_id.map(hex::encode),
             prev: self.hash,
         }
     }
