@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use futures_util::StreamExt;
+use tokio::signal::unix::{SignalKind, signal};
 use uuid::Uuid;
 
 use self::screen::Screen;
@@ -170,13 +171,15 @@ impl Chat {
         let (profile, caller, toolbox) = (Arc::clone(&self.profile), Arc::clone(&self.caller), self.toolbox(&scopes));
         let request = AgentRequest { scopes, ..AgentRequest::new(&self.agent, profile, caller, toolbox, messages) };
         let abort = request.abort.clone();
+        // Listens from here on: an interrupt while nobody waits for one is not lost.
+        let mut interrupts = signal(SignalKind::interrupt()).map_err(CallError::internal)?;
         let mut events = Box::pin(self.agents.begin(request).await?);
         self.screen.wait("thinking");
         let mut ended = FinishReason::Aborted;
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                Ok(()) = tokio::signal::ctrl_c(), if !abort.is_cancelled() => {
+                Some(()) = interrupts.recv(), if !abort.is_cancelled() => {
                     abort.cancel();
                     continue;
                 }

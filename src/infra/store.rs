@@ -320,7 +320,7 @@ mod tests {
             let store = Store::open(&path).await.unwrap();
             let usage = store.usage_of("2026-11-20".parse().unwrap()).await.unwrap();
             assert_eq!(usage.iter().map(|usage| (&usage.key, usage.tokens)).collect::<Vec<_>>(), [(&ann, 7)]);
-            assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("the summary"));
+            assert_eq!(store.thread_summary(&ann, "thread").await.unwrap().as_deref(), Some("what was said"));
             for (kind, name) in [(Registrations::Collections, "petstore"), (Registrations::McpServers, "files")] {
                 assert_eq!(store.registrations(kind).await.unwrap(), [(name.to_owned(), "{}".to_owned())]);
             }

@@ -210,14 +210,12 @@ impl Serving {
     }
 
     pub(crate) fn start_with(directory: &TempDir, options: &[&str]) -> Self {
-        let mut command = sekisho(directory);
-        command.args(options);
-        Self::run(command)
+        Self::run(sekisho(directory), options)
     }
 
-    pub(crate) fn run(mut command: Command) -> Self {
-        let command = command.args(["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+    pub(crate) fn run(mut program: Command, options: &[&str]) -> Self {
+        let serve = program.args(["serve", "--listen", "127.0.0.1:0"]).args(options).stderr(Stdio::piped());
+        let mut child = serve.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;

@@ -258,7 +258,7 @@ async fn a_code_is_exchanged_at_no_private_address() {
     let (_, begun) = begin(&app).await;
     let (status, page) = browse(&app, &begun).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY, "{page}");
-    assert!(page.contains("cannot be asked") && page.contains("not a public address"), "{page}");
+    assert!(page.contains("the request to the token server failed") && page.contains("not a public address"), "{page}");
     app.stop().await;
 }
 

@@ -66,7 +66,7 @@ async fn programs_run_while_richer_profiles_are_being_compiled() {
 
     let mut command = sekisho(&directory);
     command.env("XDG_CACHE_HOME", directory.path().join("cache"));
-    let serving = Serving::run(command);
+    let serving = Serving::run(command, &[]);
     wait_for(&serving, "6 * 7", &json!(42)).await;
     let sum = "import numpy\nint(numpy.arange(4).sum())";
     assert_eq!(answer_of(&serving, sum).await, "warming_up");
