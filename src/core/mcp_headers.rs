@@ -55,7 +55,6 @@ pub fn argument_text(arguments: Option<&Value>, path: &[&str]) -> Option<String>
 }
 
 /// The value as a header carries it: text where a header can hold it, else Base64.
-#[cfg(test)]
 pub fn encode(value: &str) -> String {
     let is_padded = value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']);
     let is_text = value.chars().all(|character| (' '..='~').contains(&character));

@@ -146,6 +146,13 @@ async fn one_session_serves_all_calls_of_a_caller_and_a_lost_one_is_replaced_unn
     let (_, reply) = app.call("far__whoami", json!({})).await;
     assert_eq!(reply["success"], true, "{reply}");
     assert_eq!(upstream.seen.lock().unwrap().opened, 3);
+    // Calls that find out together replace it once.
+    upstream.seen.lock().unwrap().sessions.clear();
+    let calls = (0..8).map(|_| app.call("far__whoami", json!({})));
+    for (_, reply) in futures_util::future::join_all(calls).await {
+        assert_eq!(reply["success"], true, "{reply}");
+    }
+    assert_eq!(upstream.seen.lock().unwrap().opened, 4);
     app.stop().await;
 }
 

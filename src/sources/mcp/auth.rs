@@ -25,7 +25,7 @@ use self::challenge::Challenge;
 use self::client::Guarded;
 use self::flow::Pending;
 use self::tokens::SignedIn;
-use super::server::connect::bounded;
+use super::text::bounded;
 use crate::config::McpSignIn;
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound};
@@ -50,18 +50,18 @@ pub(super) struct SignIn {
     /// Held while a token is renewed: a refresh token that is used twice is treated as stolen.
     renewing: tokio::sync::Mutex<()>,
     /// Notified when the server has a new requirement.
-    asked: Notify,
+    required: Notify,
     /// Notified when a user has signed in.
     done: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    wanted: Option<Wanted>,
+    requirement: Option<Requirement>,
     /// It was required before the server was connected and listed, not by a call.
-    wanted_to_connect: bool,
+    required_to_connect: bool,
     connecting: bool,
-    asked_meanwhile: bool,
+    required_since_connecting: bool,
     pending: Option<Pending>,
     signed_in: Option<SignedIn>,
     /// The scopes granted last, kept after expiry: the next sign-in requests them again.
@@ -70,12 +70,12 @@ struct State {
 
 /// What a server requires before it serves requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
+enum Requirement {
     SignIn(Challenge),
     /// A token with further scopes.
     Scopes(String),
     /// The same, but it was granted already, or required too often.
-    Endless(String),
+    Unsatisfiable(String),
 }
 
 impl fmt::Debug for SignIn {
@@ -100,7 +100,7 @@ impl SignIn {
             client,
             state: Mutex::default(),
             renewing: tokio::sync::Mutex::default(),
-            asked: Notify::new(),
+            required: Notify::new(),
             done: Notify::new(),
         })
     }
@@ -122,83 +122,83 @@ impl SignIn {
         sent: Option<&Token>,
     ) -> Result<(), CallError> {
         let challenge = Challenge::of(headers, &self.url);
-        let wanted = match status {
+        let requirement = match status {
             StatusCode::UNAUTHORIZED => {
                 if let Some(refused) = sent {
                     self.forget(refused);
                 }
-                Wanted::SignIn(challenge)
+                Requirement::SignIn(challenge)
             }
             // A server may forbid the optional GET stream to every client.
             StatusCode::FORBIDDEN if challenge.insufficient_scope && *method == Method::POST => self.further(challenge),
             _ => return Ok(()),
         };
-        let problem = self.sentence(&wanted);
-        self.want(wanted);
+        let problem = self.problem(&requirement);
+        self.require(requirement);
         Err(CallError::new(ErrorCode::ToolError, problem).blaming(Blame::Call))
     }
 
     /// Why the server cannot be used completely, and the remedy.
-    pub(super) fn trouble(&self) -> Option<String> {
-        let wanted = self.state.lock().wanted.clone();
-        wanted.map(|wanted| self.sentence(&wanted))
+    pub(super) fn unmet_requirement(&self) -> Option<String> {
+        let requirement = self.state.lock().requirement.clone();
+        requirement.map(|requirement| self.problem(&requirement))
     }
 
     /// A new connection to the server begins.
     pub(super) fn connects(&self) {
         let mut state = self.state.lock();
         state.connecting = true;
-        state.asked_meanwhile = false;
+        state.required_since_connecting = false;
     }
 
     /// A sign-in required since then, without which the server cannot be used.
-    pub(super) fn asked_meanwhile(&self) -> Option<String> {
-        let asked = self.state.lock().asked_meanwhile;
-        if asked { self.trouble() } else { None }
+    pub(super) fn requirement_since_connecting(&self) -> Option<String> {
+        let is_required = self.state.lock().required_since_connecting;
+        if is_required { self.unmet_requirement() } else { None }
     }
 
     /// The server is connected and listed, so a requirement from before is met or withdrawn.
     pub(super) fn is_authorized(&self) {
         let mut state = self.state.lock();
         state.connecting = false;
-        if state.wanted_to_connect && matches!(state.wanted, Some(Wanted::SignIn(_))) {
-            state.wanted = None;
+        if state.required_to_connect && matches!(state.requirement, Some(Requirement::SignIn(_))) {
+            state.requirement = None;
         }
     }
 
     /// The requirement of a 403 with missing scopes.
-    fn further(&self, challenge: Challenge) -> Wanted {
+    fn further(&self, challenge: Challenge) -> Requirement {
         let state = self.state.lock();
-        let Some(signed_in) = &state.signed_in else { return Wanted::SignIn(challenge) };
+        let Some(signed_in) = &state.signed_in else { return Requirement::SignIn(challenge) };
         let scope = challenge.scope.unwrap_or_default();
         let is_granted = scope.split(' ').all(|scope| state.granted.iter().any(|granted| granted == scope));
         if is_granted || scope.is_empty() || signed_in.steps >= MAX_STEPS {
-            return Wanted::Endless(scope);
+            return Requirement::Unsatisfiable(scope);
         }
-        Wanted::Scopes(scope)
+        Requirement::Scopes(scope)
     }
 
-    fn want(&self, wanted: Wanted) {
+    fn require(&self, requirement: Requirement) {
         let mut state = self.state.lock();
-        state.asked_meanwhile |= matches!(wanted, Wanted::SignIn(_));
-        if state.wanted.as_ref() != Some(&wanted) {
-            state.wanted = Some(wanted);
-            state.wanted_to_connect = state.connecting;
-            self.asked.notify_one();
+        state.required_since_connecting |= matches!(requirement, Requirement::SignIn(_));
+        if state.requirement.as_ref() != Some(&requirement) {
+            state.requirement = Some(requirement);
+            state.required_to_connect = state.connecting;
+            self.required.notify_one();
         }
     }
 
-    fn sentence(&self, wanted: &Wanted) -> String {
+    fn problem(&self, requirement: &Requirement) -> String {
         let server = &self.server;
         let way = format!("`sekisho mcp login {server} --server URL`, or POST /tools/mcp/{server}/sign_in");
-        match wanted {
-            Wanted::SignIn(_) => format!("{server} requires a user's sign-in (401): start it with {way}"),
-            Wanted::Scopes(scope) => {
+        match requirement {
+            Requirement::SignIn(_) => format!("{server} requires a user's sign-in (401): start it with {way}"),
+            Requirement::Scopes(scope) => {
                 format!(
                     "{server} requires the scope {scope:?}, which its sign-in did not grant: sign in again with {way}"
                 )
             }
-            Wanted::Endless(scope) => format!(
+            Requirement::Unsatisfiable(scope) => format!(
                 "{server} still requires the scope {scope:?}, though it was granted or requested {MAX_STEPS} times: \
                  contact its operator, or set the scopes it needs in `mcp.servers.{server}.sign_in.scopes`"
             ),
@@ -208,7 +208,7 @@ impl SignIn {
     /// Waits until the server has a new requirement, or a user signs in.
     pub(super) async fn changed(&self) {
         tokio::select! {
-            () = self.asked.notified() => {}
+            () = self.required.notified() => {}
             () = self.done.notified() => {}
         }
     }
@@ -223,8 +223,8 @@ impl SignIn {
     fn described(&self, error: &AuthError) -> String {
         const SERVERS_OWN: &str = "Server returned error response";
         match error {
-            AuthError::TokenExchangeFailed(said) | AuthError::TokenRefreshFailed(said)
-                if !said.starts_with(SERVERS_OWN) =>
+            AuthError::TokenExchangeFailed(received) | AuthError::TokenRefreshFailed(received)
+                if !received.starts_with(SERVERS_OWN) =>
             {
                 let failure =
                     self.client.failure().map(|failure| format!("the request to the token server failed: {failure}"));

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt, stream};
-use rmcp::service::{RoleClient, RxJsonRpcMessage};
+use futures_util::{FutureExt, stream};
+use rmcp::model::ServerJsonRpcMessage;
 use serde_json::Value;
-use sse_stream::SseStream;
 
 use super::names::Names;
 use super::server::catalogue::{Catalogue, ListingPolicy};
-use super::server::connect::Endpoint;
+use super::server::endpoint::Endpoint;
 use super::server::listing::Listing;
 use super::server::output;
-use super::transport::call_stream::{Answer, Message};
-use super::transport::event_bound::bounded;
+use super::transport::event_stream::EventStream;
+use super::transport::message::{Answer, Message};
 use crate::config::McpServerSettings;
 use crate::core::call::Arguments;
 use crate::core::fuzz::feed;
@@ -36,12 +35,12 @@ const TOOLS: [&[u8]; 2] = [
 #[test]
 fn hostile_bytes_as_messages() {
     feed(&MESSAGES, |bytes| {
-        let _ = serde_json::from_slice::<Vec<RxJsonRpcMessage<RoleClient>>>(bytes);
-        let event = str::from_utf8(bytes).ok().and_then(Message::of);
+        let _ = Message::all(bytes);
+        let event = Message::of(bytes);
         let answered = Answer::of(bytes).is_some();
         assert_eq!(answered, matches!(event, Some(Message::Answer(_))), "however it comes");
         let Ok(message) = serde_json::from_slice::<Value>(bytes) else { return };
-        let _ = serde_json::from_value::<RxJsonRpcMessage<RoleClient>>(message.clone());
+        let _ = serde_json::from_value::<ServerJsonRpcMessage>(message.clone());
         if let Some(result) = message.get("result") {
             let _ = output::output(result.clone(), &Names::new(Some("s")));
         }
@@ -54,9 +53,15 @@ fn hostile_bytes_as_event_streams() {
         [b"event: endpoint\ndata: /messages?id=1\n\n: ping\n\n", b"id: 7\r\nretry: 10\r\ndata: {\r\ndata: }\r\n\r\n"];
     feed(&events, |bytes| {
         let pieces: Vec<_> = bytes.chunks(7).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
-        let read =
-            SseStream::from_bytes_stream(bounded(stream::iter(pieces), 1_000)).collect::<Vec<_>>().now_or_never();
-        assert!(read.is_some_and(|events| events.len() <= bytes.len() + 1), "it ends");
+        let mut events = EventStream::new(stream::iter(pieces), 1_000);
+        let read = async {
+            let mut count = 0;
+            while let Ok(Some(_)) = events.next().await {
+                count += 1;
+            }
+            count
+        };
+        assert!(read.now_or_never().is_some_and(|count| count <= bytes.len()), "it ends");
     });
 }
 

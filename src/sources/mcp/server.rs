@@ -8,15 +8,15 @@ mod caller_slots;
 pub(crate) mod catalogue;
 pub(crate) mod connect;
 mod connection_loop;
+pub(crate) mod endpoint;
 pub(crate) mod executor;
 pub(crate) mod handler;
 pub(crate) mod handshake;
-pub(crate) mod large_numbers;
 pub(crate) mod listing;
 pub(crate) mod operations;
 pub(crate) mod output;
 pub(crate) mod session;
-mod session_owner;
+pub(crate) mod session_owner;
 pub(crate) mod subscriptions;
 
 use std::fmt;
@@ -31,13 +31,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::caller_slots::Callers;
-use self::catalogue::{Catalogue, TOO_MANY, source};
+use self::catalogue::{Catalogue, TOO_MANY, source, upstream};
 use self::connect::Connector;
 use self::listing::Listing;
 use self::session::Session;
-pub(super) use self::session_owner::{Owner, OwnerKey};
+use self::session_owner::Owner;
 use self::subscriptions::Subscriptions;
-use super::Change;
+use super::changes::Change;
 use super::names::Names;
 use crate::config::McpServerSettings;
 use crate::core::call::{CallContext, Caller, Deadline, Upstream};
@@ -113,7 +113,7 @@ impl Server {
         let idle = Duration::from_secs(settings.session_idle_seconds.into());
         let callers = Callers::new(settings.max_sessions(), idle);
         let server = Arc::new(Self {
-            upstream: super::upstream(&connector.name),
+            upstream: upstream(&connector.name),
             connector,
             templates,
             most_tools,
@@ -141,7 +141,7 @@ impl Server {
     }
 
     pub(super) fn names(&self) -> &Names {
-        &self.connector.news.names
+        &self.connector.events.names
     }
 
     pub(super) fn may_use(&self, caller: &Caller) -> bool {
@@ -160,10 +160,10 @@ impl Server {
     }
 
     /// How the server's instructions and prompts differ from the lock.
-    pub(super) fn objection(&self) -> Option<LockViolation> {
+    pub(super) fn lock_violation(&self) -> Option<LockViolation> {
         let lock = self.surroundings.lock.load();
         let catalogue = self.catalogue.load();
-        lock.as_ref()?.objection(&source(self.name()), catalogue.words.as_ref()?)
+        lock.as_ref()?.violation(&source(self.name()), catalogue.words.as_ref()?)
     }
 
     /// Marks it as no longer configured, and whether another server replaces it.
@@ -180,9 +180,9 @@ impl Server {
     }
 
     /// Its problem, including problems with which it can still be used.
-    pub(super) fn trouble(&self) -> Option<Arc<str>> {
+    pub(super) fn problem(&self) -> Option<Arc<str>> {
         let cut = || self.listing.load().tools_cut.then(|| TOO_MANY.into());
-        self.down().or_else(|| self.connector.sign_in()?.trouble().map(Into::into)).or_else(cut)
+        self.down().or_else(|| self.connector.sign_in()?.unmet_requirement().map(Into::into)).or_else(cut)
     }
 
     /// Waits until it has connected or failed once.

@@ -15,10 +15,11 @@ use tokio_util::task::TaskTracker;
 
 pub use self::aggregate::OperationRequest;
 use self::setup::Unusable;
-use super::Change;
+use super::changes::Change;
 use super::registration::Registered;
 use super::server::catalogue::source;
-use super::server::{Owner, Server, ServerContext};
+use super::server::session_owner::Owner;
+use super::server::{Server, ServerContext};
 use crate::config::{Config, McpServerSettings};
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
@@ -179,7 +180,8 @@ impl McpServers {
             let session = connector.connect(&Owner::default()).await?;
             connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
         };
-        let wants_sign_in = || connector.sign_in().is_some_and(|sign_in| sign_in.asked_meanwhile().is_some());
+        let wants_sign_in =
+            || connector.sign_in().is_some_and(|sign_in| sign_in.requirement_since_connecting().is_some());
         used.await.or_else(|reason| if wants_sign_in() { Ok(()) } else { Err(reason) })
     }
 
@@ -220,7 +222,7 @@ impl McpServers {
 
     /// Why the tools of a source (`mcp:NAME`) cannot be used now.
     pub fn degraded(&self, source: &str) -> Option<Arc<str>> {
-        self.running.load().get(source.strip_prefix("mcp:")?)?.trouble()
+        self.running.load().get(source.strip_prefix("mcp:")?)?.problem()
     }
 
     /// The servers that cannot be used now, each with its reason.
@@ -243,7 +245,7 @@ impl McpServers {
     /// The sources of servers whose instructions and prompts wait for approval.
     pub fn quarantined(&self) -> Vec<String> {
         let running = self.running.load();
-        running.iter().filter(|(_, server)| server.objection().is_some()).map(|(name, _)| source(name)).collect()
+        running.iter().filter(|(_, server)| server.lock_violation().is_some()).map(|(name, _)| source(name)).collect()
     }
 
     /// A receiver of the changes from now on.

@@ -1,11 +1,21 @@
-//! How messages reach a server: standard input and output of a program, streamable HTTP, and HTTP with SSE.
+//! How messages reach a server. A [`connection`](connection::Connection) is the same for all transports: standard input
+//! and output of a program, streamable HTTP, and HTTP with SSE.
 
 pub(crate) mod authorized_http;
-pub(crate) mod call_stream;
 pub(crate) mod child_process;
-pub(crate) mod discover_probe;
-pub(crate) mod event_bound;
-pub(crate) mod fast_path;
+pub(crate) mod connection;
+mod ending;
+pub(crate) mod event_source;
+pub(crate) mod event_stream;
+pub(crate) mod handshake;
 pub(crate) mod http;
-pub(crate) mod http_sse;
-pub(crate) mod stdio;
+mod http_requests;
+mod http_sse;
+pub(crate) mod in_flight;
+pub(crate) mod inbound;
+pub(crate) mod large_numbers;
+pub(crate) mod lines;
+pub(crate) mod message;
+pub(crate) mod request;
+pub(crate) mod request_headers;
+mod stdio;

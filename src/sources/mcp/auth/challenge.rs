@@ -22,12 +22,12 @@ impl Challenge {
         let values = headers.get_all(header::WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         let mut bearer = values.filter(|value| value.len() <= MAX_BYTES && is_bearer(value));
         let Some(header) = bearer.next() else { return Self::default() };
-        let said = WWWAuthenticateParams::parse(header, server);
-        let scope = said.scope.as_deref().map(|scope| scope.split_whitespace().collect::<Vec<_>>().join(" "));
+        let received = WWWAuthenticateParams::parse(header, server);
+        let scope = received.scope.as_deref().map(|scope| scope.split_whitespace().collect::<Vec<_>>().join(" "));
         Self {
             header: Some(header.to_owned()),
             scope: scope.filter(|scope| !scope.is_empty()),
-            insufficient_scope: said.is_insufficient_scope(),
+            insufficient_scope: received.is_insufficient_scope(),
         }
     }
 }

@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use url::Url;
 
 use super::challenge::Challenge;
-use super::{SignIn, TOKEN_TIMEOUT, Wanted};
-use crate::sources::mcp::server::connect::bounded;
+use super::{Requirement, SignIn, TOKEN_TIMEOUT};
+use crate::sources::mcp::text::bounded;
 
 /// Time limit for the user, from the authorization URL to the callback.
 const USER_TIMEOUT: Duration = Duration::from_secs(600);
@@ -83,16 +83,16 @@ pub enum SignInError {
     #[error("the MCP server {0} has no sign-in: it is a local program, or its credentials are in the configuration")]
     NotPossible(String),
     #[error("the MCP server {0} does not require a sign-in now")]
-    NotAsked(String),
+    NotRequired(String),
     #[error("{0}")]
-    Endless(String),
+    Unsatisfiable(String),
     /// The MCP server or its authorization server does not follow the protocol.
     #[error("the sign-in to the MCP server {server} failed: {reason}")]
     Failed { server: String, reason: String },
     #[error(
         "there is no such pending sign-in: it was used, replaced by another, or is older than 10 minutes; start it again"
     )]
-    NotAwaited,
+    NotPending,
 }
 
 impl SignIn {
@@ -101,17 +101,19 @@ impl SignIn {
     /// # Errors
     /// [`SignInError`].
     pub(in crate::sources::mcp) async fn start(&self, own: &OwnAddresses) -> Result<Started, SignInError> {
-        let wanted = self.state.lock().wanted.clone();
+        let requirement = self.state.lock().requirement.clone();
         self.client.begin();
         let starting = async {
-            match wanted {
-                None => Err(SignInError::NotAsked(self.server.to_string())),
-                Some(Wanted::Endless(_)) => Err(SignInError::Endless(self.trouble().unwrap_or_default())),
-                Some(Wanted::Scopes(scope)) => match self.manager() {
-                    Some(manager) => self.ask_for_more(manager, &scope).await,
+            match requirement {
+                None => Err(SignInError::NotRequired(self.server.to_string())),
+                Some(Requirement::Unsatisfiable(_)) => {
+                    Err(SignInError::Unsatisfiable(self.unmet_requirement().unwrap_or_default()))
+                }
+                Some(Requirement::Scopes(scope)) => match self.manager() {
+                    Some(manager) => self.request_scopes(manager, &scope).await,
                     None => self.start_anew(&Challenge::default(), own).await,
                 },
-                Some(Wanted::SignIn(challenge)) => self.start_anew(&challenge, own).await,
+                Some(Requirement::SignIn(challenge)) => self.start_anew(&challenge, own).await,
             }
         };
         let started = tokio::time::timeout(START_TIMEOUT, Box::pin(starting)).await;
@@ -133,7 +135,7 @@ impl SignIn {
     /// # Errors
     /// [`SignInError`].
     pub(in crate::sources::mcp) async fn finish(&self, callback: Callback) -> Result<(), SignInError> {
-        let Pending { manager, .. } = self.take(&callback).ok_or(SignInError::NotAwaited)?;
+        let Pending { manager, .. } = self.take(&callback).ok_or(SignInError::NotPending)?;
         let code = callback
             .outcome
             .map_err(|error| self.failed(format!("the authorization server refused it: {}", bounded(&error))))?;
@@ -155,7 +157,7 @@ impl SignIn {
 
     /// Starts with the server's current metadata: after a move to another authorization server, nothing of the
     /// earlier one is used.
-    async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Asked, SignInError> {
+    async fn start_anew(&self, challenge: &Challenge, own: &OwnAddresses) -> Result<Begun, SignInError> {
         let client: Arc<dyn OAuthHttpClient> = Arc::clone(&self.client) as _;
         let manager = AuthorizationManager::new_with_oauth_http_client(self.url.as_str(), client).await;
         let mut manager = manager.map_err(|error| self.failed(self.described(&error)))?;
@@ -209,7 +211,7 @@ impl SignIn {
         asked.into_iter().chain(granted).filter(|scope| seen.insert(scope.clone())).collect()
     }
 
-    async fn ask_for_more(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Asked, SignInError> {
+    async fn request_scopes(&self, manager: Arc<AuthorizationManager>, scope: &str) -> Result<Begun, SignInError> {
         // The library limits requests; here grants are limited instead.
         manager.reset_scope_upgrade_attempts().await;
         let url = manager.request_scope_upgrade(scope).await.map_err(|error| self.failed(self.described(&error)))?;
@@ -243,7 +245,7 @@ impl SignIn {
 }
 
 /// The manager that exchanges the code, and the authorization URL.
-type Asked = (Arc<AuthorizationManager>, String);
+type Begun = (Arc<AuthorizationManager>, String);
 
 fn digest(state: &str) -> [u8; 32] {
     Sha256::digest(state.as_bytes()).into()

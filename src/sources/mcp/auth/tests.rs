@@ -36,10 +36,10 @@ async fn a_user_has_ten_minutes() {
         let manager = AuthorizationManager::new_with_oauth_http_client(sign_in.url.as_str(), client).await.unwrap();
         sign_in.state.lock().pending = Some(Pending::new(Arc::new(manager), "the-state", Instant::now()));
         tokio::time::advance(Duration::from_secs(after)).await;
-        assert!(matches!(sign_in.finish(callback("another")).await, Err(SignInError::NotAwaited)));
+        assert!(matches!(sign_in.finish(callback("another")).await, Err(SignInError::NotPending)));
         let ended = sign_in.finish(callback("the-state")).await.unwrap_err();
         assert_eq!(matches!(ended, SignInError::Failed { .. }), awaited, "{ended}");
-        assert!(matches!(sign_in.finish(callback("the-state")).await, Err(SignInError::NotAwaited)), "once");
+        assert!(matches!(sign_in.finish(callback("the-state")).await, Err(SignInError::NotPending)), "once");
     }
 }
 
@@ -48,15 +48,18 @@ fn a_requirement_during_connect_is_dropped_once_connected() {
     let sign_in = sign_in("https://mcp.example.com/mcp");
     let refuse = || sign_in.handle(&Method::POST, StatusCode::UNAUTHORIZED, &HeaderMap::new(), None).unwrap_err();
     sign_in.connects();
-    assert!(sign_in.asked_meanwhile().is_none());
-    assert_eq!((refuse().code(), sign_in.asked_meanwhile()), (ErrorCode::ToolError, sign_in.trouble()));
+    assert!(sign_in.requirement_since_connecting().is_none());
+    assert_eq!(
+        (refuse().code(), sign_in.requirement_since_connecting()),
+        (ErrorCode::ToolError, sign_in.unmet_requirement())
+    );
     sign_in.is_authorized();
-    assert_eq!(sign_in.trouble(), None);
+    assert_eq!(sign_in.unmet_requirement(), None);
     // The refusal of a call stays: the server accepts other requests without a sign-in.
     refuse();
     sign_in.connects();
     sign_in.is_authorized();
-    assert!(sign_in.trouble().is_some());
+    assert!(sign_in.unmet_requirement().is_some());
     // Not each refusal is about a sign-in.
     for (method, status) in [(Method::POST, StatusCode::FORBIDDEN), (Method::GET, StatusCode::NOT_FOUND)] {
         assert!(sign_in.handle(&method, status, &HeaderMap::new(), None).is_ok());

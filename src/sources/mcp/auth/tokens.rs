@@ -98,7 +98,7 @@ impl SignIn {
         let renewable = answer.refresh_token().is_some();
         state.signed_in = Some(SignedIn { manager, token, renewable, steps });
         state.granted = granted;
-        state.wanted = None;
+        state.requirement = None;
         self.done.notify_one();
         Ok(())
     }

@@ -8,14 +8,15 @@ use http::HeaderMap;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::Server;
 use super::caller_slots::CapacityError;
 use super::connection_loop::{sign_of_life, wait_after};
-use super::{Owner, OwnerKey, Server};
+use super::endpoint::Endpoint;
+use super::session::Session;
+use super::session_owner::{Owner, OwnerKey};
 use crate::config::McpShare;
 use crate::core::call::CallContext;
 use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::sources::mcp::server::connect::Endpoint;
-use crate::sources::mcp::server::session::Session;
 
 impl Server {
     /// The headers with the caller's own tokens.
@@ -83,7 +84,7 @@ impl Server {
     }
 
     fn not_begun(&self, reason: &str) -> CallError {
-        let asked = self.connector.sign_in().and_then(|sign_in| sign_in.asked_meanwhile());
+        let asked = self.connector.sign_in().and_then(|sign_in| sign_in.requirement_since_connecting());
         match asked {
             Some(asked) => CallError::new(ErrorCode::ToolError, asked).blaming(Blame::Call),
             None => {

@@ -2,15 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::session::Session;
 use super::session_owner::OwnerKey;
-use crate::sources::mcp::server::session::Session;
 
 /// The sessions with one server, by owner.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl Callers {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<OwnerKey, OwnedSession>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 }
 
@@ -183,7 +184,7 @@ mod tests {
     use crate::config::McpShare;
     use crate::core::call::{CallContext, Caller, Via};
     use crate::core::session::Session;
-    use crate::sources::mcp::server::Owner;
+    use crate::sources::mcp::server::session_owner::Owner;
 
     fn owner(id: &str, session: &str) -> OwnerKey {
         let call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);

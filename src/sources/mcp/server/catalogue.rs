@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::connect::Endpoint;
+use super::endpoint::Endpoint;
 use super::listing::{Listing, name_of};
 use crate::config::McpServerSettings;
+use crate::core::call::Upstream;
 use crate::core::error::Detail;
 use crate::registry::lock::Pin;
 use crate::registry::lock::injection_findings;
 use crate::sources::mcp::names::Names;
+use crate::sources::mcp::transport::request_headers::MarkedArguments;
 use crate::tool::{Executor, ToolDefinition, Unavailable};
 use crate::tool::{Metadata, Parameters};
 
@@ -24,10 +26,6 @@ const MAX_INSTRUCTIONS: usize = 8 << 10;
 /// Why some of a server's tools are not on offer.
 pub(crate) const TOO_MANY: &str =
     "the server has more tools than `mcp.max_tools_per_server`; narrow them with `include`";
-
-/// Where a schema says that a header has the argument too, and how a header begins whose value is encoded (SEP-2243).
-const PARAMETER_HEADER: &str = "x-mcp-header";
-const ENCODED: &str = "=?base64?";
 
 /// What else a server may say of a tool, passed on to MCP clients.
 const ANNOTATIONS: [&str; 5] = ["title", "annotations", "icons", "execution", "_meta"];
@@ -63,12 +61,11 @@ pub(crate) struct ListingPolicy<'a> {
 }
 
 impl Catalogue {
-    /// `executor` makes what runs the server's tool of a name, and is told whether headers can say its name and its
-    /// arguments as they are (SEP-2243).
+    /// `executor` makes what runs the server's tool of a name, with the arguments that headers repeat.
     pub(crate) fn of(
         listing: &Listing,
         terms: &ListingPolicy<'_>,
-        mut executor: impl FnMut(&str, bool) -> Arc<dyn Executor>,
+        mut executor: impl FnMut(&str, MarkedArguments) -> Arc<dyn Executor>,
     ) -> Self {
         let mut catalogue = Self::default();
         // What was written as JSON can be read as such.
@@ -78,8 +75,8 @@ impl Catalogue {
             if !wants(terms.settings, name) {
                 continue;
             }
-            let is_plain = !text.contains(PARAMETER_HEADER) && name.bytes().all(|byte| byte.is_ascii_graphic());
-            match terms.definition(name, &tool, || executor(name, is_plain && !name.starts_with(ENCODED))) {
+            let marked = MarkedArguments::of(&tool["inputSchema"]).unwrap_or_default();
+            match terms.definition(name, &tool, || executor(name, marked)) {
                 Ok(definition) => catalogue.tools.push(definition),
                 Err(unavailable) => catalogue.unavailable.push(unavailable),
             }
@@ -181,6 +178,11 @@ pub(crate) fn wants(settings: &McpServerSettings, name: &str) -> bool {
 /// What stands in a tool's `source`, and is the name of the server's breaker.
 pub(crate) fn source(server: &str) -> String {
     format!("mcp:{server}")
+}
+
+/// The upstream that the circuit breaker of a server guards.
+pub fn upstream(server: &str) -> Upstream {
+    Upstream(source(server).into())
 }
 
 /// Some servers leave out that arguments are an object, or that there are none: model APIs and clients want it said.

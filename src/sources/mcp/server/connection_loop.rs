@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use rand::Rng;
-use rmcp::model::SubscriptionFilter;
-use serde_json::Map;
+use serde_json::{Map, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{FIRST_WAIT, Owner, REMOVED, Server, ServerContext, State};
+use super::catalogue::{Catalogue, ListingPolicy, source};
+use super::executor::ServerTool;
+use super::operations;
+use super::session::{Session, listen};
+use super::session_owner::Owner;
+use super::{FIRST_WAIT, REMOVED, Server, ServerContext, State};
 use crate::core::error::Detail;
-use crate::sources::mcp::Change;
-use crate::sources::mcp::server::catalogue::{Catalogue, ListingPolicy, source};
-use crate::sources::mcp::server::executor::ServerTool;
-use crate::sources::mcp::server::operations;
-use crate::sources::mcp::server::session::Session;
+use crate::sources::mcp::changes::Change;
+use crate::sources::mcp::transport::message::Failure;
 
 /// Maximum interval between attempts to reach a failing server.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -85,10 +86,10 @@ impl Server {
         loop {
             tokio::select! {
                 () = session.ended.cancelled() => {
-                    let reason = session.ending.reason().unwrap_or_else(|| "the connection ended".to_owned());
+                    let reason = session.connection.ending.reason().unwrap_or_else(|| "the connection ended".to_owned());
                     return self.connector.secrets(&session.sent).strike(&reason).into_owned();
                 }
-                () = self.connector.news.lists_changed.notified() => {
+                () = self.connector.events.lists_changed.notified() => {
                     tokio::time::sleep(LIST_EVERY).await;
                     if let Err(reason) = self.list_in_time(&session).await {
                         tracing::warn!(server = self.name(), reason, "an MCP server's lists could not be read again");
@@ -101,7 +102,7 @@ impl Server {
                 }
                 () = &mut listening, if listens => listens = false,
                 // Calls of this server fail without it; other servers are not affected.
-                () = self.sign_in_changes() => self.report_trouble(),
+                () = self.sign_in_changes() => self.report_problem(),
             }
         }
     }
@@ -109,16 +110,16 @@ impl Server {
     /// Servers without sessions send changes only to subscribers. When a subscription ends, for example because a server
     /// sends too much, changes may have been missed.
     async fn listen(&self, session: &Session) {
-        let filter = serde_json::json!({
-            "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
-        });
-        let Ok(filter) = serde_json::from_value::<SubscriptionFilter>(filter) else { return };
-        while let Ok(mut subscription) = session.peer.listen(filter.clone()).await {
-            while let Ok(Some(notification)) = subscription.next().await {
-                self.connector.news.handle(&notification, None);
+        let filter = json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
+        loop {
+            let began = Instant::now();
+            let ended = listen(&session.connection, filter.clone()).await;
+            // A server that refuses, or ends it at once, is not asked again.
+            if matches!(ended, Err(Failure::Refused(_) | Failure::Call(_))) || began.elapsed() < LISTEN_AGAIN {
+                return;
             }
             tokio::time::sleep(LISTEN_AGAIN).await;
-            self.connector.news.lists_changed.notify_one();
+            self.connector.events.lists_changed.notify_one();
         }
     }
 
@@ -149,8 +150,8 @@ impl Server {
             reach: &self.connector.reach,
             rate_limit: self.rate_limit,
         };
-        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, is_plain| {
-            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), is_plain })
+        let mut catalogue = Catalogue::of(&self.listing.load(), &terms, |name, marked| {
+            Arc::new(ServerTool { server: Arc::clone(self), name: name.to_owned(), marked })
         });
         catalogue.operations = operations::of(self);
         if let Some(Detail { rule, path, .. }) = catalogue.flags.first() {
@@ -174,14 +175,14 @@ impl Server {
         if let Some(sign_in) = self.connector.sign_in() {
             sign_in.is_authorized();
         }
-        self.report_trouble();
+        self.report_problem();
         self.notify(|context, _| context.metrics.mcp_server(self.name(), true));
         self.settled.send_replace(true);
     }
 
-    fn report_trouble(&self) {
-        self.notify(|context, source| match self.trouble() {
-            Some(trouble) => context.readiness.degrade(source, &*trouble),
+    fn report_problem(&self) {
+        self.notify(|context, source| match self.problem() {
+            Some(problem) => context.readiness.degrade(source, &*problem),
             None => context.readiness.restore(source),
         });
     }

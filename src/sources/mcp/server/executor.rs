@@ -6,6 +6,7 @@ use super::Server;
 use super::output;
 use crate::core::call::{Arguments, ToolOutput, Upstream};
 use crate::core::error::{CallError, ErrorCode};
+use crate::sources::mcp::transport::request_headers::MarkedArguments;
 use crate::tool::{Attempt, Execution, Executor};
 
 #[derive(Debug)]
@@ -13,8 +14,8 @@ pub(crate) struct ServerTool {
     pub(crate) server: Arc<Server>,
     /// As the server calls it.
     pub(crate) name: String,
-    /// Headers can say its name and its arguments as they are (SEP-2243).
-    pub(crate) is_plain: bool,
+    /// The arguments that headers repeat.
+    pub(crate) marked: MarkedArguments,
 }
 
 impl Executor for ServerTool {
@@ -40,7 +41,7 @@ impl ServerTool {
         let session = self.server.session(attempt.call).await?;
         // Dropped at the deadline, like everything a call waits for: whether the server still lives is looked into.
         let patience = session.watch_liveness();
-        let answer = session.call_tool(attempt.call, (&self.name, self.is_plain), arguments).await;
+        let answer = session.call_tool(attempt.call, (&self.name, &self.marked), arguments).await;
         patience.answered();
         let answer = answer.map_err(|failure| match attempt.call.client_has_gone() {
             // With it its session with the server: that is not the server's fault.

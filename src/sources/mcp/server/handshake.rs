@@ -1,16 +1,30 @@
 //! The kinds of handshake that a server supports.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use rmcp::model::ProtocolVersion;
-use rmcp::service::ClientLifecycleMode;
+use super::session_owner::Owner;
+use crate::sources::mcp::transport::connection::Connection;
+use crate::sources::mcp::transport::handshake::HandshakeError;
 
-use super::Owner;
-
-/// How long a process may leave the newer handshake unanswered before the older one is tried. Doubled after each
-/// failure, up to eight times this value, because the process may start slowly.
+/// How long a process may leave the newer handshake unanswered before the older one is tried: servers of older revisions
+/// may ignore it. Doubled after each failure, because the process may start slowly, up to [`MAX_DISCOVER_TIMEOUT`].
 const DISCOVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same for a server over HTTP.
+const MAX_DISCOVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A way to begin a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The older handshake.
+    Initialize,
+    /// The newer handshake.
+    Discover,
+    /// The newer handshake, and over the same connection the older one if the server does not know the newer.
+    Auto,
+}
 
 /// The handshake that a server supports. Probed once, because a legacy server may not answer the probe until its
 /// timeout.
@@ -28,22 +42,33 @@ impl Handshake {
 
     /// The handshakes to try, in this order. For a client of an older revision, the older handshake is used if the server
     /// supports both, because only then can the server send requests to the client.
-    pub(crate) fn modes(&self, owner: &Owner) -> Vec<ClientLifecycleMode> {
-        let discover = || vec![ProtocolVersion::LATEST];
+    pub(crate) fn modes(&self, owner: &Owner) -> &'static [Mode] {
         match self.known.load(Ordering::Relaxed) {
-            Self::LEGACY => vec![ClientLifecycleMode::Initialize],
-            Self::MODERN if owner.has_handshake() && self.may_know_older() => {
-                vec![ClientLifecycleMode::Initialize, ClientLifecycleMode::Discover { preferred_versions: discover() }]
+            Self::LEGACY => &[Mode::Initialize],
+            Self::MODERN if owner.has_handshake() && self.may_know_older() => &[Mode::Initialize, Mode::Discover],
+            Self::MODERN => &[Mode::Discover],
+            // Some servers disconnect when they receive an unknown request.
+            _ => &[Mode::Auto, Mode::Initialize],
+        }
+    }
+
+    /// # Errors
+    /// [`HandshakeError`].
+    pub(crate) async fn begin(&self, connection: &Arc<Connection>, mode: Mode) -> Result<(), HandshakeError> {
+        match mode {
+            Mode::Initialize => connection.initialize().await,
+            Mode::Discover => connection.discover().await,
+            Mode::Auto => {
+                let within = match connection.is_streamable_http() {
+                    true => MAX_DISCOVER_TIMEOUT,
+                    false => self.discover_timeout(),
+                };
+                match tokio::time::timeout(within, connection.discover()).await {
+                    Ok(Err(error)) if error.is_of_older_server() => connection.initialize().await,
+                    Ok(discovered) => discovered,
+                    Err(_) => connection.initialize().await,
+                }
             }
-            Self::MODERN => vec![ClientLifecycleMode::Discover { preferred_versions: discover() }],
-            _ => vec![
-                ClientLifecycleMode::Auto {
-                    preferred_versions: discover(),
-                    legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-                },
-                // Some servers disconnect when they receive an unknown request.
-                ClientLifecycleMode::Initialize,
-            ],
         }
     }
 
@@ -74,9 +99,27 @@ impl Handshake {
         self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Timeout for an answer to the newer handshake; `None` if the server is known to answer.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    fn discover_timeout(&self) -> Duration {
         let doubled = 1 << self.failures.load(Ordering::Relaxed).min(3);
-        (self.known.load(Ordering::Relaxed) != Self::MODERN).then(|| DISCOVER_TIMEOUT * doubled)
+        (DISCOVER_TIMEOUT * doubled).min(MAX_DISCOVER_TIMEOUT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_process_gets_more_time_after_each_failure() {
+        let handshake = Handshake::default();
+        let seconds = || handshake.discover_timeout().as_secs();
+        let mut given = vec![seconds()];
+        for _ in 0..4 {
+            handshake.forget(&Owner::default());
+            given.push(seconds());
+        }
+        assert_eq!(given, [2, 4, 8, 10, 10]);
+        handshake.remember(&Owner::default(), true);
+        assert_eq!((seconds(), handshake.modes(&Owner::default())), (2, &[Mode::Discover][..]));
     }
 }

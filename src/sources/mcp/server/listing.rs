@@ -1,11 +1,11 @@
 //! Reads the lists of a server page by page, within limits.
 
-use rmcp::service::ServiceError;
 use serde_json::{Map, Value};
 
-use super::connect::bounded;
 use super::session::Session;
 use crate::core::json;
+use crate::sources::mcp::text::bounded;
+use crate::sources::mcp::transport::message::Failure;
 
 /// Pages of one list. A server may send as many as it likes, and each is a request.
 const MAX_PAGES: usize = 1_000;
@@ -44,7 +44,8 @@ impl Listing {
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
-            let keep = |tool: Value| wanted(name_of(&tool)).then(|| tool.to_string().into());
+            let is_kept = |tool: &Value| wanted(name_of(tool)) && session.can_call(tool);
+            let keep = |tool: Value| is_kept(&tool).then(|| tool.to_string().into());
             (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
         }
         if capabilities.resources.is_some() {
@@ -108,14 +109,12 @@ impl Pages {
         Ok((items, true))
     }
 
-    fn failed(&self, error: &ServiceError) -> String {
-        match error {
-            ServiceError::McpError(error) => format!("it refused {}: {}", self.method, bounded(&error.message)),
-            ServiceError::TransportSend(error) => match super::connect::call_error(&*error.error) {
-                Some(error) => format!("{} failed: {}", self.method, error.message()),
-                None => format!("{} could not be sent", self.method),
-            },
-            _ => format!("it disconnected during {}", self.method),
+    fn failed(&self, failure: &Failure) -> String {
+        match failure {
+            Failure::Refused(error) => format!("it refused {}: {}", self.method, bounded(&error.message)),
+            Failure::Call(error) => format!("{} failed: {}", self.method, error.message()),
+            Failure::Invalid => format!("its answer to {} is invalid", self.method),
+            Failure::Lost => format!("it disconnected during {}", self.method),
         }
     }
 }

@@ -176,12 +176,12 @@ fn own_uri<'a>(server: &Server, uri: &'a str) -> Option<&'a str> {
 fn own_prompt(server: &Server, name: &str) -> Result<String, CallError> {
     let own = server.catalogue.load().prompt_names.get(name).cloned();
     let own = own.ok_or_else(|| unknown_target(CallKind::Prompt, name))?;
-    match server.objection() {
+    match server.lock_violation() {
         None => Ok(own),
-        Some(objection) => {
+        Some(violation) => {
             let what = format!("the text of the MCP server {} (instructions and prompts)", server.name());
             let message =
-                format!("{what} is quarantined: {objection}; an operator can review it with `sekisho lock diff`");
+                format!("{what} is quarantined: {violation}; an operator can review it with `sekisho lock diff`");
             Err(CallError::new(ErrorCode::ToolChanged, message).at_stage(Stage::Find))
         }
     }

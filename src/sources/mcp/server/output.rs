@@ -1,15 +1,14 @@
 //! Converts a server's `CallToolResult` to a tool's output, and errors of the connection to call errors.
 
-use rmcp::service::ServiceError;
 use serde_json::{Map, Value, json};
 
-use super::connect::{bounded, call_error};
-use super::large_numbers;
-use super::session::Failure;
 use crate::core::call::{McpResult, ToolOutput};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::core::json::LARGE_NUMBERS;
 use crate::sources::mcp::names::Names;
+use crate::sources::mcp::text::bounded;
+use crate::sources::mcp::transport::large_numbers;
+use crate::sources::mcp::transport::message::Failure;
 
 /// JSON-RPC's codes for a fault of the server itself.
 const INTERNAL_ERROR: i32 = -32603;
@@ -32,16 +31,16 @@ pub(crate) fn output(mut result: Value, names: &Names) -> Result<ToolOutput, Cal
     };
     let large = large_numbers::take_paths(&mut meta);
     let failed = result.get("isError").and_then(Value::as_bool) == Some(true);
-    let mut told = McpResult { content, structured: structured.is_some(), meta };
-    told.content.iter_mut().for_each(|block| names.adopt(block));
-    let text = text_of(&told.content);
+    let mut reported = McpResult { content, structured: structured.is_some(), meta };
+    reported.content.iter_mut().for_each(|block| names.adopt(block));
+    let text = text_of(&reported.content);
     let value = structured.unwrap_or_else(|| Value::String(text.clone().unwrap_or_default()));
     if failed {
         let message = text.filter(|text| !text.trim().is_empty()).unwrap_or_else(|| "the tool failed".to_owned());
-        return Err(CallError::tool(message).with_output(value).as_told_by_mcp(told));
+        return Err(CallError::tool(message).with_output(value).as_told_by_mcp(reported));
     }
     let metadata = large.into_iter().map(|paths| (LARGE_NUMBERS.to_owned(), paths)).collect();
-    Ok(ToolOutput { value, text, metadata, mcp: Some(Box::new(told)), ..ToolOutput::default() })
+    Ok(ToolOutput { value, text, metadata, mcp: Some(Box::new(reported)), ..ToolOutput::default() })
 }
 
 fn no_result() -> CallError {
@@ -67,12 +66,9 @@ fn text_of(content: &[Value]) -> Option<String> {
 
 /// Why a call of a server's tool has no result.
 pub(crate) fn failed(server: &str, failure: Failure) -> CallError {
-    let error = match failure {
-        Failure::Call(error) => return error,
-        Failure::Service(error) => error,
-    };
-    match error {
-        ServiceError::McpError(error) => {
+    match failure {
+        Failure::Call(error) => error,
+        Failure::Refused(error) => {
             let message = format!("the MCP server {server} refused the call: {}", bounded(&error.message));
             let output = json!({"code": error.code.0, "message": bounded(&error.message), "data": error.data});
             let (code, blame) = match error.code.0 {
@@ -82,13 +78,8 @@ pub(crate) fn failed(server: &str, failure: Failure) -> CallError {
             };
             CallError::new(code, message).blaming(blame).with_output(output)
         }
-        ServiceError::TransportSend(error) => match call_error(&*error.error) {
-            Some(error) => again(error),
-            None => lost(server),
-        },
-        ServiceError::Cancelled { .. } => CallError::tool(format!("the MCP server {server} cancelled the call")),
-        ServiceError::UnexpectedResponse => no_result(),
-        _ => lost(server),
+        Failure::Invalid => no_result(),
+        Failure::Lost => lost(server),
     }
 }
 
@@ -98,24 +89,11 @@ pub(crate) fn lost(server: &str) -> CallError {
     CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network)
 }
 
-/// The same error once more: the library only lends it.
-pub(crate) fn again(error: &CallError) -> CallError {
-    let copy = CallError::new(error.code(), error.message()).blaming(error.blame());
-    let copy = match error.wait() {
-        Some(wait) => copy.retry_after(wait),
-        None => copy,
-    };
-    match error.cause() {
-        Some(cause) => copy.caused_by(cause),
-        None => copy,
-    }
-}
-
 /// The error of a request for a resource, prompt or completion. The server's JSON-RPC error is the error's output. The
 /// circuit breaker never counts it: many servers return "internal error" for a missing resource, so that one caller
 /// could disable the server's tools for all callers.
 pub(crate) fn refused(server: &str, failure: Failure) -> CallError {
-    let is_its_own = matches!(failure, Failure::Service(ServiceError::McpError(_)));
+    let is_its_own = matches!(failure, Failure::Refused(_));
     let error = failed(server, failure);
     if is_its_own { error.blaming(Blame::Call) } else { error }
 }
@@ -133,8 +111,8 @@ mod tests {
         let image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png"});
         let result = read(json!({"content": [{"type": "text", "text": "a map"}, image], "_meta": {"k": 1}})).unwrap();
         assert_eq!(result.text.as_deref(), Some("a map\n[image image/png]"));
-        let told = result.mcp.unwrap();
-        assert_eq!((&told.content[1], told.structured, &told.meta["k"]), (&image, false, &json!(1)));
+        let reported = result.mcp.unwrap();
+        assert_eq!((&reported.content[1], reported.structured, &reported.meta["k"]), (&image, false, &json!(1)));
         let result = read(json!({"content": [], "structuredContent": {"n": 1}})).unwrap();
         assert_eq!((result.value, result.text), (json!({"n": 1}), None));
         // Explicitly nothing is something.

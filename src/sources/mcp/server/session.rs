@@ -2,43 +2,35 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use http::HeaderMap;
-use rmcp::RoleClient;
-use rmcp::model::{ClientRequest, CustomRequest, ProgressToken, RequestId, RequestMetaObject, ServerPeerInfo};
-use rmcp::service::{Peer, PeerRequestOptions, RequestHandle, ServiceError};
-use serde_json::{Map, Value};
+use rmcp::model::{RequestMetaObject, ServerPeerInfo};
+use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::OwnerKey;
-use crate::core::call::{Arguments, CallContext, Sending};
+use super::session_owner::OwnerKey;
+use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::{ClientPeer, Question, Questions};
-use crate::sources::mcp::transport::fast_path::FastPath;
-use crate::sources::mcp::transport::stdio::Ending;
+use crate::sources::mcp::transport::connection::Connection;
+use crate::sources::mcp::transport::message::Failure;
+use crate::sources::mcp::transport::request::{LISTEN, Outgoing};
+use crate::sources::mcp::transport::request_headers::MarkedArguments;
 
 /// Maximum rounds of input that one call may require (the protocol has no limit).
 const MAX_ROUNDS: usize = 10;
-
-/// The reason sent to a server when a call is cancelled.
-pub(crate) const TAKEN_BACK: &str = "the caller no longer waits for it";
 
 /// Where a request says which log messages it wants (2026-07-28).
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// An established connection. Closed when dropped.
 pub(crate) struct Session {
-    pub(crate) peer: Peer<RoleClient>,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) info: Arc<ServerPeerInfo>,
-    pub(crate) in_flight: Arc<InFlight>,
-    /// The short way of tool calls, where the server is reached over streamable HTTP.
-    pub(crate) direct: Option<Arc<FastPath>>,
     /// Cancelled when the connection is closed and its process has exited.
     pub(crate) ended: CancellationToken,
-    pub(crate) ending: Ending,
     /// Headers of the caller it belongs to, credentials among them.
     pub(crate) sent: HeaderMap,
     /// Whose it is; `None` for the gateway's own.
@@ -73,82 +65,6 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Which calls wait for answers over one connection, and the clients behind them.
-#[derive(Debug, Default)]
-pub(crate) struct InFlight {
-    calls: Mutex<HashMap<RequestId, Waiting>>,
-    given_up: AtomicBool,
-    /// Held from sending to noting down: no progress is told of a call that is not noted yet.
-    pub(crate) sending: tokio::sync::RwLock<()>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    token: ProgressToken,
-    peer: Option<Arc<dyn ClientPeer>>,
-}
-
-impl InFlight {
-    /// The client behind the call that reports progress under `token`.
-    pub(crate) fn by_token(&self, token: &ProgressToken) -> Option<Arc<dyn ClientPeer>> {
-        self.lock().values().find(|waiting| waiting.token == *token)?.peer.clone()
-    }
-
-    /// The client behind the call `id`.
-    pub(crate) fn by_id(&self, id: &RequestId) -> Option<Arc<dyn ClientPeer>> {
-        self.lock().get(id)?.peer.clone()
-    }
-
-    /// The client behind the one call there is. `None` where there are none or several.
-    pub(crate) fn single(&self) -> Option<Arc<dyn ClientPeer>> {
-        let calls = self.lock();
-        let mut waiting = calls.values();
-        let first = waiting.next()?;
-        if waiting.next().is_some() { None } else { first.peer.clone() }
-    }
-
-    /// Whether a call was given up before it was answered: the server may go on with it.
-    pub(crate) fn has_given_up(&self) -> bool {
-        self.given_up.load(Ordering::Relaxed)
-    }
-
-    /// Removes a call whose caller no longer waits.
-    pub(crate) fn give_up(&self, id: &RequestId) {
-        self.given_up.store(true, Ordering::Relaxed);
-        self.forget(id);
-    }
-
-    pub(crate) fn record(&self, id: RequestId, token: ProgressToken, peer: Option<Arc<dyn ClientPeer>>) {
-        self.lock().insert(id, Waiting { token, peer });
-    }
-
-    pub(crate) fn forget(&self, id: &RequestId) {
-        self.lock().remove(id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<RequestId, Waiting>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A running request. Dropping it before the answer sends the server a cancellation.
-struct Sent<'a> {
-    handle: Option<RequestHandle<RoleClient>>,
-    id: RequestId,
-    in_flight: &'a InFlight,
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        let Some(handle) = self.handle.take() else { return self.in_flight.forget(&self.id) };
-        self.in_flight.give_up(&self.id);
-        // Without a runtime, no notification can be sent.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(handle.cancel(Some(TAKEN_BACK.to_owned())));
-        }
-    }
-}
-
 impl Session {
     /// A guard for the wait for an answer; dropped without one, the server is suspect.
     pub(crate) fn watch_liveness(&self) -> LivenessGuard<'_> {
@@ -160,12 +76,21 @@ impl Session {
         !self.info.protocol_version.has_initialize()
     }
 
+    /// Whether a tool may be offered: its schema must not require headers that cannot be sent.
+    pub(crate) fn can_call(&self, tool: &Value) -> bool {
+        let sends_headers = self.is_modern() && self.connection.is_streamable_http();
+        let schema = tool.get("inputSchema").filter(|_| sends_headers);
+        let Some(Err(reason)) = schema.map(MarkedArguments::of) else { return true };
+        tracing::warn!(tool = tool["name"].as_str(), reason, "a tool of an MCP server cannot be offered");
+        false
+    }
+
     /// Sends the server a request of the gateway itself.
     ///
     /// # Errors
-    /// [`ServiceError`].
-    pub(crate) async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Value, ServiceError> {
-        self.send(method, params, RequestMetaObject::new(), None, &Sending::default()).await
+    /// [`Failure`].
+    pub(crate) async fn ask(&self, method: &str, params: Map<String, Value>) -> Result<Value, Failure> {
+        self.connection.request(Outgoing::of(method, &params)).await
     }
 
     /// Sends the server a request on behalf of a call. If the server requires input first, requests it from the call's
@@ -182,21 +107,20 @@ impl Session {
         self.ask_in_rounds(call, method, params, None).await
     }
 
-    /// Calls a tool, as [`Session::ask_for`]. `is_plain`: headers can say its name and arguments as they are.
+    /// Calls a tool, as [`Session::ask_for`]. Headers repeat the `marked` arguments.
     ///
     /// # Errors
     /// [`Failure`].
     pub(crate) async fn call_tool(
         &self,
         call: &CallContext,
-        (name, is_plain): (&str, bool),
+        (name, marked): (&str, &MarkedArguments),
         arguments: &Arguments,
     ) -> Result<Value, Failure> {
         let mut params = Map::new();
         params.insert("name".to_owned(), Value::String(name.to_owned()));
         params.insert("arguments".to_owned(), Value::Object(arguments.clone()));
-        let direct = self.direct.as_ref().filter(|_| is_plain || !self.is_modern());
-        self.ask_in_rounds(call, "tools/call", params, direct).await
+        self.ask_in_rounds(call, "tools/call", params, Some(marked)).await
     }
 
     async fn ask_in_rounds(
@@ -204,22 +128,13 @@ impl Session {
         call: &CallContext,
         method: &str,
         mut params: Map<String, Value>,
-        direct: Option<&Arc<FastPath>>,
+        marked: Option<&MarkedArguments>,
     ) -> Result<Value, Failure> {
         let peer = call.peer.as_ref();
         for _ in 0..MAX_ROUNDS {
-            let answered = match direct {
-                Some(direct) => direct.call(&params, self.meta(call), peer, call.sending.flag()).await?,
-                None => None,
-            };
-            let result = match answered {
-                Some(result) => result,
-                None => {
-                    // Boxed, to keep this rare branch out of the size of every call's future.
-                    let sent = self.send(method, params.clone(), self.meta(call), peer, &call.sending);
-                    Box::pin(sent).await?
-                }
-            };
+            let (meta, sent) = (self.meta(call), call.sending.flag());
+            let request = Outgoing { method, params: &params, meta, marked, peer, sent };
+            let result = self.connection.request(request).await?;
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);
             }
@@ -231,64 +146,27 @@ impl Session {
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
     }
 
-    async fn send(
-        &self,
-        method: &str,
-        params: Map<String, Value>,
-        meta: RequestMetaObject,
-        peer: Option<&Arc<dyn ClientPeer>>,
-        sending: &Sending,
-    ) -> Result<Value, ServiceError> {
-        let mut request = CustomRequest::new(method, Some(Value::Object(params)));
-        // The transport sets it.
-        request.extensions.insert(sending.flag());
-        let request = ClientRequest::CustomRequest(request);
-        let options = PeerRequestOptions::no_options().with_meta(meta);
-        let mut sent = {
-            let _sending = self.in_flight.sending.read().await;
-            let handle = self.peer.send_request_with_option(request, options).await?;
-            // From here on nobody can withdraw it.
-            sending.begin();
-            let id = handle.id.clone();
-            self.in_flight.record(id.clone(), handle.progress_token.clone(), peer.cloned());
-            Sent { handle: Some(handle), id, in_flight: &self.in_flight }
-        };
-        let Some(handle) = &mut sent.handle else { return Err(ServiceError::TransportClosed) };
-        let answer = (&mut handle.rx).await;
-        sent.handle = None;
-        let result = answer.map_err(|_| ServiceError::TransportClosed)??;
-        serde_json::to_value(result).map_err(|_| ServiceError::UnexpectedResponse)
-    }
-
-    /// What the server is told of the client behind the call, where the revision has a place for it.
-    fn meta(&self, call: &CallContext) -> RequestMetaObject {
+    /// The description of the call's client, in revisions that have a place for it.
+    fn meta(&self, call: &CallContext) -> Map<String, Value> {
+        let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return Map::new() };
         let mut meta = RequestMetaObject::new();
-        if self.is_modern()
-            && let Some(peer) = &call.peer
-        {
-            if let Ok(capabilities) = serde_json::from_value(peer.capabilities().clone()) {
-                meta.set_client_capabilities(capabilities);
-            }
-            if let Some(level) = peer.log_level() {
-                let level = serde_json::to_value(level).unwrap_or_default();
-                meta.insert(LOG_LEVEL.to_owned(), level);
-            }
+        if let Ok(capabilities) = serde_json::from_value(peer.capabilities().clone()) {
+            meta.set_client_capabilities(capabilities);
         }
-        meta
+        if let Some(level) = peer.log_level() {
+            meta.insert(LOG_LEVEL.to_owned(), json!(level));
+        }
+        meta.0.0
     }
 }
 
-/// Why a question to a server has no answer.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Service(ServiceError),
-    Call(CallError),
-}
-
-impl From<ServiceError> for Failure {
-    fn from(error: ServiceError) -> Self {
-        Self::Service(error)
-    }
+/// Waits while the server sends the notifications that match the `filter` (2026-07-28).
+///
+/// # Errors
+/// [`Failure`], if the server has not ended them itself.
+pub(crate) async fn listen(connection: &Arc<Connection>, filter: Value) -> Result<(), Failure> {
+    let params = Map::from_iter([("notifications".to_owned(), filter)]);
+    connection.request(Outgoing::of(LISTEN, &params)).await.map(drop)
 }
 
 /// Requests the server's required input from the call's client.

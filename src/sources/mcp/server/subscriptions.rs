@@ -1,20 +1,20 @@
 //! Subscriptions to resources of one server: one per session, shared by all its clients.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::SubscriptionFilter;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::handler::ServerEvents;
+use super::Server;
 use super::output;
-use super::session::Session;
-use super::{OwnerKey, Server};
+use super::session::{Session, listen};
+use super::session_owner::OwnerKey;
 use crate::core::call::{CallContext, Deadline};
 use crate::core::error::{CallError, ErrorCode};
-use crate::sources::mcp::ResourceOwner;
+use crate::sources::mcp::changes::ResourceOwner;
 
 /// Resources of one server that may be subscribed to at once, over all sessions and over one.
 const MAX_SUBSCRIPTIONS: usize = 1_000;
@@ -53,7 +53,7 @@ impl Subscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Subscribed>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Counts one more client; `true` for the first.
@@ -126,7 +126,7 @@ impl Server {
         match tokio::time::timeout(SUBSCRIBE_TIMEOUT, asked).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
-                let refused = output::refused(self.name(), error.into());
+                let refused = output::refused(self.name(), error);
                 Err(refused.redacted(&self.connector.secrets(&session.sent)))
             }
             Err(_) => Err(CallError::new(ErrorCode::Timeout, "the MCP server did not answer in time")),
@@ -151,27 +151,15 @@ impl Server {
 
     fn listen_to(&self, session: &Arc<Session>, resource: &Resource) {
         let stop = CancellationToken::new();
-        let listening = listen(Arc::clone(session), Arc::clone(&self.connector.news), resource.uri.clone());
+        // The session would be kept by a reference to it.
+        let (connection, uri) = (Arc::clone(&session.connection), resource.uri.clone());
         tokio::spawn({
             let stop = stop.clone();
-            async move { stop.run_until_cancelled(listening).await }
+            async move { stop.run_until_cancelled(listen(&connection, json!({"resourceSubscriptions": [uri]}))).await }
         });
         if let Some(known) = self.subscriptions.lock().get_mut(resource) {
             known.listening = Some(stop.drop_guard());
         }
-    }
-}
-
-/// Passes on what is told of one resource, for as long as the connection holds.
-async fn listen(session: Arc<Session>, news: Arc<ServerEvents>, uri: String) {
-    let filter = serde_json::from_value::<SubscriptionFilter>(json!({"resourceSubscriptions": [uri]}));
-    let Ok(filter) = filter else { return };
-    let (peer, owner) = (session.peer.clone(), session.owner.clone());
-    // Whoever listens must not keep the connection.
-    drop(session);
-    let Ok(mut subscription) = peer.listen(filter).await else { return };
-    while let Ok(Some(notification)) = subscription.next().await {
-        news.handle(&notification, owner.as_ref());
     }
 }
 

@@ -10,7 +10,7 @@ use super::McpServers;
 use crate::core::call::{Arguments, CallContext, CallKind, Caller, Target};
 use crate::core::error::CallError;
 use crate::registry::unknown_target;
-use crate::sources::mcp::ResourceOwner;
+use crate::sources::mcp::changes::ResourceOwner;
 use crate::sources::mcp::server::Server;
 use crate::sources::mcp::server::catalogue::source;
 use crate::sources::mcp::server::operations::{SUBSCRIBE, is_prompt, text};
@@ -61,7 +61,7 @@ impl McpServers {
     /// `Prompt` objects, as [`resources`](Self::resources). If two have the same name, that of the first server is used.
     pub fn prompts(&self, caller: &Caller) -> Vec<Value> {
         let mut names = std::collections::HashSet::new();
-        let mut prompts = self.each_for(caller, |server| match server.objection() {
+        let mut prompts = self.each_for(caller, |server| match server.lock_violation() {
             None => server.catalogue.load().prompts.clone(),
             Some(_) => Vec::new(),
         });
@@ -72,7 +72,7 @@ impl McpServers {
     /// The instructions of the servers that `caller` may use.
     pub fn instructions(&self, caller: &Caller) -> Option<String> {
         let instructions = self.each_for(caller, |server| {
-            let text = server.catalogue.load().instructions.clone().filter(|_| server.objection().is_none());
+            let text = server.catalogue.load().instructions.clone().filter(|_| server.lock_violation().is_none());
             text.map(|text| format!("{}: {text}", server.name())).into_iter().collect()
         });
         (!instructions.is_empty()).then(|| instructions.join("\n\n"))
@@ -86,7 +86,7 @@ impl McpServers {
     }
 
     /// The call that subscribes to a resource, after which clients are notified of its changes
-    /// ([`Change::Resource`](crate::sources::mcp::Change::Resource)). It is authorized like reading the resource. Each
+    /// ([`Change::Resource`](crate::sources::mcp::changes::Change::Resource)). It is authorized like reading the resource. Each
     /// subscription needs one [`unsubscribe`](Self::unsubscribe).
     pub fn subscribe(&self, caller: &Caller, uri: &str) -> OperationRequest {
         let mut request = OperationRequest { method: "resources/subscribe", ..self.read_resource(caller, uri) };

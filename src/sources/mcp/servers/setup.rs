@@ -15,7 +15,8 @@ use crate::sources::credentials::{Template, TemplateError, TokenSource, bearer, 
 use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::registration::{Function, Registered};
-use crate::sources::mcp::server::connect::{Connector, Endpoint};
+use crate::sources::mcp::server::connect::Connector;
+use crate::sources::mcp::server::endpoint::Endpoint;
 use crate::sources::mcp::server::handler::ServerEvents;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::tool::ToolDefinition;
@@ -140,12 +141,12 @@ impl McpServers {
             Some(McpPrefix::Never) => None,
             _ => Some(settings.alias.as_deref().unwrap_or(name)),
         };
-        let news =
+        let events =
             ServerEvents { lists_changed: Notify::new(), names: Names::new(prefix), changes: self.changes.clone() };
         let connector = Connector {
             name: name.into(),
             reach,
-            news: Arc::new(news),
+            events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),
             era: Default::default(),

@@ -1,7 +1,7 @@
 //! A user's sign-in to one of the servers.
 
 use super::McpServers;
-use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
+use crate::sources::mcp::auth::{Callback, OwnAddresses, SignInError, Started};
 
 impl McpServers {
     /// Begins a user's sign-in to a server that requires one.
@@ -25,7 +25,7 @@ impl McpServers {
             let sign_in = server.connector.sign_in().filter(|sign_in| sign_in.awaits(&callback))?;
             Some((server.name(), sign_in))
         });
-        let (name, sign_in) = awaiting.ok_or(SignInError::NotAwaited)?;
+        let (name, sign_in) = awaiting.ok_or(SignInError::NotPending)?;
         sign_in.finish(callback).await?;
         Ok(name.to_owned())
     }

@@ -21,11 +21,14 @@ use crate::sources::mcp::auth::SignIn;
 /// Timeout of a request. The waiting call usually has an earlier deadline, which cancels the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
 
+/// Timeout of requests to a token server.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Timeout of the request that ends a session.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What requests to one server have in common.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct AuthorizedHttp {
     pub(crate) outbound: Outbound,
     /// `outbound.mcp_allowed_domains`.
@@ -142,8 +145,7 @@ impl AuthorizedHttp {
 
     /// If no token can be fetched, the request is sent without one.
     async fn fetch(&self, tokens: &TokenSource) -> Option<Token> {
-        let fetched =
-            tokens.token(&self.outbound, &self.allowed, Deadline::after(crate::sources::mcp::TOKEN_TIMEOUT)).await;
+        let fetched = tokens.token(&self.outbound, &self.allowed, Deadline::after(TOKEN_TIMEOUT)).await;
         fetched
             .inspect_err(
                 |error| tracing::warn!(%error, "no access token; sending requests to an MCP server without one"),

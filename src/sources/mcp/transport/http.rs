@@ -1,257 +1,174 @@
-//! Streamable HTTP, for rmcp and for calls on the fast path.
+//! Streamable HTTP: what the requests of one connection have in common, and how answers are classified.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use arc_swap::ArcSwap;
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, ProtocolVersion, ServerJsonRpcMessage,
-};
-use rmcp::transport::common::http_header::HEADER_LAST_EVENT_ID;
-use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
-};
-use sse_stream::{Sse, SseStream};
+use rmcp::model::{ErrorData, ProtocolVersion, ServerJsonRpcMessage};
+use tokio::sync::{Mutex, Notify};
 
 use super::authorized_http::AuthorizedHttp;
-use super::event_bound::bounded;
+use super::event_stream::EventStream;
 use crate::core::call::SentFlag;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::{OutboundStream, check_status};
-use crate::sources::mcp::server::large_numbers;
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 
-const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
-/// The client that the protocol's library drives. Clones are of one connection.
-#[derive(Debug, Clone)]
-pub(crate) struct HttpClient {
+/// One connection's way to its server.
+#[derive(Debug)]
+pub(crate) struct HttpChannel {
     pub(crate) access: Arc<AuthorizedHttp>,
-    heading: Arc<ArcSwapOption<HeaderMap>>,
+    heading: ArcSwap<Heading>,
+    /// A session has begun.
+    pub(super) begun: Notify,
+    /// Held while a session is replaced that the server no longer knows.
+    pub(super) replacing: Mutex<()>,
+}
+
+/// The headers of every message since the handshake.
+#[derive(Debug, Clone)]
+pub(crate) struct Heading {
+    pub(crate) headers: HeaderMap,
+    pub(crate) has_session: bool,
+    /// Whether headers repeat parts of a request.
+    pub(crate) is_repetitive: bool,
 }
 
 /// Why a server did not take a message.
 pub(crate) enum Refusal {
-    /// In the words of the protocol.
-    Said(ErrorData),
-    /// By the status of its answer.
+    /// A JSON-RPC error.
+    JsonRpc(ErrorData),
+    /// The status of its answer.
     Status(CallError),
 }
 
-type Failure = StreamableHttpError<CallError>;
-pub(crate) type Events = BoxStream<'static, Result<Sse, SseError>>;
+impl Heading {
+    /// Before a handshake.
+    pub(crate) fn first() -> Self {
+        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        let json = HeaderValue::from_static(JSON);
+        let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)].into_iter().collect();
+        Self { headers, has_session: false, is_repetitive: false }
+    }
 
-impl StreamableHttpClient for HttpClient {
-    type Error = CallError;
-
-    async fn post_message(
-        &self,
-        _uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        _auth_header: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let mut headers: HeaderMap = headers.into_iter().collect();
-        headers.extend(of_messages());
-        name_session(&mut headers, session.as_deref())?;
-        if !is_handshake(&message) {
-            self.record_heading(&headers);
+    pub(crate) fn of(session: Option<HeaderValue>, revision: &ProtocolVersion) -> Self {
+        let mut heading = Self::first();
+        heading.headers.extend(HeaderValue::from_str(revision.as_str()).map(|value| (REVISION, value)));
+        heading.has_session = session.is_some();
+        heading.is_repetitive = *revision >= ProtocolVersion::STANDARD_HEADERS;
+        if let Some(mut session) = session {
+            // The session id is a credential, so it is redacted in logs.
+            session.set_sensitive(true);
+            heading.headers.insert(SESSION, session);
         }
-        let body = serde_json::to_vec(&message)?;
-        let (body, sent) = (Some(body.into()), sent_flag(&message));
-        let answer = self.access.open_noting(Method::POST, &self.access.url, headers, body, sent).await;
-        let answer = answer.map_err(StreamableHttpError::Client)?;
-        self.read(answer, &message, session.is_some()).await
-    }
-
-    async fn delete_session(
-        &self,
-        _uri: Arc<str>,
-        session: Arc<str>,
-        _auth_header: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Failure> {
-        let mut headers: HeaderMap = headers.into_iter().collect();
-        name_session(&mut headers, Some(&session))?;
-        let answer = self.access.open(Method::DELETE, &self.access.url, headers, None).await;
-        answer.map(drop).map_err(StreamableHttpError::Client)
-    }
-
-    async fn get_stream(
-        &self,
-        _uri: Arc<str>,
-        session: Option<Arc<str>>,
-        last_event_id: Option<String>,
-        _auth_header: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Events, Failure> {
-        let mut headers: HeaderMap = headers.into_iter().collect();
-        name_session(&mut headers, session.as_deref())?;
-        self.open_stream(headers, last_event_id.as_deref()).await
+        heading
     }
 }
 
-impl HttpClient {
+impl HttpChannel {
     pub(crate) fn new(access: Arc<AuthorizedHttp>) -> Self {
-        Self { access, heading: Arc::default() }
+        Self {
+            access,
+            heading: ArcSwap::from_pointee(Heading::first()),
+            begun: Notify::new(),
+            replacing: Mutex::default(),
+        }
     }
 
-    /// The headers of a message since the handshake: the session is among them, and the revision.
-    pub(crate) fn heading(&self, revision: &ProtocolVersion) -> HeaderMap {
-        self.heading.load().as_deref().cloned().unwrap_or_else(|| {
-            let mut headers = of_messages();
-            headers.extend(HeaderValue::from_str(revision.as_str()).map(|value| (REVISION, value)));
-            headers
+    pub(crate) fn heading(&self) -> Arc<Heading> {
+        self.heading.load_full()
+    }
+
+    pub(crate) fn agree(&self, heading: Heading) {
+        let has_session = heading.has_session;
+        self.heading.store(Arc::new(heading));
+        if has_session {
+            self.begun.notify_one();
+        }
+    }
+
+    /// # Errors
+    /// As [`AuthorizedHttp::open_noting`].
+    pub(crate) async fn post(
+        &self,
+        headers: HeaderMap,
+        body: Bytes,
+        sent: Option<SentFlag>,
+    ) -> Result<OutboundStream, CallError> {
+        self.access.open_noting(Method::POST, &self.access.url, headers, Some(body), sent).await
+    }
+
+    /// Opens the stream of messages that belong to no request, or continues a stream after an event. `None` if the
+    /// server has no such stream; servers say so with any status.
+    ///
+    /// # Errors
+    /// As [`AuthorizedHttp::open`], and for a status that may not be final.
+    pub(super) async fn open_stream(&self, last_event: Option<&str>) -> Result<Option<EventStream>, CallError> {
+        let mut headers = self.heading().headers.clone();
+        headers.remove(header::CONTENT_TYPE);
+        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+        if let Some(id) = last_event {
+            let Ok(id) = HeaderValue::try_from(id) else { return Ok(None) };
+            headers.insert(LAST_EVENT, id);
+        }
+        let answer = self.access.open(Method::GET, &self.access.url, headers, None).await?;
+        let status = answer.status;
+        if status.is_success() {
+            return Ok(is(&answer.headers, EVENT_STREAM).then(|| self.events(answer)));
+        }
+        if status.is_client_error() && status != StatusCode::UNAUTHORIZED {
+            return Ok(None);
+        }
+        Err(match self.refusal(answer).await {
+            Refusal::JsonRpc(error) => CallError::new(ErrorCode::UpstreamError, error.message),
+            Refusal::Status(error) => error,
         })
     }
 
-    /// Opens a stream again that has broken after an event.
-    ///
-    /// # Errors
-    /// As [`StreamableHttpClient::get_stream`].
-    pub(crate) async fn resume(&self, revision: &ProtocolVersion, last_event: &str) -> Result<Events, Failure> {
-        self.open_stream(self.heading(revision), Some(last_event)).await
+    /// Ends the session, if there is one.
+    pub(crate) async fn end_session(&self) {
+        let heading = self.heading();
+        if !heading.has_session {
+            return;
+        }
+        let mut headers = heading.headers.clone();
+        headers.remove(header::CONTENT_TYPE);
+        if let Err(error) = self.access.open(Method::DELETE, &self.access.url, headers, None).await {
+            tracing::debug!(%error, "a session with an MCP server could not be ended");
+        }
     }
 
-    async fn open_stream(&self, mut headers: HeaderMap, last_event: Option<&str>) -> Result<Events, Failure> {
-        headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        if let Some(id) = last_event {
-            let value =
-                HeaderValue::try_from(id).map_err(|_| unexpected("an event id that is not valid in a header"))?;
-            headers.insert(HEADER_LAST_EVENT_ID, value);
-        }
-        let answer = self.access.open(Method::GET, &self.access.url, headers, None).await;
-        let answer = answer.map_err(StreamableHttpError::Client)?;
-        if !answer.status.is_success() {
-            // Servers that have no such stream say so in many ways.
-            return Err(if answer.status.is_client_error() && answer.status != StatusCode::UNAUTHORIZED {
-                StreamableHttpError::ServerDoesNotSupportSse
-            } else {
-                match self.refusal(answer).await {
-                    Refusal::Said(error) => unexpected(error.message),
-                    Refusal::Status(error) => StreamableHttpError::Client(error),
-                }
-            });
-        }
-        if !is(&answer.headers, EVENT_STREAM) {
-            return Err(StreamableHttpError::ServerDoesNotSupportSse);
-        }
-        Ok(self.events(answer))
-    }
-
-    fn record_heading(&self, headers: &HeaderMap) {
-        let lasting = [header::ACCEPT, header::CONTENT_TYPE, REVISION, SESSION].into_iter();
-        let lasting = lasting.filter_map(|name| headers.get(&name).cloned().map(|value| (name, value)));
-        self.heading.store(Some(Arc::new(lasting.collect())));
-    }
-
-    async fn read(
-        &self,
-        answer: OutboundStream,
-        message: &ClientJsonRpcMessage,
-        in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        if matches!(answer.status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
-        if answer.status == StatusCode::NOT_FOUND && in_session {
-            return Err(StreamableHttpError::SessionExpired);
-        }
-        if !answer.status.is_success() {
-            return self.read_refusal(answer, message, in_session).await;
-        }
-        let session = answer.headers.get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
-        if is(&answer.headers, EVENT_STREAM) {
-            return Ok(StreamableHttpPostResponse::Sse(self.events(answer), session));
-        }
-        let is_json = is(&answer.headers, JSON);
-        let body = answer.whole().await.map_err(StreamableHttpError::Client)?;
-        if !matches!(message, ClientJsonRpcMessage::Request(_)) {
-            // Nothing is awaited; some servers answer 200 with something or other.
-            return Ok(StreamableHttpPostResponse::Accepted);
-        }
-        if !is_json {
-            return Err(unexpected("something that is neither JSON nor an event stream"));
-        }
-        let parsed = serde_json::from_slice(&large_numbers::exact(&body));
-        let parsed = parsed.map_err(|_| unexpected("a body that is not a JSON-RPC message"))?;
-        Ok(StreamableHttpPostResponse::Json(parsed, session))
-    }
-
-    /// A server of an older revision refuses `server/discover` as it likes: that is an answer. A JSON-RPC error
-    /// in the body is one too, whatever the status.
-    async fn read_refusal(
-        &self,
-        answer: OutboundStream,
-        message: &ClientJsonRpcMessage,
-        in_session: bool,
-    ) -> Result<StreamableHttpPostResponse, Failure> {
-        let status = answer.status;
-        let error = match (self.refusal(answer).await, message) {
-            (Refusal::Said(error), _) => error,
-            (Refusal::Status(_), ClientJsonRpcMessage::Request(request))
-                if matches!(request.request, ClientRequest::DiscoverRequest(_))
-                    && !in_session
-                    && !is_forbidden(status)
-                    && status.is_client_error() =>
-            {
-                ErrorData::invalid_request(format!("the server answered {status}"), None)
-            }
-            (Refusal::Status(error), _) => return Err(StreamableHttpError::Client(error)),
-        };
-        let asked = match message {
-            ClientJsonRpcMessage::Request(request) => Some(request.id.clone()),
-            _ => None,
-        };
-        Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::error(error, asked), None))
-    }
-
-    /// What an answer says that is no success.
+    /// The content of an answer without success.
     pub(crate) async fn refusal(&self, answer: OutboundStream) -> Refusal {
         let response = match self.access.whole(answer, &self.access.url).await {
             Ok(response) => response,
             Err(error) => return Refusal::Status(error),
         };
-        let said = serde_json::from_slice(&response.body);
-        match (said, check_status(&response)) {
-            (Ok(ServerJsonRpcMessage::Error(error)), _) if !is_forbidden(response.status) => Refusal::Said(error.error),
+        let reported = serde_json::from_slice(&response.body);
+        match (reported, check_status(&response)) {
+            (Ok(ServerJsonRpcMessage::Error(error)), _) if !is_forbidden(response.status) => {
+                Refusal::JsonRpc(error.error)
+            }
             (_, Err(error)) => Refusal::Status(error),
             (_, Ok(())) => Refusal::Status(CallError::new(ErrorCode::UpstreamError, "a status that says nothing")),
         }
     }
 
-    pub(crate) fn events(&self, answer: OutboundStream) -> Events {
-        let events = SseStream::from_bytes_stream(bounded(answer.pieces(), self.access.max_message_bytes));
-        events.map(|event| event.map(with_exact_numbers)).boxed()
+    pub(super) fn events(&self, answer: OutboundStream) -> EventStream {
+        EventStream::new(answer.pieces(), self.access.max_message_bytes)
     }
 }
 
-fn with_exact_numbers(mut event: Sse) -> Sse {
-    let exact = match event.data.as_deref().map(|data| large_numbers::exact(data.as_bytes())) {
-        Some(Cow::Owned(exact)) => String::from_utf8(exact).ok(),
-        _ => None,
-    };
-    event.data = exact.or(event.data);
-    event
-}
-
-fn name_session(headers: &mut HeaderMap, session: Option<&str>) -> Result<(), Failure> {
-    if let Some(session) = session {
-        let mut value =
-            HeaderValue::try_from(session).map_err(|_| unexpected("a session id that is not valid in a header"))?;
-        // The session id is a credential, so it is redacted in logs.
-        value.set_sensitive(true);
-        headers.insert(SESSION, value);
-    }
-    Ok(())
+/// The session that an answer begins.
+pub(crate) fn session_of(answer: &OutboundStream) -> Option<HeaderValue> {
+    answer.headers.get(SESSION).filter(|id| id.to_str().is_ok()).cloned()
 }
 
 pub(crate) fn is(headers: &HeaderMap, media_type: &str) -> bool {
@@ -259,29 +176,8 @@ pub(crate) fn is(headers: &HeaderMap, media_type: &str) -> bool {
     found.split(';').next().is_some_and(|found| found.trim().eq_ignore_ascii_case(media_type))
 }
 
-/// What is to be set when the message is handed over, where it belongs to a call.
-pub(crate) fn sent_flag(message: &ClientJsonRpcMessage) -> Option<SentFlag> {
-    let ClientJsonRpcMessage::Request(request) = message else { return None };
-    request.request.extensions().get::<SentFlag>().cloned()
-}
-
-fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
-    let ClientJsonRpcMessage::Request(request) = message else { return false };
-    matches!(request.request, ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_))
-}
-
-fn is_forbidden(status: StatusCode) -> bool {
+pub(super) fn is_forbidden(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
-}
-
-/// What heads each message.
-fn of_messages() -> HeaderMap {
-    let accept = HeaderValue::from_static("application/json, text/event-stream");
-    [(header::ACCEPT, accept), (header::CONTENT_TYPE, HeaderValue::from_static(JSON))].into_iter().collect()
-}
-
-fn unexpected(what: impl Into<Cow<'static, str>>) -> Failure {
-    StreamableHttpError::UnexpectedServerResponse(what.into())
 }
 
 #[cfg(test)]
@@ -290,9 +186,9 @@ mod tests {
 
     #[test]
     fn the_id_of_a_session_is_not_shown() {
-        let mut headers = HeaderMap::new();
-        assert!(name_session(&mut headers, Some("secret-id")).is_ok());
-        assert_eq!(headers[SESSION], "secret-id");
-        assert!(!format!("{headers:?}").contains("secret-id"), "{headers:?}");
+        let id = HeaderValue::from_static("secret-id");
+        let heading = Heading::of(Some(id), &ProtocolVersion::LATEST_WITH_INITIALIZE);
+        assert_eq!(heading.headers[SESSION], "secret-id");
+        assert!(!format!("{heading:?}").contains("secret-id"), "{heading:?}");
     }
 }

@@ -1,61 +1,55 @@
 //! HTTP with SSE, the transport of revision 2024-11-05: servers send all messages over one event stream, and receive
 //! messages by POST at the URL in the stream's first event.
 
-use std::fmt;
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderValue, Method, header};
-use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::Transport;
-use sse_stream::{Sse, SseStream};
 use url::Url;
 
 use super::authorized_http::AuthorizedHttp;
-use super::event_bound::bounded;
-use super::http::sent_flag;
-use super::stdio::Ending;
+use super::ending::Ending;
+use super::event_stream::EventStream;
+use super::http::{EVENT_STREAM, JSON};
+use super::inbound::Source;
+use super::message::{Failure, Message};
+use crate::core::call::SentFlag;
 use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::sources::mcp::server::large_numbers;
 
-/// An open stream, and where messages go.
-pub(crate) struct EventStream {
+/// Where messages are sent.
+pub(super) struct SseInput {
     access: Arc<AuthorizedHttp>,
-    events: BoxStream<'static, Result<Sse, sse_stream::Error>>,
     endpoint: Url,
+}
+
+/// Where messages come from.
+pub(super) struct SseOutput {
+    events: EventStream,
     ending: Ending,
 }
 
-impl fmt::Debug for EventStream {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("EventStream").field("endpoint", &self.endpoint.path()).finish_non_exhaustive()
+/// Opens the stream.
+///
+/// # Errors
+/// `upstream_error`: there is no stream, or it does not begin with a URL of the same origin.
+pub(super) async fn open(access: Arc<AuthorizedHttp>, ending: Ending) -> Result<(SseInput, SseOutput), CallError> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+    let answer = access.open(Method::GET, &access.url, headers, None).await?;
+    if !answer.status.is_success() {
+        return Err(no_stream(&format!("it answered {}", answer.status)));
     }
-}
-
-impl EventStream {
-    /// # Errors
-    /// `upstream_error`: no stream, or one that does not begin with an address of the same origin.
-    pub(crate) async fn open(access: Arc<AuthorizedHttp>, ending: Ending) -> Result<Self, CallError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let answer = access.open(Method::GET, &access.url, headers, None).await?;
-        if !answer.status.is_success() {
-            return Err(no_stream(&format!("it answered {}", answer.status)));
-        }
-        let pieces = bounded(answer.pieces(), access.max_message_bytes);
-        let mut events = SseStream::from_bytes_stream(pieces).boxed();
-        let first = events.next().await.and_then(Result::ok).ok_or_else(|| no_stream("it ended at once"))?;
-        let endpoint = (first.event.as_deref() == Some("endpoint")).then_some(first.data).flatten();
-        let endpoint = endpoint.ok_or_else(|| no_stream("it sends no endpoint"))?;
-        let endpoint = access.url.join(endpoint.trim()).map_err(|_| no_stream("its endpoint is not a valid URL"))?;
-        // The credentials are sent to this URL, so it must be on the same server.
-        if endpoint.origin() != access.url.origin() {
-            return Err(no_stream("its endpoint is on another server"));
-        }
-        Ok(Self { access, events, endpoint, ending })
+    let mut events = EventStream::new(answer.pieces(), access.max_message_bytes);
+    let first = events.next().await?.ok_or_else(|| no_stream("it ended at once"))?;
+    if first.name != "endpoint" {
+        return Err(no_stream("it sends no endpoint"));
     }
+    let endpoint = str::from_utf8(&first.data).ok().and_then(|text| access.url.join(text.trim()).ok());
+    let endpoint = endpoint.ok_or_else(|| no_stream("its endpoint is not a valid URL"))?;
+    // The credentials are sent to this URL, so it must be on the same server.
+    if endpoint.origin() != access.url.origin() {
+        return Err(no_stream("its endpoint is on another server"));
+    }
+    Ok((SseInput { access, endpoint }, SseOutput { events, ending }))
 }
 
 fn no_stream(why: &str) -> CallError {
@@ -63,50 +57,39 @@ fn no_stream(why: &str) -> CallError {
     CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream)
 }
 
-impl Transport<RoleClient> for EventStream {
-    type Error = CallError;
-
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        let (access, endpoint) = (Arc::clone(&self.access), self.endpoint.clone());
-        async move {
-            let body = serde_json::to_vec(&message).map_err(CallError::internal)?;
-            let mut headers = HeaderMap::new();
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let (body, sent) = (Some(body.into()), sent_flag(&message));
-            let answer = access.open_noting(Method::POST, &endpoint, headers, body, sent).await?;
-            if answer.status.is_success() {
-                return Ok(());
-            }
-            let problem = format!("the MCP server answered {}", answer.status);
-            Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream))
+impl SseInput {
+    /// # Errors
+    /// As [`AuthorizedHttp::open_noting`], and `upstream_error` for an answer without success.
+    pub(super) async fn write(&self, body: Vec<u8>, sent: Option<SentFlag>) -> Result<(), CallError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+        let posted = self.access.open_noting(Method::POST, &self.endpoint, headers, Some(body.into()), sent);
+        let answer = posted.await?;
+        if answer.status.is_success() {
+            return Ok(());
         }
+        let problem = format!("the MCP server answered {}", answer.status);
+        Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream))
     }
+}
 
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
+impl Source for SseOutput {
+    async fn next(&mut self) -> Result<Message, Failure> {
         loop {
             let event = match self.events.next().await {
-                Some(Ok(event)) => event,
-                Some(Err(error)) => {
+                Ok(Some(event)) => event,
+                Err(error) => {
                     self.ending.set_reason(format!("its event stream broke: {error}"));
-                    return None;
+                    return Err(Failure::Lost);
                 }
-                None => {
+                Ok(None) => {
                     self.ending.set_reason("its event stream ended");
-                    return None;
+                    return Err(Failure::Lost);
                 }
             };
-            let data = event.data.unwrap_or_default();
-            if let Ok(message) = serde_json::from_slice(&large_numbers::exact(data.as_bytes())) {
-                return Some(message);
+            if let Some(message) = Message::of(&event.data) {
+                return Ok(message);
             }
         }
-    }
-
-    async fn close(&mut self) -> Result<(), Self::Error> {
-        self.events = futures_util::stream::empty().boxed();
-        Ok(())
     }
 }

@@ -1,209 +1,214 @@
 //! JSON-RPC over a process's standard input and output: one message per line, of limited size.
 
 use std::collections::VecDeque;
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rmcp::RoleClient;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::Transport;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use bytes::Bytes;
+use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::child_process::Child;
-use super::discover_probe::DiscoverProbe;
-use super::http::sent_flag;
+use super::ending::Ending;
+use super::inbound::Source;
+use super::lines::{LineError, Lines};
+use super::message::{Failure, Message};
 use crate::core::call::SentFlag;
 use crate::core::error::{Blame, CallError, ErrorCode};
-use crate::sources::mcp::server::large_numbers;
 
 /// Timeout to write a message to the process's input.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a process may take to exit after its input was closed, and again after SIGTERM.
-const GOODBYE_TIMEOUT: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same for a process whose connection is broken: shorter, because calls wait for the error.
-const HURRY: Duration = Duration::from_millis(200);
+const BROKEN_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Maximum lines that are not messages, such as greetings, before the connection is closed.
 const MAX_STRAY_LINES: u32 = 1_000;
 
-/// Why a connection ended; the first reason is kept.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ending(Arc<Mutex<Option<String>>>);
+/// A started process with the two ends of the connection.
+pub(crate) type Started = (Child, ChildStdin, ChildStdout);
 
-impl Ending {
-    pub(crate) fn set_reason(&self, reason: impl Into<String>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.into());
-    }
-
-    pub(crate) fn reason(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// The input of the process.
+pub(super) struct StdioInput {
+    pipe: Mutex<Option<Pipe>>,
+    ending: Ending,
+    close: CancellationToken,
 }
 
-/// The conversation with one program.
-pub(crate) struct StdioTransport {
+struct Pipe {
+    stdin: ChildStdin,
+    /// The rest of a line whose writer was dropped. Without it the next line could not be read.
+    rest: Bytes,
+}
+
+/// The output of the process.
+pub(super) struct StdioOutput {
     child: Child,
-    input: Arc<tokio::sync::Mutex<Option<ChildStdin>>>,
-    output: BufReader<ChildStdout>,
-    line: Vec<u8>,
-    /// Of a batch (2025-03-26) what was not handed on yet.
-    batch: VecDeque<ServerJsonRpcMessage>,
-    most: usize,
+    lines: Lines<ChildStdout>,
+    /// The remaining messages of a batch (2025-03-26).
+    batch: VecDeque<Message>,
+    max: usize,
     stray: u32,
-    stuck: CancellationToken,
-    probe: DiscoverProbe,
-    /// How long it may take to end by itself.
-    patience: Duration,
+    exit_timeout: Duration,
     ending: Ending,
 }
 
-impl fmt::Debug for StdioTransport {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("StdioTransport").field("child", &self.child).finish_non_exhaustive()
+/// `max`: bytes of one message. `close` is cancelled if the process does not read its input.
+pub(super) fn split(
+    (child, stdin, stdout): Started,
+    max: usize,
+    ending: &Ending,
+    close: &CancellationToken,
+) -> (StdioInput, StdioOutput) {
+    let pipe = Mutex::new(Some(Pipe { stdin, rest: Bytes::new() }));
+    let input = StdioInput { pipe, ending: ending.clone(), close: close.clone() };
+    let output = StdioOutput {
+        child,
+        lines: Lines::new(stdout, max),
+        batch: VecDeque::new(),
+        max,
+        stray: 0,
+        exit_timeout: EXIT_TIMEOUT,
+        ending: ending.clone(),
+    };
+    (input, output)
+}
+
+impl StdioInput {
+    /// Writes a message, and sets `sent` when the process has its first bytes.
+    ///
+    /// # Errors
+    /// `upstream_error`: the input is closed, or not read in time. The connection is closed then.
+    pub(super) async fn write(&self, mut line: Vec<u8>, sent: Option<SentFlag>) -> Result<(), CallError> {
+        line.push(b'\n');
+        let writing = async {
+            match &mut *self.pipe.lock().await {
+                Some(pipe) => pipe.write(line.into(), sent).await.map_err(|error| error.to_string()),
+                None => Err("it is being stopped".to_owned()),
+            }
+        };
+        let problem = match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(problem)) => format!("its input cannot be written: {problem}"),
+            Err(_) => "it does not read its input".to_owned(),
+        };
+        self.ending.set_reason(problem.as_str());
+        self.close.cancel();
+        Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network))
+    }
+
+    pub(super) fn close(&self) {
+        // A blocked write may hold the input; the process is stopped anyway.
+        if let Ok(mut pipe) = self.pipe.try_lock() {
+            *pipe = None;
+        }
     }
 }
 
-impl StdioTransport {
-    /// `most`: bytes of one message.
-    pub(crate) fn new(
-        (child, input, output): (Child, ChildStdin, ChildStdout),
-        most: usize,
-        probe: DiscoverProbe,
-        ending: Ending,
-    ) -> Self {
-        Self {
-            child,
-            probe,
-            input: Arc::new(tokio::sync::Mutex::new(Some(input))),
-            output: BufReader::with_capacity(64 << 10, output),
-            line: Vec::new(),
-            batch: VecDeque::new(),
-            most,
-            stray: 0,
-            stuck: CancellationToken::new(),
-            patience: GOODBYE_TIMEOUT,
-            ending,
+impl Pipe {
+    /// If this is dropped, the next call writes what is left.
+    async fn write(&mut self, mut line: Bytes, sent: Option<SentFlag>) -> std::io::Result<()> {
+        self.flush().await?;
+        self.stdin.write_buf(&mut line).await?;
+        if let Some(sent) = sent {
+            sent.set();
         }
+        self.rest = line;
+        self.flush().await
     }
 
-    /// The next message; `None` at the end. Nothing is lost when it is dropped half-way: what was read is in `self`.
-    async fn next(&mut self) -> Option<ServerJsonRpcMessage> {
+    async fn flush(&mut self) -> std::io::Result<()> {
+        while !self.rest.is_empty() {
+            self.stdin.write_buf(&mut self.rest).await?;
+        }
+        Ok(())
+    }
+}
+
+impl StdioOutput {
+    /// Ends the process after its input was closed.
+    pub(super) async fn end(&mut self) {
+        self.child.end(self.exit_timeout).await;
+    }
+
+    fn broken(&mut self, reason: impl Into<String>) -> Failure {
+        self.ending.set_reason(reason);
+        self.exit_timeout = BROKEN_EXIT_TIMEOUT;
+        Failure::Lost
+    }
+}
+
+impl Source for StdioOutput {
+    async fn next(&mut self) -> Result<Message, Failure> {
         loop {
             if let Some(message) = self.batch.pop_front() {
-                if self.probe.passes(&message) {
-                    return Some(message);
-                }
-                continue;
+                return Ok(message);
             }
-            let piece = match self.output.fill_buf().await {
-                Ok([]) => {
-                    if let Some(status) = self.child.exited(HURRY).await {
+            let line = match self.lines.next().await {
+                Ok(Some(line)) => line,
+                Ok(None) => {
+                    if let Some(status) = self.child.exited(BROKEN_EXIT_TIMEOUT).await {
                         self.ending.set_reason(format!("it ended: {status}"));
                     }
-                    return self.end("it closed its output");
+                    return Err(self.broken("it closed its output"));
                 }
-                Ok(piece) => piece,
-                Err(error) => return self.end(format!("its output cannot be read: {error}")),
+                Err(LineError::Unreadable(error)) => {
+                    return Err(self.broken(format!("its output cannot be read: {error}")));
+                }
+                Err(LineError::TooLong) => {
+                    let max = self.max;
+                    return Err(self.broken(format!("it sent a line of more than {max} bytes (max_message_bytes)")));
+                }
             };
-            let end = piece.iter().position(|byte| *byte == b'\n');
-            let read = end.map_or(piece.len(), |end| end + 1);
-            if self.line.len() + read > self.most {
-                let most = self.most;
-                return self.end(format!("it sent a line of more than {most} bytes (max_message_bytes)"));
-            }
-            self.line.extend_from_slice(&piece[..read]);
-            self.output.consume(read);
-            if end.is_some() {
-                self.take_line();
+            let line = line.trim_ascii();
+            self.batch = Message::all(line).into();
+            if self.batch.is_empty() && !line.is_empty() {
+                self.stray += 1;
                 if self.stray > MAX_STRAY_LINES {
-                    return self.end("it keeps sending lines that are not JSON-RPC messages");
+                    return Err(self.broken("it keeps sending lines that are not JSON-RPC messages"));
                 }
             }
         }
     }
-
-    fn take_line(&mut self) {
-        let line = self.line.trim_ascii();
-        if line.first() == Some(&b'[') {
-            self.batch = serde_json::from_slice(line).unwrap_or_default();
-        } else if let Ok(message) = serde_json::from_slice(&large_numbers::exact(line)) {
-            self.batch.push_back(message);
-        }
-        if self.batch.is_empty() && !line.is_empty() {
-            self.stray += 1;
-        }
-        self.line.clear();
-        // Releases the memory of a long message.
-        self.line.shrink_to(64 << 10);
-    }
-
-    fn end(&mut self, reason: impl Into<String>) -> Option<ServerJsonRpcMessage> {
-        self.ending.set_reason(reason);
-        self.patience = HURRY;
-        None
-    }
 }
 
-/// Writes a line, and sets `sent` once the program has its first bytes.
-async fn write(input: &mut ChildStdin, line: &[u8], sent: Option<SentFlag>) -> std::io::Result<()> {
-    let written = input.write(line).await?;
-    if let Some(sent) = sent {
-        sent.set();
-    }
-    input.write_all(&line[written..]).await
-}
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
 
-impl Transport<RoleClient> for StdioTransport {
-    type Error = CallError;
+    use tokio::io::AsyncReadExt;
+    use tokio::process::Command;
 
-    fn send(
-        &mut self,
-        message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.probe.sends(&message);
-        let (input, stuck, ending) = (Arc::clone(&self.input), self.stuck.clone(), self.ending.clone());
-        async move {
-            let mut line = serde_json::to_vec(&message).map_err(CallError::internal)?;
-            line.push(b'\n');
-            let sent = sent_flag(&message);
-            let writing = async {
-                match &mut *input.lock().await {
-                    Some(input) => write(input, &line, sent).await.map_err(|error| error.to_string()),
-                    None => Err("it is being stopped".to_owned()),
-                }
-            };
-            let problem = match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(problem)) => format!("its input cannot be written: {problem}"),
-                Err(_) => "it does not read its input".to_owned(),
-            };
-            ending.set_reason(problem.as_str());
-            stuck.cancel();
-            Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network))
-        }
-    }
+    use super::*;
 
-    async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
-        let stuck = self.stuck.clone();
-        let silence = self.probe.silence();
-        tokio::select! {
-            message = self.next() => message,
-            () = silence => self.probe.give_up(),
-            () = stuck.cancelled() => None,
-        }
-    }
-
-    async fn close(&mut self) -> Result<(), Self::Error> {
-        // A blocked write may hold the input; the process is stopped anyway.
-        if let Ok(mut input) = self.input.try_lock() {
-            *input = None;
-        }
-        self.child.end(self.patience).await;
-        Ok(())
+    /// A process that passes on its input only after a while, so that a long line is written in parts.
+    #[tokio::test]
+    async fn a_line_whose_writer_is_dropped_is_completed_before_the_next() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 0.3; cat"]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().unwrap();
+        let mut pipe = Pipe { stdin: process.stdin.take().unwrap(), rest: Bytes::new() };
+        let long = [vec![b'a'; 1 << 20], vec![b'\n']].concat();
+        let sent = SentFlag::default();
+        let dropped =
+            tokio::time::timeout(Duration::from_millis(50), pipe.write(long.clone().into(), Some(sent.clone()))).await;
+        assert!(dropped.is_err() && sent.is_set() && !pipe.rest.is_empty());
+        let waiting = SentFlag::default();
+        let second = pipe.write(Bytes::from_static(b"never\n"), Some(waiting.clone()));
+        let dropped = tokio::time::timeout(Duration::from_millis(50), second).await;
+        assert!(dropped.is_err() && !waiting.is_set(), "a line that was not begun is not written");
+        let mut stdout = process.stdout.take().unwrap();
+        let reading = tokio::spawn(async move {
+            let mut read = Vec::new();
+            stdout.read_to_end(&mut read).await.map(|_| read)
+        });
+        pipe.write(Bytes::from_static(b"next\n"), None).await.unwrap();
+        drop(pipe);
+        let read = reading.await.unwrap().unwrap();
+        assert!(read == [&long[..], b"next\n"].concat(), "{} bytes", read.len());
     }
 }

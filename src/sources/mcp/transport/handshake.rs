@@ -1,0 +1,170 @@
+//! The two handshakes: `initialize`, which begins a session, and `server/discover` of the revisions without sessions.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, DiscoverResult, ErrorCode, ErrorData, Implementation, InitializeResult,
+    ProtocolVersion, RequestMetaObject, ServerPeerInfo,
+};
+use serde_json::{Map, Value, json};
+
+use super::connection::{Answering, Channel, Connection};
+use super::http::{Heading, HttpChannel, Refusal, session_of};
+use super::message::{self, Failure};
+use super::request::Outgoing;
+
+pub(super) const DISCOVER: &str = "server/discover";
+const INITIALIZE: &str = "initialize";
+const INITIALIZED: &str = "notifications/initialized";
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum HandshakeError {
+    Failed(Failure),
+    /// Client and server have no revision of the protocol in common.
+    NoCommonRevision,
+}
+
+impl From<Failure> for HandshakeError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl HandshakeError {
+    /// Whether it is the answer of a server that does not know discovery, and not one to the offered revision.
+    pub(crate) fn is_of_older_server(&self) -> bool {
+        let is_newer = |error: &ErrorData| {
+            matches!(error.code, ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY | ErrorCode::HEADER_MISMATCH)
+        };
+        matches!(self, Self::Failed(Failure::Refused(error)) if !is_newer(error))
+    }
+}
+
+impl Connection {
+    /// Begins a session.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub(crate) async fn initialize(self: &Arc<Self>) -> Result<(), HandshakeError> {
+        let info = match &self.channel {
+            Channel::Http(http) => self.begin_session(http).await?,
+            Channel::Stdio(_) | Channel::Sse(_) => {
+                let answer = self.request(Outgoing::of(INITIALIZE, &initialize_params())).await?;
+                let info = initialized(answer)?;
+                self.write(message::notification(INITIALIZED, None)).await?;
+                info
+            }
+        };
+        // A server may agree on a revision that has no handshake.
+        let meta = match info.protocol_version.has_initialize() {
+            true => Map::new(),
+            false => client_meta(&info.protocol_version),
+        };
+        self.agree(info, meta);
+        Ok(())
+    }
+
+    /// Discovers a server of a revision without sessions.
+    ///
+    /// # Errors
+    /// [`HandshakeError`].
+    pub(crate) async fn discover(self: &Arc<Self>) -> Result<(), HandshakeError> {
+        let revision = ProtocolVersion::LATEST;
+        if let Channel::Http(http) = &self.channel {
+            http.agree(Heading::of(None, &revision));
+        }
+        let mut answer = self.request_discovery(&revision).await;
+        if let Err(Failure::Refused(error)) = &answer
+            && error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+        {
+            if !supports(error, &revision) {
+                return Err(HandshakeError::NoCommonRevision);
+            }
+            answer = self.request_discovery(&revision).await;
+        }
+        let found: DiscoverResult = serde_json::from_value(answer?).map_err(|_| Failure::Invalid)?;
+        if !found.supported_versions.contains(&revision) {
+            return Err(HandshakeError::NoCommonRevision);
+        }
+        let meta = client_meta(&revision);
+        let mut info = ServerPeerInfo::new(revision, found.capabilities);
+        info.instructions = found.instructions;
+        self.agree(info, meta);
+        Ok(())
+    }
+
+    async fn request_discovery(self: &Arc<Self>, revision: &ProtocolVersion) -> Result<Value, Failure> {
+        let params = Map::new();
+        self.request(Outgoing { meta: client_meta(revision), ..Outgoing::of(DISCOVER, &params) }).await
+    }
+
+    /// Begins a session over streamable HTTP; later messages belong to it.
+    pub(super) async fn begin_session(&self, http: &HttpChannel) -> Result<ServerPeerInfo, Failure> {
+        let id = self.next_id();
+        let body = message::request(id, INITIALIZE, &initialize_params(), Map::new());
+        let answer = http.post(Heading::first().headers, body.into(), None).await.map_err(Failure::Call)?;
+        let session = session_of(&answer);
+        let info = initialized(self.read(http, answer, Answering { id, peer: None }).await?)?;
+        let heading = Heading::of(session, &info.protocol_version);
+        let mut headers = heading.headers.clone();
+        if heading.is_repetitive {
+            headers.insert("mcp-method", HeaderValue::from_static(INITIALIZED));
+        }
+        let body = message::notification(INITIALIZED, None);
+        let accepted = http.post(headers, body.into(), None).await.map_err(Failure::Call)?;
+        if !accepted.status.is_success()
+            && let Refusal::Status(error) = http.refusal(accepted).await
+        {
+            return Err(Failure::Call(error));
+        }
+        http.agree(heading);
+        Ok(info)
+    }
+
+    /// Sends a notification that must arrive.
+    async fn write(&self, body: Vec<u8>) -> Result<(), Failure> {
+        let written = match &self.channel {
+            Channel::Http(_) => Ok(()),
+            Channel::Stdio(input) => input.write(body, None).await,
+            Channel::Sse(input) => input.write(body, None).await,
+        };
+        written.map_err(Failure::Call)
+    }
+}
+
+fn initialized(answer: Value) -> Result<ServerPeerInfo, Failure> {
+    let result: InitializeResult = serde_json::from_value(answer).map_err(|_| Failure::Invalid)?;
+    Ok(result.into())
+}
+
+fn supports(refusal: &ErrorData, revision: &ProtocolVersion) -> bool {
+    let supported = refusal.data.as_ref().and_then(|data| data.get("supported"));
+    supported.and_then(Value::as_array).is_some_and(|all| all.iter().any(|one| one == revision.as_str()))
+}
+
+/// A connection serves many clients: what one of them does not support is refused when a server asks for it.
+fn capabilities() -> ClientCapabilities {
+    let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
+    serde_json::from_value(capabilities).unwrap_or_default()
+}
+
+fn implementation() -> Implementation {
+    Implementation::new("sekisho", env!("CARGO_PKG_VERSION"))
+}
+
+/// The parameters of `initialize`.
+fn initialize_params() -> Map<String, Value> {
+    let revision = ProtocolVersion::LATEST_WITH_INITIALIZE;
+    let config = ClientConfig::new(capabilities(), implementation()).with_protocol_version(revision);
+    match serde_json::to_value(config) {
+        Ok(Value::Object(params)) => params,
+        _ => Map::new(),
+    }
+}
+
+/// The metadata of every request in revisions without sessions.
+fn client_meta(revision: &ProtocolVersion) -> Map<String, Value> {
+    RequestMetaObject::with_client_context(revision.clone(), implementation(), capabilities()).0.0
+}

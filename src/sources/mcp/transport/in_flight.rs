@@ -1,0 +1,132 @@
+//! The requests of one connection that wait for answers, and the clients behind them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+use rmcp::model::{ErrorData, ProgressToken, RequestId};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::message::Answer;
+use crate::core::peer::ClientPeer;
+
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    requests: Mutex<HashMap<i64, Waiting>>,
+    given_up: AtomicBool,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// The client behind it.
+    pub(super) peer: Option<Arc<dyn ClientPeer>>,
+    /// Where its answer goes, if all answers come in one stream.
+    pub(super) answer: Option<oneshot::Sender<Result<Value, ErrorData>>>,
+    /// Whether the server works on it, so that its messages may be about it: not a handshake, or waiting for changes.
+    pub(super) is_call: bool,
+}
+
+impl InFlight {
+    pub(super) fn record(&self, id: i64, waiting: Waiting) {
+        self.lock().insert(id, waiting);
+    }
+
+    /// Removes a request that was answered.
+    pub(super) fn forget(&self, id: i64) {
+        self.lock().remove(&id);
+    }
+
+    /// Removes a request whose caller no longer waits.
+    pub(super) fn give_up(&self, id: i64) {
+        let is_call = self.lock().remove(&id).is_some_and(|waiting| waiting.is_call);
+        self.given_up.fetch_or(is_call, Ordering::Relaxed);
+    }
+
+    /// Passes an answer on to its request. An error without an id is for the only request, if there is only one.
+    pub(super) fn settle(&self, answer: Answer) {
+        let mut requests = self.lock();
+        let id = answer.number().or_else(|| {
+            let mut open = requests.keys();
+            let only = open.next().copied().filter(|_| open.next().is_none());
+            only.filter(|id| answer.is_to(*id))
+        });
+        let sender = id.and_then(|id| requests.get_mut(&id)).and_then(|waiting| waiting.answer.take());
+        match sender {
+            // It is not an error if the caller has just left.
+            Some(sender) => _ = sender.send(answer.outcome),
+            None => tracing::debug!("an MCP server answered an unknown request"),
+        }
+    }
+
+    /// The client behind the request that reports progress under `token`.
+    pub(super) fn by_token(&self, token: &ProgressToken) -> Option<Arc<dyn ClientPeer>> {
+        let RequestId::Number(id) = token.0 else { return None };
+        self.lock().get(&id)?.peer.clone()
+    }
+
+    /// The client behind the only call; `None` if there are none or several.
+    pub(crate) fn single(&self) -> Option<Arc<dyn ClientPeer>> {
+        let requests = self.lock();
+        let mut waiting = requests.values().filter(|waiting| waiting.is_call);
+        let first = waiting.next()?;
+        if waiting.next().is_some() { None } else { first.peer.clone() }
+    }
+
+    /// Whether a call was given up before it was answered: the server may still work on it.
+    pub(crate) fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Waiting>> {
+        self.requests.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(is_call: bool) -> (Waiting, oneshot::Receiver<Result<Value, ErrorData>>) {
+        let (answer, answered) = oneshot::channel();
+        (Waiting { peer: None, answer: Some(answer), is_call }, answered)
+    }
+
+    fn answer(text: &str) -> Answer {
+        Answer::of(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_reaches_its_request_and_an_error_without_an_id_the_only_one() {
+        let in_flight = InFlight::default();
+        let ((one, mut first), (two, mut second)) = (waiting(true), waiting(true));
+        in_flight.record(1, one);
+        in_flight.record(2, two);
+        let refusal = r#"{"jsonrpc":"2.0","error":{"code":-1,"message":"no"}}"#;
+        in_flight.settle(answer(refusal));
+        in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":3,"result":{}}"#));
+        assert!(first.try_recv().is_err() && second.try_recv().is_err(), "they are for nobody");
+        in_flight.settle(answer(r#"{"jsonrpc":"2.0","id":"2","result":{"n":2}}"#));
+        assert_eq!(second.try_recv().unwrap().unwrap()["n"], 2);
+        in_flight.forget(2);
+        in_flight.settle(answer(refusal));
+        assert_eq!(first.try_recv().unwrap().unwrap_err().code.0, -1);
+    }
+
+    #[test]
+    fn a_handshake_that_is_given_up_is_no_call() {
+        let in_flight = InFlight::default();
+        in_flight.record(1, waiting(false).0);
+        in_flight.give_up(1);
+        assert!(!in_flight.has_given_up());
+        in_flight.record(2, waiting(true).0);
+        in_flight.give_up(2);
+        assert!(in_flight.has_given_up() && in_flight.is_empty());
+    }
+}
