@@ -1,5 +1,5 @@
-//! Streams of agents through the real server. The model server stands in this process beside the clients, so
-//! that one clock tells when a piece was said and when it was heard.
+//! Streams of agents through the real server. The model server and the clients run in this process, so that one clock
+//! measures when a piece is sent and when it is received.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,39 +14,39 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-/// Streams at once.
+/// Concurrent streams.
 const STREAMS: usize = 500;
-/// Pieces of each, so far apart.
+/// Pieces of each stream, and the interval between them.
 const PIECES: usize = 100;
 const APART: Duration = Duration::from_millis(100);
-/// How often the first piece is timed.
+/// Runs that measure the time to the first piece.
 const FIRSTS: usize = 300;
-/// A stream that takes longer hangs, and the measurement with it.
+/// Timeout of a stream.
 const MAX_STREAM: Duration = Duration::from_secs(60);
 
-/// What was measured at once.
+/// The measurements of the concurrent streams.
 pub(crate) struct Crowd {
-    /// Between two pieces of any stream, the shortest first.
+    /// Intervals between two pieces of any stream, in ascending order.
     waits: Vec<Duration>,
-    /// Clients that heard everything.
+    /// Clients that received all pieces.
     pub(crate) whole: usize,
 }
 
 impl Crowd {
-    /// So many of a hundred waits are no longer.
+    /// A percentile of the intervals.
     pub(crate) fn wait(&self, of_a_hundred: usize) -> Duration {
         self.waits[((self.waits.len() - 1) * of_a_hundred) / 100]
     }
 }
 
-/// A model server and those who ask for its streams.
+/// A model server, and the clients of its streams.
 pub(crate) struct Models {
     runtime: Runtime,
     address: std::net::SocketAddr,
     said: Said,
 }
 
-/// When the first piece of the latest answer was said.
+/// When the first piece of the latest answer was sent.
 type Said = Arc<Mutex<Option<Instant>>>;
 
 impl Models {
@@ -62,7 +62,7 @@ impl Models {
         Self { runtime, address, said }
     }
 
-    /// The agents to be added to a configuration.
+    /// The agents' part of a configuration.
     pub(crate) fn agents(&self) -> String {
         let agent = |name: &str| {
             format!(
@@ -73,15 +73,15 @@ impl Models {
         format!("agent:\n  profiles:\n{}{}", agent("prompt"), agent("steady"))
     }
 
-    /// Milliseconds from the model's first piece to the client's, one run after another.
+    /// Milliseconds from the model's first piece to the client's, one run after the other.
     pub(crate) fn first_pieces(&self, url: &str) -> Vec<f64> {
         let client = reqwest::Client::builder().no_proxy().timeout(MAX_STREAM).build().unwrap();
         let time_one = async || {
-            let mut heard = pieces(&client, url, "prompt").await;
-            heard.next().await.expect("no piece came");
+            let mut received = pieces(&client, url, "prompt").await;
+            received.next().await.expect("no piece came");
             let heard_at = Instant::now();
             let said_at = self.said.lock().unwrap().take().unwrap();
-            while heard.next().await.is_some() {}
+            while received.next().await.is_some() {}
             heard_at.duration_since(said_at).as_secs_f64() * 1_000.0
         };
         self.runtime.block_on(async {
@@ -93,13 +93,13 @@ impl Models {
         })
     }
 
-    /// All streams at once.
+    /// Runs all streams concurrently.
     pub(crate) fn crowd(&self, url: &str) -> Crowd {
         let client = reqwest::Client::builder().no_proxy().timeout(MAX_STREAM).build().unwrap();
         let listen = |client: reqwest::Client, url: String| async move {
-            let mut heard = pieces(&client, &url, "steady").await;
+            let mut received = pieces(&client, &url, "steady").await;
             let (mut waits, mut last) = (Vec::with_capacity(PIECES), None::<Instant>);
-            while heard.next().await.is_some() {
+            while received.next().await.is_some() {
                 let now = Instant::now();
                 waits.extend(last.replace(now).map(|last| now - last));
             }
@@ -108,8 +108,8 @@ impl Models {
         self.runtime.block_on(async {
             let clients: Vec<_> = (0..STREAMS).map(|_| tokio::spawn(listen(client.clone(), url.to_owned()))).collect();
             let mut crowd = Crowd { waits: Vec::new(), whole: 0 };
-            for heard in clients {
-                let waits = heard.await.unwrap();
+            for received in clients {
+                let waits = received.await.unwrap();
                 crowd.whole += usize::from(waits.len() + 1 == PIECES);
                 crowd.waits.extend(waits);
             }
@@ -119,7 +119,7 @@ impl Models {
     }
 }
 
-/// One item for each piece of text that the client hears.
+/// One item for each piece of text that the client receives.
 async fn pieces(client: &reqwest::Client, url: &str, agent: &str) -> impl Stream<Item = ()> + Unpin + use<> {
     let body = json!({"model": agent, "stream": true, "messages": [{"role": "user", "content": "go"}]});
     let request = client.post(format!("{url}/v1/chat/completions")).header("content-type", "application/json");

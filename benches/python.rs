@@ -1,4 +1,4 @@
-//! Runs of Python through the pipeline, each in a fresh instance of a warm worker, and for comparison Python processes.
+//! Runs of Python through the pipeline, each in a new instance of a warm worker, and Python processes for comparison.
 //! `scripts/bench` runs it; by hand: `SEKISHO_PROGRAMS=target/release cargo bench --bench python -- python3`.
 #![expect(
     clippy::unwrap_used,
@@ -37,7 +37,7 @@ const CALLERS: [usize; 2] = [1, 2];
 /// The workers start with the first call; one that takes longer has an error, which its message describes.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Time to measure each line.
+/// Duration of the measurement of each line.
 const LENGTH: Duration = Duration::from_secs(3);
 
 /// One line of the table.
@@ -57,13 +57,13 @@ struct Measured {
     lines: Vec<Line>,
     /// Private memory of an instance, in MiB.
     private_memory_mib: f64,
-    /// Measurements that were not possible, and why.
+    /// Measurements that were not possible, with the reason.
     left_out: Vec<String>,
 }
 
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
-    // `cargo test --benches` runs this too; it measures only when asked to.
+    // `cargo test --benches` runs this too; it measures only with `--bench`.
     if !arguments.iter().any(|argument| argument == "--bench") {
         return;
     }
@@ -128,7 +128,7 @@ async fn warm_up(gateway: &Arc<Gateway>, program: &Program) -> Result<(), String
     Ok(())
 }
 
-/// Runs the program repeatedly, with so many concurrent callers.
+/// Runs the program repeatedly with concurrent callers.
 async fn run_for(gateway: &Arc<Gateway>, program: &'static Program, callers: usize) -> Result<Line, String> {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
@@ -162,7 +162,7 @@ async fn run(gateway: &Gateway, program: &Program, caller: &Arc<Caller>) -> Arc<
     gateway.pipeline.call(CallContext::new(TOOL, Arc::clone(caller), Via::Rest), arguments).await.reply
 }
 
-/// Callers take turns, so each of two needs an identity.
+/// Callers share the workers fairly, so that each needs its own identity.
 fn caller(number: usize) -> Arc<Caller> {
     let roles = ["operator", "admin"].map(str::to_owned);
     Caller::new(&format!("bench-{number}"), "default", roles.to_vec()).into()

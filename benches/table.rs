@@ -1,5 +1,5 @@
-//! The table of `scripts/bench`: reads what criterion measured, then loads the real server and the
-//! bare echo server in turn, and prints each number beside its goal.
+//! The table of `scripts/bench`: reads criterion's results, then measures the server and the bare echo server in turns,
+//! and prints each number beside its goal.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +27,7 @@ const LOAD_SECONDS: u64 = 4;
 const STARTS: usize = 15;
 
 fn main() {
-    // `cargo test --benches` runs this too; it measures only when asked to.
+    // `cargo test --benches` runs this too; it measures only with `--bench`.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -88,7 +88,7 @@ fn import_github(programs: &Path) -> (f64, f64) {
     (seconds, peak)
 }
 
-/// The most memory a process has had so far; none once it has ended.
+/// The peak memory of a process; `None` once it has exited.
 fn peak_megabytes(child: &Child) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -133,7 +133,7 @@ fn agent_rows(programs: &Path) {
     row("  the slowest of a hundred", &format!("{:.2} ms", percentile(99)), "≤ 5 ms");
     let crowd = models.crowd(&sekisho.url);
     let peak = peak_megabytes(&sekisho.child.0).unwrap();
-    row("500 agents' streams at once: heard to the end", &crowd.whole.to_string(), "500");
+    row("500 agents' concurrent streams: complete", &crowd.whole.to_string(), "500");
     row("  memory at its peak", &format!("{peak:.0} MB"), "≤ 200 MB");
     let millis = |wait: Duration| format!("{:.0} ms", wait.as_secs_f64() * 1_000.0);
     row("  between two pieces, sent every 100 ms", &millis(crowd.wait(50)), "100 ms");
@@ -221,7 +221,7 @@ impl Sekisho {
             let line: Value = serde_json::from_str(&line).ok()?;
             Some(line["address"].as_str()?.to_owned())
         });
-        // The log is read on, as a log collector would: its cost belongs to the measurement.
+        // The log is read, as a log collector would: its cost belongs to the measurement.
         std::thread::spawn(move || lines.for_each(drop));
         Self { child: Stopped(child), url: format!("http://{}", address.expect("sekisho did not start")) }
     }

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Shared by the scripts; sourced from the project's root, not run. Tools and packages outlive a checkout in the cache;
-# what cargo builds is where cargo puts it by hand too.
+# Functions of the scripts; sourced in the project's root, not run. Tools and packages are kept in the user's cache, so
+# that all checkouts share them; cargo uses its usual target directory.
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/sekisho"
 tools="$cache/tools"
 # shellcheck disable=SC2034 # the scripts that source this file use it
@@ -58,7 +58,7 @@ python_environment() { python_environment_at "$cache/python" "$@"; }
 python_environment_at() {
     local folder="$1"
     shift
-    # An environment without pip is one that was begun and not finished.
+    # An environment without pip was not completed.
     if [ ! -x "$folder/bin/pip" ]; then
         rm -rf "$folder"
         python3 -m venv "$folder" >"$cache/pip.log" 2>&1 || return 1
@@ -84,11 +84,11 @@ node_packages() {
     fi
 }
 
-# lasting_names: names of functions as scripts/release/functions.ld has them: a `*` in place of what each build names
-# anew.
+# lasting_names: names of functions as in scripts/release/functions.ld: with `*` in place of the hash that each build
+# changes.
 lasting_names() { sed -E "s/17h[0-9a-f]{16}E/17h*E/g; s/Cs[0-9A-Za-z]{6,}_/Cs*_/g; s/\.llvm\.[0-9]+/*/g"; }
 
-# functions_of PROGRAM [SECTION]: how many functions there are of each of these names, in one of its sections or in all.
+# functions_of PROGRAM [SECTION]: the number of functions of each of these names, in one section or in all.
 functions_of() {
     objdump --syms "$1" | awk -v section="${2:-.text}" 'index($0, " F " section) {print $NF}' | lasting_names | sort | uniq -c
 }

@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Echo servers in Node and the gateway before them, which is the program $sekisho; sourced. All of it ends with the
-# script.
+# Starts echo servers in Node and a gateway for them, the program $sekisho; sourced. All processes end with the script.
 modules="$cache/bench-mcp"
 node_packages "$modules" node@22 "@modelcontextprotocol/server@2.4.0" "@modelcontextprotocol/node@2.1.2"
 cp benches/mcp/*.mjs "$modules/"
@@ -46,13 +45,13 @@ gateway() {
     return 1
 }
 
-# Limits are raised, no check is left out; a policy may be as slow as valgrind makes it.
+# Limits are raised, but no check is removed; the timeout of policies is long, because valgrind is slow.
 common='server: {listen: "127.0.0.1:0"}
 outbound: {mcp_allowed_domains: ["127.0.0.1"], allow_networks: ["127.0.0.1/32"]}
 limits: {mcp_tool_rate_limit: 100000000}
 policy: {timeout_ms: 60000}'
 
-# one_server: an echo server, its address in $direct, and the gateway before it; $targets is what client.mjs takes.
+# one_server: starts an echo server, its address in $direct, and its gateway; $targets are the arguments of client.mjs.
 one_server() {
     echo_server echo
     direct="$url"

@@ -31,7 +31,7 @@ pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
 use self::accounts::AccountStore;
-use self::scope::{Asked, Limits};
+use self::scope::{Limits, MaxUsage};
 use crate::config::BudgetConfig;
 use crate::core::call::CallContext;
 use crate::core::error::CallError;
@@ -79,7 +79,7 @@ impl Budgets {
     /// `budget_exceeded` when it does not fit, `invalid_request` for an id that is empty or too long.
     pub fn reserve_cost(&self, call: &CallContext, what: &str, cost_usd: Decimal) -> Result<Hold, CallError> {
         let most = Amount { cost_usd: rounded(cost_usd), tokens: 0 };
-        self.reserve_on(today(), call, &Asked { tool: what, most })
+        self.reserve_on(today(), call, &MaxUsage { tool: what, most })
     }
 
     /// The result of [`reserve`](Self::reserve), without reserving anything.
@@ -105,16 +105,16 @@ impl Budgets {
         self.books.held()
     }
 
-    fn reserve_on(&self, day: Date, call: &CallContext, asked: &Asked<'_>) -> Result<Hold, CallError> {
+    fn reserve_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Hold, CallError> {
         let accounts = self.books.open(call, day)?;
         let limits = Arc::clone(&self.settings.load().limits);
-        let (reserved, before) = accounts.reserve(&limits, asked)?;
+        let (reserved, before) = accounts.reserve(&limits, max_usage)?;
         Ok(Hold::new(accounts, limits, reserved, before))
     }
 
-    fn check_on(&self, day: Date, call: &CallContext, asked: &Asked<'_>) -> Result<Left, CallError> {
+    fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {
         let balances = self.books.find(call, day)?.balances();
-        let (_, left) = self.settings.load().limits.fit(&balances, asked)?;
+        let (_, left) = self.settings.load().limits.fit(&balances, max_usage)?;
         Ok(left)
     }
 }
@@ -132,9 +132,9 @@ impl From<&BudgetConfig> for Settings {
 /// Decimals of a USD stored in a price, so that sums stay exact up to 10^16 USD.
 const PRICE_DECIMALS: u32 = 12;
 
-fn asked_by(tool: &Tool) -> Asked<'_> {
+fn asked_by(tool: &Tool) -> MaxUsage<'_> {
     let most = Amount { cost_usd: price_of(&tool.metadata), tokens: tool.metadata.max_text_tokens };
-    Asked { tool: tool.name(), most }
+    MaxUsage { tool: tool.name(), most }
 }
 
 fn price_of(metadata: &Metadata) -> Decimal {

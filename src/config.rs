@@ -97,7 +97,7 @@ impl Config {
     /// # Errors
     /// All errors found: first those of types; checks of values run only when every type is right.
     pub fn load(file: Option<&Path>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
-        let document = file.map(Document::open).transpose().map_err(|fault| vec![fault])?;
+        let document = file.map(Document::open).transpose().map_err(|error| vec![error])?;
         Self::from_document(document, environment)
     }
 
@@ -105,7 +105,7 @@ impl Config {
     pub fn check(&self) -> Vec<ConfigError> {
         let place = |finding: Finding| {
             let setting = finding.setting.clone();
-            finding.into_fault(ConfigLocation::Setting(setting))
+            finding.into_error(ConfigLocation::Setting(setting))
         };
         self.findings().into_iter().map(place).collect()
     }
@@ -133,13 +133,13 @@ impl Config {
     }
 
     fn from_document(document: Option<Document>, environment: &Environment) -> Result<Self, Vec<ConfigError>> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         let (mut config, document) = match document {
             None => (Self::default(), None),
             Some(mut document) => {
-                faults.extend(yaml::interpolate::interpolate(&mut document, environment));
+                errors.extend(yaml::interpolate::interpolate(&mut document, environment));
                 let config = yaml::reader::read(&document).unwrap_or_else(|violations| {
-                    faults.extend(violations);
+                    errors.extend(violations);
                     Self::default()
                 });
                 (config, Some(document))
@@ -147,14 +147,14 @@ impl Config {
         };
         let mut overrides = Overrides::new(environment);
         config.override_from(&mut overrides);
-        faults.append(&mut overrides.faults);
-        faults.extend(config.mcp.read_files(environment));
-        if faults.is_empty() {
+        errors.append(&mut overrides.errors);
+        errors.extend(config.mcp.read_files(environment));
+        if errors.is_empty() {
             let placed = |finding| place(finding, &overrides, document.as_ref());
-            faults.extend(config.findings().into_iter().map(placed));
+            errors.extend(config.findings().into_iter().map(placed));
         }
-        faults.sort_by(|one, other| one.place.cmp(&other.place));
-        if faults.is_empty() { Ok(config) } else { Err(faults) }
+        errors.sort_by(|one, other| one.place.cmp(&other.place));
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
     fn override_from(&mut self, environment: &mut Overrides<'_>) {
@@ -231,13 +231,13 @@ impl Config {
 /// The variable that set the setting, otherwise its place in the file, otherwise its name.
 fn place(finding: Finding, overrides: &Overrides<'_>, document: Option<&Document>) -> ConfigError {
     if let Some(variable) = overrides.origins.get(&finding.setting) {
-        return finding.into_fault(ConfigLocation::Variable((*variable).to_owned()));
+        return finding.into_error(ConfigLocation::Variable((*variable).to_owned()));
     }
     match document.and_then(|document| Some((document, document.find(&finding.setting)?))) {
         Some((document, (node, is_exact))) => document.place(node, is_exact && !finding.secret, finding),
         None => {
             let setting = finding.setting.clone();
-            finding.into_fault(ConfigLocation::Setting(setting))
+            finding.into_error(ConfigLocation::Setting(setting))
         }
     }
 }

@@ -293,7 +293,7 @@ impl Building<'_> {
         if is_same_lock && self.before.get(name).is_some_and(has_passed) {
             return None;
         }
-        lock.objection(name, &Pin::of(name, definition))
+        lock.violation(name, &Pin::of(name, definition))
     }
 
     /// Quarantines a tool. Its own description is not kept, unless it `is_described` by the configuration.

@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 
-// Many short rounds: the machine changes its pace from second to second, and each round compares its own.
+// Many short rounds: the machine's speed changes from second to second, and each round compares its own calls.
 const ROUNDS = 30;
 const CALLS = 300;
 const CALLS_BEFORE = 1_500;
@@ -17,7 +17,7 @@ const targets = [['direct', direct, 'echo'], ...others.map((other) => {
 
 const agent = new Agent({ keepAlive: true });
 
-// The SDK's client piles up listeners on one signal with every request, and grows slower and slower: this one is bare.
+// Not the SDK's client: it adds a listener to one signal with every request, and becomes slower and slower.
 function post(url, headers, body) {
     return new Promise((resolve, reject) => {
         const sent = request(url, { method: 'POST', agent, headers: { 'content-type': 'application/json', ...headers } });
@@ -31,7 +31,7 @@ function post(url, headers, body) {
     });
 }
 
-// What a response holds, be it JSON or the last event of a stream.
+// The message of a response: its JSON, or the last event of its stream.
 function message({ response, text }) {
     if (response.headers['content-type']?.startsWith('application/json')) return JSON.parse(text);
     return JSON.parse(text.slice(text.lastIndexOf('data:') + 5).split('\n', 1)[0]);
@@ -86,7 +86,7 @@ async function rest(url, tool) {
 
 const kinds = { rest, sessionless };
 
-// Milliseconds of the middle call, and calls a second, of so many callers at once.
+// The median duration of a call in milliseconds, and calls per second, with concurrent callers.
 async function measure(call, callers, count = CALLS) {
     const times = [];
     const began = performance.now();
@@ -111,7 +111,7 @@ const calls = new Map();
 for (const [name, url, tool] of targets) {
     calls.set(name, await (kinds[name] ?? mcp)(url, tool));
 }
-// Everything is compiled and warm before anything counts.
+// Warms up before the measurement.
 for (const call of calls.values()) await measure(call, 8, CALLS_BEFORE);
 
 for (const callers of [1, 8]) {
@@ -124,7 +124,7 @@ for (const callers of [1, 8]) {
     for (const [name, rounds] of seen) {
         if (name === 'direct') continue;
         const isOurs = name !== 'mcp-proxy';
-        // Against the direct calls of the same round: what else the machine does meets both.
+        // Compared with the direct calls of the same round, because other load of the machine affects both.
         const added = median(rounds.map(({ p50 }, round) => p50 - base[round].p50));
         const kept = median(rounds.map(({ rate }, round) => rate / base[round].rate));
         if (callers === 1) row(`  through ${name}, added`, `${added.toFixed(3)} ms`, isOurs ? '≤ 0.25 ms' : '');

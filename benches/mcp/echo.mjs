@@ -1,5 +1,5 @@
-// The MCP server that calls are measured against: one tool that says what it was told, sessions as the SDK keeps them.
-// echo.mjs [TOOLS]: how many tools more it lists. Prints where it listens.
+// The MCP server that calls are measured against: one tool that returns its argument, and the SDK's sessions.
+// echo.mjs [TOOLS]: the number of further tools in its list. Prints its address.
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { NodeStreamableHTTPServerTransport } from '@modelcontextprotocol/node';

@@ -1,4 +1,4 @@
-// How long tools/list takes: list.mjs URL TOOLS
+// Measures the duration of tools/list: list.mjs URL TOOLS
 import assert from 'node:assert/strict';
 
 const [url, expected] = process.argv.slice(2);

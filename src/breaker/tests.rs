@@ -91,9 +91,9 @@ async fn an_open_circuit_answers_at_once_with_the_time_left() {
     let breakers = breakers(|_| {});
     let host = opened(&breakers);
     advance(Duration::from_millis(17_400)).await;
-    let asked = std::time::Instant::now();
+    let attempt = std::time::Instant::now();
     let refusals: Vec<_> = (0..100).map(|_| breakers.admit(Some(host.clone())).unwrap_err()).collect();
-    assert!(asked.elapsed() < slack(Duration::from_millis(100)), "each in under a millisecond");
+    assert!(attempt.elapsed() < slack(Duration::from_millis(100)), "each in under a millisecond");
     for refusal in &refusals {
         assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::CircuitOpen, Some(Duration::from_secs(43))));
     }
@@ -336,11 +336,11 @@ proptest! {
                 match step {
                     Step::Ask => {
                         let before = breakers.state(&host());
-                        let asked = breakers.admit(Some(host()));
-                        prop_assert!(before != BreakerState::Closed || asked.is_ok());
-                        prop_assert!(before != BreakerState::Open || asked.is_err());
-                        prop_assert!(asked.as_ref().err().is_none_or(|refusal| refusal.wait() <= Some(RECOVERY)));
-                        trials.extend(asked);
+                        let attempt = breakers.admit(Some(host()));
+                        prop_assert!(before != BreakerState::Closed || attempt.is_ok());
+                        prop_assert!(before != BreakerState::Open || attempt.is_err());
+                        prop_assert!(attempt.as_ref().err().is_none_or(|refusal| refusal.wait() <= Some(RECOVERY)));
+                        trials.extend(attempt);
                     }
                     Step::End { which, end } if which < trials.len() => match (trials.swap_remove(which), end) {
                         (trial, Some(true)) => trial.record(None),

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::account::{Account, Amount, Balance};
-use super::scope::{Asked, Limits, PerScope, Scope};
+use super::scope::{Limits, MaxUsage, PerScope, Scope};
 use crate::core::call::{BudgetScopes, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::store::{DailyScope, DailyUsage};
@@ -161,11 +161,11 @@ impl NamedScopes {
 
 impl Accounts {
     /// Reserves the request in every account, or nothing in any.
-    pub(super) fn reserve(&self, limits: &Limits, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
+    pub(super) fn reserve(&self, limits: &Limits, max_usage: &MaxUsage<'_>) -> Result<(Amount, Amount), CallError> {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let balances =
             locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
-        let (reserved, before) = limits.fit(&balances, asked)?;
+        let (reserved, before) = limits.fit(&balances, max_usage)?;
         for account in locked.iter_mut().flatten() {
             account.hold(reserved);
         }

@@ -53,7 +53,7 @@ impl Scope {
 
 /// The maximum usage of a tool.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct MaxUsage<'a> {
     pub(super) tool: &'a str,
     pub(super) most: Amount,
 }
@@ -101,16 +101,20 @@ impl Limits {
     ///
     /// # Errors
     /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left.
-    pub(super) fn fit(&self, balances: &PerScope<Balance>, asked: &Asked<'_>) -> Result<(Amount, Amount), CallError> {
+    pub(super) fn fit(
+        &self,
+        balances: &PerScope<Balance>,
+        max_usage: &MaxUsage<'_>,
+    ) -> Result<(Amount, Amount), CallError> {
         let narrowest = self.narrowest(balances);
         let left = narrowest.left;
-        if asked.most.cost_usd > left.cost_usd {
-            return Err(self.price_does_not_fit(&narrowest, balances, asked));
+        if max_usage.most.cost_usd > left.cost_usd {
+            return Err(self.price_does_not_fit(&narrowest, balances, max_usage));
         }
-        if asked.most.tokens > 0 && left.tokens == 0 {
-            return Err(self.no_token_left(&narrowest, balances, asked));
+        if max_usage.most.tokens > 0 && left.tokens == 0 {
+            return Err(self.no_token_left(&narrowest, balances, max_usage));
         }
-        Ok((Amount { tokens: asked.most.tokens.min(left.tokens), ..asked.most }, left))
+        Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens), ..max_usage.most }, left))
     }
 
     /// What is left over all scopes.
@@ -144,18 +148,30 @@ impl Limits {
         narrowest
     }
 
-    fn price_does_not_fit(&self, narrowest: &Narrowest, balances: &PerScope<Balance>, asked: &Asked<'_>) -> CallError {
+    fn price_does_not_fit(
+        &self,
+        narrowest: &Narrowest,
+        balances: &PerScope<Balance>,
+        max_usage: &MaxUsage<'_>,
+    ) -> CallError {
         let (scope, left) = (narrowest.by_cost, narrowest.left.cost_usd);
         let held = balances[scope as usize].held.cost_usd;
         let held = if held.is_zero() { String::new() } else { format!(" ({held} held by calls still running)") };
         let (most, setting) = self.cost_usd[scope as usize].map_or((left, ""), |limit| (limit.most, limit.setting));
         let subject = scope.subject();
-        let message =
-            format!("{subject} has {left} of {most} USD left{held}, and {} costs {}", asked.tool, asked.most.cost_usd);
+        let message = format!(
+            "{subject} has {left} of {most} USD left{held}, and {} costs {}",
+            max_usage.tool, max_usage.most.cost_usd
+        );
         refused(ErrorCode::BudgetExceeded, scope, setting, &message)
     }
 
-    fn no_token_left(&self, narrowest: &Narrowest, balances: &PerScope<Balance>, asked: &Asked<'_>) -> CallError {
+    fn no_token_left(
+        &self,
+        narrowest: &Narrowest,
+        balances: &PerScope<Balance>,
+        max_usage: &MaxUsage<'_>,
+    ) -> CallError {
         let scope = narrowest.by_tokens;
         let held = balances[scope as usize].held.tokens;
         let held = if held == 0 { String::new() } else { format!(" ({held} held by calls still running)") };
@@ -163,7 +179,7 @@ impl Limits {
         let subject = scope.subject();
         let message = format!(
             "{subject} has 0 of {most} tokens left{held}, and {} requests up to {}",
-            asked.tool, asked.most.tokens
+            max_usage.tool, max_usage.most.tokens
         );
         refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
     }

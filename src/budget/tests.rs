@@ -19,8 +19,8 @@ pub(super) fn cents(cents: u64) -> Decimal {
     Decimal::new(i64::try_from(cents).unwrap(), 2)
 }
 
-pub(super) fn asked(cost_cents: u64, tokens: u64) -> Asked<'static> {
-    Asked { tool: "calculator", most: Amount { cost_usd: cents(cost_cents), tokens } }
+pub(super) fn max_usage(cost_cents: u64, tokens: u64) -> MaxUsage<'static> {
+    MaxUsage { tool: "calculator", most: Amount { cost_usd: cents(cost_cents), tokens } }
 }
 
 pub(super) fn call_of(caller: &str, tenant: &str, scopes: BudgetScopes) -> CallContext {
@@ -52,23 +52,23 @@ pub(super) fn left(cost_cents: u64, tokens: u64) -> Left {
 fn a_reservation_is_charged_or_refunded() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let call = call(request("r"));
-    let hold = budgets.reserve_on(MONDAY, &call, &asked(10, 2_000)).unwrap();
+    let hold = budgets.reserve_on(MONDAY, &call, &max_usage(10, 2_000)).unwrap();
     assert_eq!((hold.before(), hold.max_text_tokens()), (left(50, 5_000), 2_000));
     // The request, the caller's day and the tenant's.
     assert_eq!(budgets.held(), left(30, 6_000));
     let charge = hold.charge(300);
     assert_eq!((charge.cost_usd, charge.tokens), (cents(10), 300));
     assert_eq!((charge.before, charge.after), (left(50, 5_000), left(40, 4_700)));
-    drop(budgets.reserve_on(MONDAY, &call, &asked(40, 2_000)).unwrap());
+    drop(budgets.reserve_on(MONDAY, &call, &max_usage(40, 2_000)).unwrap());
     assert_eq!(budgets.held(), Left::default());
-    assert_eq!(budgets.check_on(MONDAY, &call, &asked(40, 2_000)).unwrap(), left(40, 5_000));
+    assert_eq!(budgets.check_on(MONDAY, &call, &max_usage(40, 2_000)).unwrap(), left(40, 5_000));
 }
 
 #[test]
 fn without_an_id_a_scope_is_this_call_alone() {
     let budgets = Budgets::new(&BudgetConfig::default());
     for _ in 0..100 {
-        let hold = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(50, 9_999)).unwrap();
+        let hold = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(50, 9_999)).unwrap();
         assert_eq!(hold.before(), left(50, 5_000));
         assert_eq!(hold.charge(5_000).after, left(0, 0));
     }
@@ -90,7 +90,7 @@ fn the_defaults_are_those_of_the_specification() {
         (BudgetConfig { token_budget_per_task: default.token_budget_per_task, ..wide }, 20_000),
     ];
     for (config, tokens) in cases {
-        let found = Budgets::new(&config).check_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 1)).unwrap();
+        let found = Budgets::new(&config).check_on(MONDAY, &call(BudgetScopes::default()), &max_usage(0, 1)).unwrap();
         assert_eq!(found, left(50, tokens));
     }
 }
@@ -99,9 +99,9 @@ fn the_defaults_are_those_of_the_specification() {
 fn scopes_add_up_by_id_under_their_caller() {
     let budgets = Budgets::new(&BudgetConfig::default());
     for scopes in [request("x"), agent("x"), task("x")] {
-        budgets.reserve_on(MONDAY, &call(scopes), &asked(1, 1_000)).unwrap().charge(1_000);
+        budgets.reserve_on(MONDAY, &call(scopes), &max_usage(1, 1_000)).unwrap().charge(1_000);
     }
-    let left_to = |call: CallContext| budgets.check_on(MONDAY, &call, &asked(0, 1)).unwrap();
+    let left_to = |call: CallContext| budgets.check_on(MONDAY, &call, &max_usage(0, 1)).unwrap();
     assert_eq!(left_to(call(request("x"))), left(49, 5_000));
     assert_eq!(left_to(call(agent("x"))), left(50, 4_000));
     assert_eq!(left_to(call(agent("y"))), left(50, 5_000));
@@ -113,16 +113,16 @@ fn scopes_add_up_by_id_under_their_caller() {
 fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
     let config = BudgetConfig { max_cost_per_tenant_per_day: Some(cents(60)), ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
-    let refusal = |call: CallContext, asked: Asked<'_>| {
-        let error = budgets.reserve_on(MONDAY, &call, &asked).unwrap_err();
+    let refusal = |call: CallContext, max_usage: MaxUsage<'_>| {
+        let error = budgets.reserve_on(MONDAY, &call, &max_usage).unwrap_err();
         assert_eq!(error.message().split(';').next(), Some(error.details()[0].message.as_str()));
         format!("{error} [{} {}]", error.details()[0].path, error.details()[0].rule)
     };
-    insta::assert_snapshot!(refusal(call(request("r")), asked(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `max_cost_per_request` [budget.request max_cost_per_request]");
-    let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(20, 4_000)).unwrap();
-    budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 2_000)).unwrap().charge(1_000);
-    insta::assert_snapshot!(refusal(call(agent("a")), asked(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (4000 held by calls still running), and calculator requests up to 2000; an operator may raise `token_budget_per_agent` [budget.agent token_budget_per_agent]");
-    insta::assert_snapshot!(refusal(call(agent("b")), asked(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
+    insta::assert_snapshot!(refusal(call(request("r")), max_usage(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `max_cost_per_request` [budget.request max_cost_per_request]");
+    let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(20, 4_000)).unwrap();
+    budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().charge(1_000);
+    insta::assert_snapshot!(refusal(call(agent("a")), max_usage(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (4000 held by calls still running), and calculator requests up to 2000; an operator may raise `token_budget_per_agent` [budget.agent token_budget_per_agent]");
+    insta::assert_snapshot!(refusal(call(agent("b")), max_usage(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
     assert_eq!(budgets.held(), Left { cost_usd: cents(60), tokens: 12_000 }, "a refusal holds nothing");
 }
 
@@ -130,23 +130,23 @@ fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
 fn a_free_call_passes_an_empty_budget() {
     let config = BudgetConfig { max_cost_per_request: Decimal::ZERO, ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
-    assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 1)).is_ok());
-    let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(1, 1)).unwrap_err();
+    assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(0, 1)).is_ok());
+    let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(1, 1)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::BudgetExceeded);
-    budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 5_000)).unwrap().charge(5_000);
-    assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 0)).is_ok());
+    budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 5_000)).unwrap().charge(5_000);
+    assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 0)).is_ok());
 }
 
 #[test]
 fn a_check_opens_no_account_and_ids_have_a_maximum_length() {
     let budgets = Budgets::new(&BudgetConfig::default());
-    budgets.check_on(MONDAY, &call(task("t")), &asked(0, 1)).unwrap();
+    budgets.check_on(MONDAY, &call(task("t")), &max_usage(0, 1)).unwrap();
     assert_eq!(budgets.books.count(), 0);
     for id in [String::new(), "x".repeat(129)] {
         for scopes in [request(&id), agent(&id), task(&id)] {
-            let error = budgets.reserve_on(MONDAY, &call(scopes.clone()), &asked(0, 1)).unwrap_err();
+            let error = budgets.reserve_on(MONDAY, &call(scopes.clone()), &max_usage(0, 1)).unwrap_err();
             assert_eq!(error.code(), ErrorCode::InvalidRequest);
-            assert!(budgets.check_on(MONDAY, &call(scopes), &asked(0, 1)).is_err());
+            assert!(budgets.check_on(MONDAY, &call(scopes), &max_usage(0, 1)).is_err());
         }
     }
     assert_eq!(budgets.books.count(), 0);
@@ -155,23 +155,23 @@ fn a_check_opens_no_account_and_ids_have_a_maximum_length() {
 #[test]
 fn new_limits_count_what_was_spent_under_the_old() {
     let budgets = Budgets::new(&BudgetConfig::default());
-    let running = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 2_000)).unwrap();
-    budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 2_000)).unwrap().charge(2_000);
+    let running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap();
+    budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().charge(2_000);
     budgets.reconfigure(&BudgetConfig { token_budget_per_agent: 3_000, ..BudgetConfig::default() });
-    let error = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 1)).unwrap_err();
+    let error = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 1)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::TokenLimitExceeded);
     drop(running);
-    assert_eq!(budgets.reserve_on(MONDAY, &call(agent("a")), &asked(0, 2_000)).unwrap().max_text_tokens(), 1_000);
+    assert_eq!(budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().max_text_tokens(), 1_000);
 }
 
 #[test]
 fn a_day_begins_with_its_whole_budget() {
     let config = BudgetConfig { max_tokens_per_caller_per_day: Some(100), ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
-    let over_midnight = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 100)).unwrap();
-    assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(0, 1)).is_err());
+    let over_midnight = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(0, 100)).unwrap();
+    assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(0, 1)).is_err());
     assert_eq!(over_midnight.charge(60).after.tokens, 40);
-    let next_day = budgets.check_on(TUESDAY, &call(BudgetScopes::default()), &asked(0, 1)).unwrap();
+    let next_day = budgets.check_on(TUESDAY, &call(BudgetScopes::default()), &max_usage(0, 1)).unwrap();
     assert_eq!(next_day.tokens, 100);
 }
 
@@ -187,8 +187,8 @@ fn a_price_of_too_many_decimals_is_rounded_up() {
 #[tokio::test(start_paused = true)]
 async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
     let budgets = Budgets::new(&BudgetConfig::default());
-    let held = budgets.reserve_on(MONDAY, &call(agent("held")), &asked(0, 1)).unwrap();
-    budgets.reserve_on(MONDAY, &call(agent("idle")), &asked(0, 500)).unwrap().charge(500);
+    let held = budgets.reserve_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap();
+    budgets.reserve_on(MONDAY, &call(agent("idle")), &max_usage(0, 500)).unwrap().charge(500);
     let idle_for = |seconds| tokio::time::advance(Duration::from_secs(seconds));
     let named = || budgets.books.count() - 2; // beside the two days
     idle_for(3_599).await;
@@ -197,9 +197,9 @@ async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
     idle_for(1).await;
     budgets.books.evict(MONDAY, Duration::from_secs(3_600));
     assert_eq!(named(), 1);
-    assert_eq!(budgets.check_on(MONDAY, &call(agent("idle")), &asked(0, 1)).unwrap().tokens, 5_000);
+    assert_eq!(budgets.check_on(MONDAY, &call(agent("idle")), &max_usage(0, 1)).unwrap().tokens, 5_000);
     held.charge(1);
-    assert_eq!(budgets.check_on(MONDAY, &call(agent("held")), &asked(0, 1)).unwrap().tokens, 4_999);
+    assert_eq!(budgets.check_on(MONDAY, &call(agent("held")), &max_usage(0, 1)).unwrap().tokens, 4_999);
     idle_for(3_600).await;
     budgets.books.evict(MONDAY, Duration::from_secs(3_600));
     assert_eq!(named(), 0);
@@ -208,8 +208,8 @@ async fn idle_scopes_are_removed_but_never_while_an_amount_is_held() {
 #[test]
 fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
     let budgets = Budgets::new(&BudgetConfig::default());
-    drop(budgets.reserve_on(MONDAY, &call_of("idle", "idle", BudgetScopes::default()), &asked(1, 1)).unwrap());
-    budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(1, 1)).unwrap().charge(1);
+    drop(budgets.reserve_on(MONDAY, &call_of("idle", "idle", BudgetScopes::default()), &max_usage(1, 1)).unwrap());
+    budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(1, 1)).unwrap().charge(1);
     budgets.books.evict(TUESDAY, Duration::ZERO);
     assert_eq!(budgets.books.unsaved().len(), 2);
     assert_eq!(budgets.books.count(), 2);
@@ -220,14 +220,14 @@ fn a_day_that_is_over_stays_until_it_is_saved_or_given_up() {
 #[test]
 fn a_caller_with_many_new_ids_fills_no_memory_and_affects_no_other_scope() {
     let budgets = Budgets::new(&BudgetConfig::default());
-    let spend = |scopes| budgets.reserve_on(MONDAY, &call(scopes), &asked(0, 1_000)).unwrap();
+    let spend = |scopes| budgets.reserve_on(MONDAY, &call(scopes), &max_usage(0, 1_000)).unwrap();
     spend(agent("steady")).charge(1_000);
     let held = spend(request("held"));
     for n in 0..50_000 {
         spend(request(&n.to_string())).charge(1);
     }
     assert!(budgets.books.count() < 20_010, "{}", budgets.books.count());
-    assert_eq!(budgets.check_on(MONDAY, &call(agent("steady")), &asked(0, 1)).unwrap().tokens, 4_000);
+    assert_eq!(budgets.check_on(MONDAY, &call(agent("steady")), &max_usage(0, 1)).unwrap().tokens, 4_000);
     held.charge(1_000);
     assert_eq!(budgets.held(), Left::default());
 }
@@ -252,7 +252,7 @@ fn a_hundred_parallel_calls_never_overspend() {
                 threads.spawn(|| {
                     let scopes = BudgetScopes { task: Some("t".into()), ..request("r") };
                     together.wait();
-                    let hold = budgets.reserve_on(MONDAY, &call(scopes), &asked(5, 500));
+                    let hold = budgets.reserve_on(MONDAY, &call(scopes), &max_usage(5, 500));
                     all_tried.wait();
                     if let Ok(hold) = hold {
                         let most = hold.max_text_tokens();
@@ -280,7 +280,7 @@ fn calls_of_crossing_scopes_never_wait_for_each_other() {
                     let id = |step: u64| Some(((n * step + thread) % 2).to_string());
                     let scopes = BudgetScopes { request: None, agent: id(1), task: id(3) };
                     let call = call_of(if n % 3 == 0 { "ann" } else { "bob" }, "acme", scopes);
-                    drop(budgets.reserve_on(MONDAY, &call, &asked(0, 2)).unwrap());
+                    drop(budgets.reserve_on(MONDAY, &call, &max_usage(0, 2)).unwrap());
                     if n % 50 == 0 {
                         budgets.books.evict(MONDAY, Duration::ZERO);
                     }
@@ -296,11 +296,11 @@ fn no_account_stays_locked_or_held_by_a_call_that_panics() {
     let budgets = Budgets::new(&BudgetConfig::default());
     let calls = Mutex::new(0);
     let fell = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _hold = budgets.reserve_on(MONDAY, &call(agent("a")), &asked(1, 100)).unwrap();
+        let _hold = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(1, 100)).unwrap();
         *calls.lock() += 1;
         panic!("the tool panicked");
     }));
     assert!(fell.is_err());
     assert_eq!(budgets.held(), Left::default());
-    assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &asked(1, 5_000)).is_ok());
+    assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(1, 5_000)).is_ok());
 }

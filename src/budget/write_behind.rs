@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
     use crate::budget::scope::Scope;
-    use crate::budget::tests::{MONDAY, TUESDAY, asked, call, call_of, cents};
+    use crate::budget::tests::{MONDAY, TUESDAY, call, call_of, cents, max_usage};
     use crate::config::BudgetConfig;
     use crate::core::call::BudgetScopes;
     use crate::core::error::ErrorCode;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn spend(budgets: &Budgets, cost_cents: u64) {
-        let hold = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(cost_cents, 10)).unwrap();
+        let hold = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(cost_cents, 10)).unwrap();
         hold.charge(10);
     }
 
@@ -149,9 +149,9 @@ mod tests {
         }
         let store = Store::open(&path).await.unwrap();
         let (budgets, _) = process(&store, &readiness).await;
-        let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &asked(11, 1)).unwrap_err();
+        let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(11, 1)).unwrap_err();
         assert_eq!(error.code(), ErrorCode::BudgetExceeded);
-        assert!(budgets.check_on(TUESDAY, &call(BudgetScopes::default()), &asked(11, 1)).is_ok());
+        assert!(budgets.check_on(TUESDAY, &call(BudgetScopes::default()), &max_usage(11, 1)).is_ok());
     }
 
     #[tokio::test]
@@ -178,7 +178,7 @@ mod tests {
         fill_the_disk(&store).await;
         for n in 0..500 {
             let call = call_of(&format!("caller {n}"), "acme", BudgetScopes::default());
-            budgets.reserve_on(MONDAY, &call, &asked(1, 10)).unwrap().charge(10);
+            budgets.reserve_on(MONDAY, &call, &max_usage(1, 10)).unwrap().charge(10);
         }
         spend(&budgets, 20);
         for _ in 0..3 {

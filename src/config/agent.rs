@@ -53,7 +53,7 @@ pub struct AgentProfile {
     pub base_url: Option<Url>,
     pub api_key: Option<Secret>,
     /// `null` uses the provider's default (A10, D21).
-    #[serde(deserialize_with = "said")]
+    #[serde(deserialize_with = "stated")]
     #[schemars(with = "Option<f64>")]
     pub temperature: Option<Option<f64>>,
     /// Maximum tokens of one answer (A11, D22).
@@ -299,15 +299,15 @@ where
     D: Deserializer<'de>,
 {
     let mut profiles = built_in();
-    for (name, mut said) in BTreeMap::<String, AgentProfile>::deserialize(deserializer)? {
-        said.provider = said.provider.or(profiles.get(&name).and_then(|built_in| built_in.provider));
-        profiles.insert(name, said);
+    for (name, mut profile) in BTreeMap::<String, AgentProfile>::deserialize(deserializer)? {
+        profile.provider = profile.provider.or(profiles.get(&name).and_then(|built_in| built_in.provider));
+        profiles.insert(name, profile);
     }
     Ok(profiles)
 }
 
 /// Distinguishes `null` from a missing key.
-fn said<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
+fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 

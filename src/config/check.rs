@@ -27,7 +27,7 @@ pub(super) struct Finding {
 
 impl Finding {
     /// The same as an error at `place`.
-    pub(super) fn into_fault(self, place: ConfigLocation) -> ConfigError {
+    pub(super) fn into_error(self, place: ConfigLocation) -> ConfigError {
         let message = match &place {
             ConfigLocation::Setting(_) => self.message,
             _ => format!("`{}`: {}", self.setting, self.message),

@@ -69,7 +69,7 @@ fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
 
 /// Reports the place and not the text: the line most likely contains a secret.
 fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigError {
-    let fault = match error {
+    let error = match error {
         dotenvy::Error::LineParse(line, _) => {
             let start = line.lines().next().unwrap_or_default();
             let number = text.lines().position(|candidate| candidate.contains(start));
@@ -77,7 +77,7 @@ fn malformed(file: &Path, text: &str, error: &dotenvy::Error) -> ConfigError {
         }
         _ => ConfigError::of_file(file, "this file cannot be read as lines of `NAME=value`"),
     };
-    fault.advise("put values with spaces, `#` or quotes into single quotes")
+    error.advise("put values with spaces, `#` or quotes into single quotes")
 }
 
 #[cfg(test)]
@@ -111,9 +111,9 @@ mod tests {
 
     #[test]
     fn a_malformed_line_is_named_but_not_shown() {
-        let fault = with_dotenv("A=1\nKEY=a b hunter2\n").unwrap_err().to_string();
-        assert!(fault.contains(".env:2:1: this line is not"), "{fault}");
-        assert!(!fault.contains("hunter2"), "{fault}");
+        let error = with_dotenv("A=1\nKEY=a b hunter2\n").unwrap_err().to_string();
+        assert!(error.contains(".env:2:1: this line is not"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl McpConfig {
 
     /// Adds the servers of `files` to the configured ones.
     pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigError> {
-        let mut faults = Vec::new();
+        let mut errors = Vec::new();
         for file in &self.files {
             match file::read(file, environment) {
                 Ok(servers) => {
@@ -285,16 +285,16 @@ impl McpConfig {
                             }
                             Entry::Occupied(entry) => {
                                 let problem = format!("duplicate server name {:?}", entry.key());
-                                let fault = ConfigError::of_file(file, problem);
-                                faults.push(fault.advise("rename one of the two"));
+                                let error = ConfigError::of_file(file, problem);
+                                errors.push(error.advise("rename one of the two"));
                             }
                         }
                     }
                 }
-                Err(fault) => faults.push(fault),
+                Err(error) => errors.push(error),
             }
         }
-        faults
+        errors
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {

@@ -16,12 +16,12 @@ pub(super) struct Overrides<'a> {
     environment: &'a Environment,
     /// Setting → the variable that set it.
     pub(super) origins: BTreeMap<String, &'static str>,
-    pub(super) faults: Vec<ConfigError>,
+    pub(super) errors: Vec<ConfigError>,
 }
 
 impl<'a> Overrides<'a> {
     pub(super) fn new(environment: &'a Environment) -> Self {
-        Self { environment, origins: BTreeMap::new(), faults: Vec::new() }
+        Self { environment, origins: BTreeMap::new(), errors: Vec::new() }
     }
 
     pub(super) fn is_set(&self, variable: &str) -> bool {
@@ -44,7 +44,7 @@ impl<'a> Overrides<'a> {
                 *field = value;
                 self.origins.insert(setting.to_owned(), variable);
             }
-            None => self.faults.push(
+            None => self.errors.push(
                 ConfigError::new(
                     ConfigLocation::Variable(variable.into()),
                     format!("its value is not {}", T::EXPECTED),

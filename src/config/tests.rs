@@ -1,7 +1,7 @@
 //! The result of a file and an environment; errors, checks and published files have a file each.
 
 mod checks;
-mod faults;
+mod errors;
 mod published;
 
 use rust_decimal::Decimal;
@@ -14,18 +14,18 @@ fn load(text: &str) -> Result<Config, Vec<ConfigError>> {
 
 fn load_with(text: &str, variables: &[(&str, &str)]) -> Result<Config, Vec<ConfigError>> {
     let environment = Environment::from_iter(variables.iter().copied());
-    let document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|fault| vec![fault])?;
+    let document = Document::parse(Path::new("sekisho.yaml"), text.to_owned()).map_err(|error| vec![error])?;
     Config::from_document(Some(document), &environment)
 }
 
-fn faults(text: &str) -> String {
-    faults_with(text, &[])
+fn errors(text: &str) -> String {
+    errors_with(text, &[])
 }
 
-fn faults_with(text: &str, variables: &[(&str, &str)]) -> String {
+fn errors_with(text: &str, variables: &[(&str, &str)]) -> String {
     match load_with(text, variables) {
         Ok(_) => format!("no error found in:\n{text}"),
-        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
     }
 }
 
@@ -201,9 +201,9 @@ fn hostile_bytes_as_a_configuration() {
     let short = b"server: {listen: 127.0.0.1:0}\ntools: {overrides: {a: {rate_limit: 3, roles: [b]}}}\nmcp:\n  servers:\n    c: {url: 'https://d.example', headers: {e: \"${F:-g}\"}}\n";
     crate::core::fuzz::feed(&[short, short, short, whole], |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes)
-            && let Err(faults) = load(text)
+            && let Err(errors) = load(text)
         {
-            assert!(!faults.is_empty() && faults.iter().all(|fault| !fault.to_string().is_empty()));
+            assert!(!errors.is_empty() && errors.iter().all(|error| !error.to_string().is_empty()));
         }
     });
 }

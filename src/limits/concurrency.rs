@@ -49,12 +49,12 @@ impl Concurrency {
 
     pub(super) async fn enter(&self, call: &CallContext, tool: &Tool) -> Result<ConcurrencyPermit, CallError> {
         let cap = self.cap_of(tool);
-        let patience = (call.depth == 0)
+        let queue_policy = (call.depth == 0)
             .then(|| QueuePolicy { max_queued: self.numbers.load().max_queued, until: call.deadline(tool.timeout()) });
-        let of_tool = cap.enter(patience).await.map_err(|why| refusal(cap.limit(), tool.name(), why))?;
-        let of_gateway = match patience {
+        let of_tool = cap.enter(queue_policy).await.map_err(|why| refusal(cap.limit(), tool.name(), why))?;
+        let of_gateway = match queue_policy {
             None => None,
-            Some(_) => Some(self.gateway.enter(patience).await.map_err(|why| self.gateway_full(why))?),
+            Some(_) => Some(self.gateway.enter(queue_policy).await.map_err(|why| self.gateway_full(why))?),
         };
         Ok(ConcurrencyPermit { _tool: of_tool, _gateway: of_gateway })
     }
@@ -143,13 +143,13 @@ impl ConcurrencyLimit {
     }
 
     /// A slot, at once if one is free and no other call waits for it.
-    async fn enter(self: &Arc<Self>, patience: Option<QueuePolicy>) -> Result<Slot, NoSlot> {
+    async fn enter(self: &Arc<Self>, queue_policy: Option<QueuePolicy>) -> Result<Slot, NoSlot> {
         if let Ok(permit) = self.free.try_acquire() {
             return Ok(self.slot(permit));
         }
-        let patience = patience.ok_or(NoSlot::MayNotWait)?;
-        let _place = self.queue(patience.max_queued).ok_or(NoSlot::QueueFull)?;
-        match timeout_at(patience.until.0, self.free.acquire()).await {
+        let queue_policy = queue_policy.ok_or(NoSlot::MayNotWait)?;
+        let _place = self.queue(queue_policy.max_queued).ok_or(NoSlot::QueueFull)?;
+        match timeout_at(queue_policy.until.0, self.free.acquire()).await {
             Ok(Ok(permit)) => Ok(self.slot(permit)),
             // The semaphore is never closed, so the deadline has passed.
             Ok(Err(_)) | Err(_) => Err(NoSlot::DeadlinePassed),

@@ -174,15 +174,15 @@ async fn reconfigured_rates_apply_at_once_and_a_zero_changes_nothing() {
 
 #[test]
 fn a_number_that_would_refuse_every_call_is_a_configuration_error() {
-    let faults: [fn(&mut LimitsConfig); 4] = [
+    let invalid: [fn(&mut LimitsConfig); 4] = [
         |config| config.caller_rate_limit = Some(0),
         |config| config.tenant_rate_limit = Some(0),
         |config| config.max_concurrent = 0,
         |config| config.max_concurrent_per_tool = 0,
     ];
-    for fault in faults {
+    for make_invalid in invalid {
         let mut config = LimitsConfig::default();
-        fault(&mut config);
+        make_invalid(&mut config);
         assert!(Limits::new(&config).unwrap_err().contains("zero"));
     }
 }

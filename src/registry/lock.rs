@@ -73,7 +73,7 @@ impl Lock {
     }
 
     /// The difference between `pin`, the current state of a tool, and the approved one.
-    pub fn objection(&self, name: &str, pin: &Pin) -> Option<LockViolation> {
+    pub fn violation(&self, name: &str, pin: &Pin) -> Option<LockViolation> {
         match self.get(name) {
             None => Some(LockViolation::New),
             Some(approved) if approved.hash() == pin.hash() => None,

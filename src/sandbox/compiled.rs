@@ -61,7 +61,7 @@ impl CompiledFolder {
     /// The reason why the file must be compiled again.
     pub fn verify(&self, module_sum: &str) -> Result<PathBuf, Unusable> {
         let path = self.find(module_sum)?;
-        let unreadable = |fault| Unusable::Unreadable(path.clone(), fault);
+        let unreadable = |error| Unusable::Unreadable(path.clone(), error);
         let mut noted = String::new();
         let noted_file = owner_only_files::open(&sum_path(&path))?;
         noted_file.take(SUM_LENGTH + 1).read_to_string(&mut noted).map_err(unreadable)?;
@@ -124,8 +124,8 @@ pub fn sum_of(mut content: impl Read) -> io::Result<String> {
         match content.read(&mut chunk) {
             Ok(0) => break,
             Ok(length) => hasher.update(chunk.get(..length).unwrap_or_default()),
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => {}
-            Err(fault) => return Err(fault),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(hex::encode(hasher.finalize()))

@@ -155,7 +155,7 @@ impl Files {
             at = match self.child(at, name) {
                 Ok(found) => found,
                 Err(FileError::Missing) => self.attach(at, name, folder(at), true)?,
-                Err(fault) => return Err(fault),
+                Err(error) => return Err(error),
             };
         }
         self.folder(at)?;
@@ -180,7 +180,7 @@ impl Files {
             at = match self.child(at, part) {
                 Ok(found) => found,
                 Err(FileError::Missing) => self.attach(at, part, folder(at), true)?,
-                Err(fault) => return Err(fault),
+                Err(error) => return Err(error),
             };
         }
         self.attach(at, name, Kind::Fixed(content), true)

@@ -48,12 +48,12 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
 /// The reason why the file counts as missing.
 pub fn open(path: &Path) -> Result<File, Unusable> {
     let opened = OpenOptions::new().read(true).custom_flags(no_follow()).open(path);
-    let file = opened.map_err(|fault| match rustix::io::Errno::from_io_error(&fault) {
+    let file = opened.map_err(|error| match rustix::io::Errno::from_io_error(&error) {
         Some(rustix::io::Errno::NOENT) => Unusable::Missing(path.to_owned()),
         Some(rustix::io::Errno::LOOP) => Unusable::NotOurs(path.to_owned()),
-        _ => Unusable::Unreadable(path.to_owned(), fault),
+        _ => Unusable::Unreadable(path.to_owned(), error),
     })?;
-    let found = file.metadata().map_err(|fault| Unusable::Unreadable(path.to_owned(), fault))?;
+    let found = file.metadata().map_err(|error| Unusable::Unreadable(path.to_owned(), error))?;
     if found.is_file() && is_private(&found) { Ok(file) } else { Err(Unusable::NotOurs(path.to_owned())) }
 }
 
@@ -65,8 +65,8 @@ pub fn check_folder(path: &Path) -> Result<(), Unusable> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() && is_private(&found) => Ok(()),
         Ok(_) => Err(Unusable::NotOurs(path.to_owned())),
-        Err(fault) if fault.kind() == io::ErrorKind::NotFound => Err(Unusable::Missing(path.to_owned())),
-        Err(fault) => Err(Unusable::Unreadable(path.to_owned(), fault)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unusable::Missing(path.to_owned())),
+        Err(error) => Err(Unusable::Unreadable(path.to_owned(), error)),
     }
 }
 
@@ -75,7 +75,7 @@ pub fn check_folder(path: &Path) -> Result<(), Unusable> {
 /// # Errors
 /// The reason why the file counts as missing.
 pub fn verify(path: &Path, sum: &str) -> Result<(), Unusable> {
-    let actual = sum_of(open(path)?).map_err(|fault| Unusable::Unreadable(path.to_owned(), fault))?;
+    let actual = sum_of(open(path)?).map_err(|error| Unusable::Unreadable(path.to_owned(), error))?;
     if actual == sum { Ok(()) } else { Err(Unusable::Changed(path.to_owned())) }
 }
 
@@ -105,7 +105,7 @@ pub fn create(path: &Path) -> io::Result<File> {
 fn write_new<E: From<io::Error>>(path: &Path, fill: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
     // Left by an earlier process with this id that was killed.
     match fs::remove_file(path) {
-        Err(fault) if fault.kind() != io::ErrorKind::NotFound => return Err(fault.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
     let mut file = create(path)?;

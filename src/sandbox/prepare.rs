@@ -165,9 +165,9 @@ impl Interpreters {
         for profile in &manifest.profiles {
             match self.compiled.find(&manifest.sum_of_profile(profile)) {
                 Ok(compiled) => profiles.push(PreparedProfile { name: profile.name.clone(), compiled }),
-                Err(fault) if profiles.is_empty() => return Err(fault),
-                Err(fault) => {
-                    missing = Some(fault);
+                Err(error) if profiles.is_empty() => return Err(error),
+                Err(error) => {
+                    missing = Some(error);
                     break;
                 }
             }
@@ -183,7 +183,7 @@ impl Interpreters {
     pub fn verify(&self, manifest: &Manifest) -> Result<Prepared, Unusable> {
         let compared = self.compare(manifest);
         if let Err(Unusable::Changed(path)) = &compared {
-            fs::remove_file(path).map_err(|fault| Unusable::Unreadable(path.clone(), fault))?;
+            fs::remove_file(path).map_err(|error| Unusable::Unreadable(path.clone(), error))?;
         }
         compared?;
         self.find(manifest)
@@ -248,7 +248,7 @@ impl Interpreters {
     ) -> Result<(), PrepareError> {
         let step = progress.step(&format!("compiling {} {}", manifest.name, profile.name), None);
         let module = fs::read(path).map_err(doing("read", path))?;
-        let broken = |fault| PrepareError::Compile { profile: profile.name.clone(), reason: format!("{fault:#}") };
+        let broken = |error| PrepareError::Compile { profile: profile.name.clone(), reason: format!("{error:#}") };
         let compiled = engine.precompile_module(&module).map_err(broken)?;
         let sum = manifest.sum_of_profile(profile);
         self.compiled.store(&sum, &compiled).map_err(doing("write", &self.compiled.path_of(&sum)))?;
@@ -304,7 +304,7 @@ impl Interpreters {
                     progress.report("another process prepares an interpreter: waiting for it");
                     file.lock()?;
                 }
-                Err(TryLockError::Error(fault)) => return Err(fault),
+                Err(TryLockError::Error(error)) => return Err(error),
             }
             Ok(file)
         });

@@ -266,8 +266,8 @@ mod tests {
             (&[1, 0], "end of file"),
         ];
         for (bytes, says) in cases {
-            let fault = Frames::new(bytes).next::<ToWorker>().await.unwrap_err().to_string();
-            assert!(fault.contains(says), "{bytes:?}: {fault}");
+            let error = Frames::new(bytes).next::<ToWorker>().await.unwrap_err().to_string();
+            assert!(error.contains(says), "{bytes:?}: {error}");
         }
         assert!(Frames::new(&[][..]).next::<ToWorker>().await.unwrap().is_none());
     }

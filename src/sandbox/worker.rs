@@ -71,8 +71,8 @@ pub fn main() -> Result<(), WorkerError> {
         };
         let mut worker = Worker::load(*load).await.map_err(WorkerError::Load)?;
         let mut missing_protections = hardening::apply();
-        missing_protections.extend(capabilities.err().map(|fault| format!("capabilities: {fault}")));
-        missing_protections.extend(closed.err().map(|fault| format!("closed_descriptors: {fault}")));
+        missing_protections.extend(capabilities.err().map(|error| format!("capabilities: {error}")));
+        missing_protections.extend(closed.err().map(|error| format!("closed_descriptors: {error}")));
         if !can_scan_pages() {
             missing_protections.push("pagemap_scan: not before Linux 6.7; runs take longer without".to_owned());
         }
@@ -105,8 +105,8 @@ impl Worker {
         // reset.
         let more = u32::try_from(interpreter.profiles.len() * 2 + 1).unwrap_or(u32::MAX);
         let pool = Pool { instances: instances.saturating_add(more), memory_bytes: MEMORY_BYTES };
-        let engine = engine(pool).map_err(|fault| format!("{fault:#}"))?;
-        let ticker = Ticker::start(engine.clone()).map_err(|fault| fault.to_string())?;
+        let engine = engine(pool).map_err(|error| format!("{error:#}"))?;
+        let ticker = Ticker::start(engine.clone()).map_err(|error| error.to_string())?;
         let profiles = profile::load_all(&engine, &interpreter, data_files).await?;
         let mut worker = Self { profiles, fibers: Fibers::default(), ticker, outbox: BytesMut::new(), remains: None };
         // The first instance of a process makes system calls that are forbidden after hardening.

@@ -34,33 +34,33 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
     let folder =
         default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
-    let engine = engine(Pool::default()).map_err(|fault| format!("WebAssembly cannot run here: {fault:#}"))?;
-    let interpreters = Interpreters::open(&folder, &engine).map_err(|fault| fault.to_string())?;
-    let (prepared, fault) = interpreters
+    let engine = engine(Pool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
+    let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
+    let (prepared, error) = interpreters
         .find_usable(interpreter)
-        .map_err(|fault| missing(&interpreters, "the Python interpreter is", &fault))?;
+        .map_err(|error| missing(&interpreters, "the Python interpreter is", &error))?;
     let profiles: Vec<_> = prepared.profiles.iter().map(|profile| profile.name.clone()).collect();
-    let incomplete = fault.map(|fault| {
+    let incomplete = error.map(|error| {
         let rest: Vec<_> = interpreter.profiles.iter().skip(profiles.len()).map(|one| one.name.as_str()).collect();
-        missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &fault)
+        missing(&interpreters, &format!("the profiles {} of the Python interpreter are", rest.join(", ")), &error)
     });
     let load = Load { interpreter: prepared, instances: config.max_instances, data_files: data_files(config)? };
-    let load = encode(&ToWorker::Load(Box::new(load))).map_err(|fault| fault.to_string())?;
+    let load = encode(&ToWorker::Load(Box::new(load))).map_err(|error| error.to_string())?;
     Ok(Setup { program: program(config)?, load, profiles, incomplete })
 }
 
-fn missing(interpreters: &Interpreters, what: &str, fault: &Unusable) -> String {
+fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> String {
     if interpreters.are_being_prepared() {
-        return format!("{what} being set up, which takes some minutes ({fault})");
+        return format!("{what} being set up, which takes some minutes ({error})");
     }
-    format!("{what} not set up ({fault}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`")
+    format!("{what} not set up ({error}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`")
 }
 
 /// Our own binary, as a worker.
 fn program(config: &SandboxConfig) -> Result<Program, String> {
     let file = match &config.program {
         Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(|fault| format!("the running program cannot be found: {fault}"))?,
+        None => std::env::current_exe().map_err(|error| format!("the running program cannot be found: {error}"))?,
     };
     Ok(Program { file, arguments: ["sandbox", "worker"].map(Into::into).to_vec() })
 }
@@ -68,7 +68,7 @@ fn program(config: &SandboxConfig) -> Result<Program, String> {
 fn data_files(config: &SandboxConfig) -> Result<Vec<GuestFile>, String> {
     let mut left = MAX_DATA_BYTES;
     let mut read = |path: &Path| {
-        let in_file = |fault: std::io::Error| format!("sandbox.data_files: {}: {fault}", path.display());
+        let in_file = |error: std::io::Error| format!("sandbox.data_files: {}: {error}", path.display());
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let length = fs::metadata(path).map_err(in_file)?.len();
         left = left.checked_sub(length).ok_or_else(|| {
@@ -104,14 +104,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("interpreters");
         let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
-        let fault = Unusable::Missing("python.wasm".into());
-        let missing = |fault| missing(&interpreters, "the Python interpreter is", fault);
+        let error = Unusable::Missing("python.wasm".into());
+        let missing = |error| missing(&interpreters, "the Python interpreter is", error);
         assert!(
-            missing(&fault).contains("is not set up (") && missing(&fault).contains("run scripts/setup_python_wasi.sh")
+            missing(&error).contains("is not set up (") && missing(&error).contains("run scripts/setup_python_wasi.sh")
         );
         let lock = fs::File::create(path.join("lock")).unwrap();
-        assert!(missing(&fault).contains("run scripts/setup_python_wasi.sh"));
+        assert!(missing(&error).contains("run scripts/setup_python_wasi.sh"));
         lock.lock().unwrap();
-        assert!(missing(&fault).contains("is being set up"));
+        assert!(missing(&error).contains("is being set up"));
     }
 }

@@ -36,7 +36,7 @@ async fn events(app: &TestApp, body: &Value) -> Vec<(String, String)> {
     text.split_terminator("\n\n").map(event).collect()
 }
 
-fn said(chunks: &[Value]) -> String {
+fn reported(chunks: &[Value]) -> String {
     chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect()
 }
 
@@ -72,7 +72,7 @@ async fn an_agent_streams_the_same_in_chunks_that_end_with_done() {
     body["stream_options"] = json!({"include_usage": true});
     let chunks = chunks(&app, body).await;
     assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
-    assert!(said(&chunks).ends_with("which is 70.7 °F."), "{chunks:?}");
+    assert!(reported(&chunks).ends_with("which is 70.7 °F."), "{chunks:?}");
     assert_eq!(chunks.last().unwrap()["usage"]["total_tokens"], 332);
     assert_eq!(chunks[chunks.len() - 2]["choices"][0]["finish_reason"], "stop");
 }
@@ -89,12 +89,12 @@ turns:
     let app = with_scripts(&[("both", both)]).await;
     let mut body = asked("both");
     body["tools"] = json!([{"type": "function", "function": {"name": "click", "parameters": {"type": "object"}}}]);
-    let told = chunks(&app, body.clone()).await;
-    let calls: Vec<_> = told.iter().filter(|chunk| chunk["choices"][0]["delta"]["tool_calls"].is_array()).collect();
-    assert_eq!(calls.len(), 1, "{told:?}");
+    let reported = chunks(&app, body.clone()).await;
+    let calls: Vec<_> = reported.iter().filter(|chunk| chunk["choices"][0]["delta"]["tool_calls"].is_array()).collect();
+    assert_eq!(calls.len(), 1, "{reported:?}");
     let call = calls[0]["choices"][0]["delta"]["tool_calls"][0].clone();
     assert_eq!(call["function"], json!({"name": "click", "arguments": "{\"x\": 1}"}));
-    assert_eq!(told.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(reported.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
     let messages = body["messages"].as_array_mut().unwrap();
     let id = call["id"].clone();
     messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
@@ -125,8 +125,8 @@ async fn a_model_that_fails_later_ends_the_stream_in_order() {
     let short =
         "turns: [{text: [Let me see.], calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"1\"}'}]}]";
     let app = with_scripts(&[("short", short)]).await;
-    let told = chunks(&app, asked("short")).await;
-    assert!(said(&told).starts_with("Let me see.\n\n["), "{told:?}");
+    let received = chunks(&app, asked("short")).await;
+    assert!(reported(&received).starts_with("Let me see.\n\n["), "{received:?}");
 }
 
 #[tokio::test]

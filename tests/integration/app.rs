@@ -121,7 +121,7 @@ pub(crate) fn code(reply: &Value) -> &str {
 pub(crate) fn config(directory: &TempDir, yaml: &str) -> Config {
     let file = directory.path().join("sekisho.yaml");
     std::fs::write(&file, yaml).unwrap();
-    let mut config = Config::load(Some(&file), &environment()).unwrap_or_else(|faults| panic!("{faults:?}"));
+    let mut config = Config::load(Some(&file), &environment()).unwrap_or_else(|errors| panic!("{errors:?}"));
     config.state_directory = Some(directory.path().join("state"));
     config.server.listen.set_port(0);
     config.sandbox.program = Some(env!("CARGO_BIN_EXE_sekisho").into());

@@ -15,9 +15,9 @@ async fn every_call_leaves_one_line_and_the_chain_is_whole() {
     let file = directory.path().join("state/audit.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let told: Vec<_> = lines.iter().map(|line| (line["status"].as_str().unwrap(), line["code"].as_str())).collect();
+    let reported: Vec<_> = lines.iter().map(|line| (line["status"].as_str().unwrap(), line["code"].as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("success", None),
             ("refused", Some("invalid_arguments")),

@@ -131,25 +131,25 @@ async fn register(Json(client): Json<Value>) -> (StatusCode, Json<Value>) {
 }
 
 /// The user consents at once.
-async fn authorize(State(provider): State<Provider>, Query(asked): Query<BTreeMap<String, String>>) -> Redirect {
+async fn authorize(State(provider): State<Provider>, Query(parameters): Query<BTreeMap<String, String>>) -> Redirect {
     let mut behaviour = provider.behave();
-    assert_eq!(asked["resource"], format!("{}/mcp", provider.url), "RFC 8707");
-    behaviour.challenge.clone_from(&asked["code_challenge"]);
-    behaviour.scopes = asked.get("scope").cloned().unwrap_or_default();
-    let mut answer = BTreeMap::from([("code", "the-code"), ("state", &asked["state"]), ("iss", &provider.url)]);
+    assert_eq!(parameters["resource"], format!("{}/mcp", provider.url), "RFC 8707");
+    behaviour.challenge.clone_from(&parameters["code_challenge"]);
+    behaviour.scopes = parameters.get("scope").cloned().unwrap_or_default();
+    let mut answer = BTreeMap::from([("code", "the-code"), ("state", &parameters["state"]), ("iss", &provider.url)]);
     answer.extend(behaviour.back.iter().map(|(name, value)| (*name, *value)));
     answer.retain(|_, value| !value.is_empty());
-    let back = url::Url::parse_with_params(&asked["redirect_uri"], answer).unwrap();
+    let back = url::Url::parse_with_params(&parameters["redirect_uri"], answer).unwrap();
     Redirect::to(back.as_str())
 }
 
 async fn token(State(provider): State<Provider>, body: Bytes) -> Response {
-    let asked: BTreeMap<String, String> = url::form_urlencoded::parse(&body).into_owned().collect();
+    let parameters: BTreeMap<String, String> = url::form_urlencoded::parse(&body).into_owned().collect();
     let mut behaviour = provider.behave();
-    behaviour.grants.push(asked["grant_type"].clone());
+    behaviour.grants.push(parameters["grant_type"].clone());
     let refused = |code: &str| (StatusCode::BAD_REQUEST, Json(json!({"error": code}))).into_response();
-    if asked["grant_type"] == "refresh_token" {
-        if asked["refresh_token"] != format!("refresh-{}", behaviour.given) {
+    if parameters["grant_type"] == "refresh_token" {
+        if parameters["refresh_token"] != format!("refresh-{}", behaviour.given) {
             behaviour.reused = true;
             return refused("invalid_grant");
         }
@@ -157,8 +157,8 @@ async fn token(State(provider): State<Provider>, body: Bytes) -> Response {
             return refused("invalid_grant");
         }
     } else {
-        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(asked["code_verifier"].as_bytes()));
-        assert_eq!((challenge, &*asked["code"]), (behaviour.challenge.clone(), "the-code"), "RFC 7636");
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(parameters["code_verifier"].as_bytes()));
+        assert_eq!((challenge, &*parameters["code"]), (behaviour.challenge.clone(), "the-code"), "RFC 7636");
     }
     if let Some(error) = behaviour.token.get("error") {
         return refused(error.as_str().unwrap());

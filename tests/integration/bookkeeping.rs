@@ -35,7 +35,7 @@ async fn model_server(events: Vec<Value>, status: StatusCode) -> (SocketAddr, Ar
     (address, asked)
 }
 
-fn said(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Vec<Value> {
+fn reported(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Vec<Value> {
     vec![
         json!({"choices": [{"index": 0, "delta": {"content": text}}]}),
         json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
@@ -72,7 +72,7 @@ async fn runs(app: &TestApp, expected: usize) -> Vec<AgentRun> {
 
 #[tokio::test]
 async fn a_run_is_kept_in_the_store_and_counted_in_the_metrics() {
-    let (model, _) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    let (model, _) = model_server(reported("hello", 30, 20), StatusCode::OK).await;
     let app = gateway(model).await;
     let (status, reply) = answer(app.post("/v1/chat/completions").json(&asked())).await;
     assert_eq!((status.as_u16(), &reply["usage"]["total_tokens"]), (200, &json!(50)), "{reply}");
@@ -88,7 +88,7 @@ async fn a_run_is_kept_in_the_store_and_counted_in_the_metrics() {
 
 #[tokio::test]
 async fn an_exhausted_request_budget_ends_a_run_before_the_model_request() {
-    let (model, asked_times) = model_server(said("hello", 200, 400), StatusCode::OK).await;
+    let (model, asked_times) = model_server(reported("hello", 200, 400), StatusCode::OK).await;
     let app = gateway(model).await;
     let ask = async || answer(app.post("/v1/chat/completions").header("x-request-id", "r").json(&asked())).await;
     assert_eq!(ask().await.0, 200);
@@ -107,12 +107,12 @@ fn bounded(model: SocketAddr, name: &str, budget: &str, prices: &str) -> String 
 
 #[tokio::test]
 async fn a_model_without_a_price_is_refused_under_a_daily_budget() {
-    let (model, asked_times) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    let (model, asked_times) = model_server(reported("hello", 30, 20), StatusCode::OK).await;
     for limit in ["max_cost_per_caller_per_day", "max_cost_per_tenant_per_day"] {
         let budget = format!("{{{limit}: 5}}");
         let app = TestApp::with(&bounded(model, "nobody-knows", &budget, "")).await;
-        let told = degraded(&app).await["agent.prices"].as_str().unwrap().to_owned();
-        assert!(told.contains("`agent.profiles.paid`") && told.contains(limit), "{told}");
+        let reported = degraded(&app).await["agent.prices"].as_str().unwrap().to_owned();
+        assert!(reported.contains("`agent.profiles.paid`") && reported.contains(limit), "{reported}");
         let mut streamed = asked();
         streamed["stream"] = true.into();
         for request in [
@@ -145,7 +145,7 @@ async fn a_model_without_a_price_is_refused_under_a_daily_budget() {
 
 #[tokio::test]
 async fn a_request_bound_alone_refuses_no_model_for_its_price() {
-    let (model, _) = model_server(said("hello", 30, 20), StatusCode::OK).await;
+    let (model, _) = model_server(reported("hello", 30, 20), StatusCode::OK).await;
     for budget in ["{}", "{max_cost_per_request: 0.01}"] {
         let app = TestApp::with(&bounded(model, "nobody-knows", budget, "")).await;
         assert_eq!(degraded(&app).await.get("agent.prices"), None);
@@ -158,7 +158,7 @@ async fn a_request_bound_alone_refuses_no_model_for_its_price() {
 #[tokio::test]
 async fn a_listed_model_is_charged_whichever_it_is_and_ends_with_the_days_money() {
     for (name, cost) in [("gpt-4.1", "0.08"), ("gpt-5-2025-08-07", "0.1"), ("claude-opus-4-5-20251101", "0.25")] {
-        let (model, asked_times) = model_server(said("hello", 0, 10_000), StatusCode::OK).await;
+        let (model, asked_times) = model_server(reported("hello", 0, 10_000), StatusCode::OK).await;
         let app = TestApp::with(&bounded(model, name, "{max_cost_per_caller_per_day: 0.3}", "")).await;
         assert_eq!(degraded(&app).await.get("agent.prices"), None);
         let ask = async || answer(app.post("/v1/chat/completions").json(&asked())).await.0.as_u16();
@@ -176,7 +176,7 @@ async fn a_listed_model_is_charged_whichever_it_is_and_ends_with_the_days_money(
 #[tokio::test]
 async fn a_key_is_nowhere_but_where_it_is_sent() {
     for status in [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::INTERNAL_SERVER_ERROR] {
-        let (model, _) = model_server(said("hello", 3, 2), status).await;
+        let (model, _) = model_server(reported("hello", 3, 2), status).await;
         let app = gateway(model).await;
         let mut seen = String::new();
         for request in [
@@ -209,7 +209,7 @@ async fn a_key_is_nowhere_but_where_it_is_sent() {
 async fn a_model_with_few_tool_slots_is_offered_the_best_matches() {
     let asked = Arc::<Mutex<Vec<Value>>>::default();
     let kept = Arc::clone(&asked);
-    let body: String = said("42", 3, 2).iter().map(|event| format!("data: {event}\n\n")).collect();
+    let body: String = reported("42", 3, 2).iter().map(|event| format!("data: {event}\n\n")).collect();
     let respond = async move |request: Bytes| {
         kept.lock().unwrap().push(serde_json::from_slice(&request).unwrap());
         ([("content-type", "text/event-stream")], body)

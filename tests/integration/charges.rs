@@ -251,10 +251,10 @@ fn streamable(
 
 /// As servers of 2024-11-05: all their messages come over one stream.
 fn sse(calls: &Arc<AtomicUsize>) -> Router {
-    let (said, _) = broadcast::channel::<String>(16);
-    let (heard, calls) = (said.clone(), Arc::clone(calls));
+    let (reported, _) = broadcast::channel::<String>(16);
+    let (heard, calls) = (reported.clone(), Arc::clone(calls));
     let stream = get(move || {
-        let messages = said.subscribe();
+        let messages = reported.subscribe();
         async move {
             let first = futures_util::stream::once(async { Event::default().event("endpoint").data("/messages") });
             let rest = futures_util::stream::unfold(messages, async |mut messages| {

@@ -94,14 +94,14 @@ fn an_invalid_configuration_is_reported_with_its_place_and_a_suggestion() {
     std::fs::write(directory.path().join("bad.yaml"), "limits:\n  max_concurent: 5\n").unwrap();
     let checked = run(&directory, &["check", "--config", "bad.yaml"]);
     assert_eq!(checked.status.code(), Some(1));
-    let told = text(&checked);
-    assert!(told.contains("bad.yaml:2") && told.contains("max_concurrent"), "{told}");
+    let reported = text(&checked);
+    assert!(reported.contains("bad.yaml:2") && reported.contains("max_concurrent"), "{reported}");
 }
 
 #[test]
 fn a_model_without_a_price_is_named_by_the_check_and_stops_nothing() {
     let directory = TempDir::new().unwrap();
-    for (budget, said) in [
+    for (budget, reported) in [
         ("{max_cost_per_caller_per_day: 5}", "are refused, since `budget.max_cost_per_caller_per_day` is set"),
         ("{max_cost_per_request: 0.1}", "counts as 0"),
     ] {
@@ -110,7 +110,7 @@ fn a_model_without_a_price_is_named_by_the_check_and_stops_nothing() {
         std::fs::write(directory.path().join("sekisho.yaml"), yaml).unwrap();
         let checked = run(&directory, &["check", "--json", "--config", "sekisho.yaml"]);
         assert_eq!(checked.status.code(), Some(0), "{}", text(&checked));
-        for part in [said, "`agent.profiles.local`", "nobody-knows", "price_per_million_prompt_tokens"] {
+        for part in [reported, "`agent.profiles.local`", "nobody-knows", "price_per_million_prompt_tokens"] {
             assert!(text(&checked).contains(part), "{part}: {}", text(&checked));
         }
     }
@@ -315,8 +315,8 @@ fn a_changed_file_is_taken_over_while_it_runs() {
     let until = |path: &str, wanted: &dyn Fn(&str) -> bool| {
         let started = std::time::Instant::now();
         while started.elapsed().as_secs() < 20 {
-            let told = Command::new("curl").args(["-s", &format!("{}{path}", serving.url)]).output().unwrap();
-            if wanted(&String::from_utf8_lossy(&told.stdout)) {
+            let reported = Command::new("curl").args(["-s", &format!("{}{path}", serving.url)]).output().unwrap();
+            if wanted(&String::from_utf8_lossy(&reported.stdout)) {
                 return true;
             }
             std::thread::yield_now();

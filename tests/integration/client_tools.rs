@@ -184,8 +184,8 @@ async fn conversations_whose_provider_repeats_its_ids_keep_their_own_results() {
             assert!(calls.iter().all(|call| id(call).len() == "call_".len() + 32), "{calls:?}");
             assert!(id(&calls[0]) != id(&calls[1]) && id(&calls[0]) != id(&calls[2]));
             for (question, (call, result)) in questions.iter().zip(calls.iter().zip(["111", "222", "111"])) {
-                let said = answered(&app, "none", question, call).await;
-                assert_eq!(said, format!("GOT {result} | CLIENT"), "{provider} {ids:?}");
+                let reported = answered(&app, "none", question, call).await;
+                assert_eq!(reported, format!("GOT {result} | CLIENT"), "{provider} {ids:?}");
             }
         }
     }

@@ -32,9 +32,9 @@ async fn client(program: &str, script: &str) {
 /// A program's output; it must succeed.
 async fn succeeds(mut command: Command) -> String {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", told(&output.stdout), told(&output.stderr));
-    told(&output.stdout)
+    let reported = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}{}", reported(&output.stdout), reported(&output.stderr));
+    reported(&output.stdout)
 }
 
 fn python() -> String {
@@ -69,8 +69,8 @@ async fn clients_llm_on_the_command_line() {
     let mut command = Command::new("timeout");
     command.arg("60").arg(clients().join("python/bin/llm")).args(["-m", "weather", "Is 21.5 °C warm?"]);
     command.env("LLM_USER_PATH", home.path()).env("OPENAI_API_KEY", "none");
-    let told = succeeds(command).await;
-    assert!(told.trim_end().ends_with("70.7 °F."), "{told}");
+    let reported = succeeds(command).await;
+    assert!(reported.trim_end().ends_with("70.7 °F."), "{reported}");
 }
 
 /// The model server, ended when dropped.
@@ -91,16 +91,16 @@ impl ModelServer {
         let fixtures = directory.join("fixtures.json");
         let failure = |message: &str, kind: &str, status: u16| json!({"match": {"userMessage": message}, "response": {"error": {"message": kind, "type": kind}, "status": status}});
         let calls = json!([{"id": "call_1", "name": "calculator", "arguments": "{\"expression\": \"6*7\"}"}]);
-        let told = json!({"content": "This answer is never told to its very end."});
+        let reported = json!({"content": "This answer is never told to its very end."});
         let fixtures_json = json!({"fixtures": [
             {"match": {"toolCallId": "call_1"}, "response": {"content": "It is 42."}, "chunkSize": 4, "latency": 20},
             {"match": {"userMessage": "six times seven"}, "response": {"toolCalls": calls}, "chunkSize": 3},
             failure("overloaded", "overloaded_error", 529),
             failure("broken", "server_error", 500),
             failure("limited", "rate_limit_error", 429),
-            {"match": {"userMessage": "malformed"}, "response": told, "chaos": {"malformedRate": 1}},
-            {"match": {"userMessage": "hang up"}, "response": told, "chaos": {"disconnectRate": 1}},
-            {"match": {"userMessage": "in the middle"}, "response": told, "chunkSize": 5, "latency": 100, "disconnectAfterMs": 350},
+            {"match": {"userMessage": "malformed"}, "response": reported, "chaos": {"malformedRate": 1}},
+            {"match": {"userMessage": "hang up"}, "response": reported, "chaos": {"disconnectRate": 1}},
+            {"match": {"userMessage": "in the middle"}, "response": reported, "chunkSize": 5, "latency": 100, "disconnectAfterMs": 350},
         ]});
         std::fs::write(&fixtures, fixtures_json.to_string()).unwrap();
         Self::with(&["-f", &fixtures.to_string_lossy()]).await
@@ -151,8 +151,8 @@ async fn clients_of_model_servers() {
         for failing in ["broken", "limited", "malformed", "hang up", "in the middle"] {
             let (status, reply) = ask(model, failing).await;
             assert_eq!((status.as_u16(), code(&reply)), (502, "upstream_error"), "{model}, {failing}: {reply}");
-            let told = reply["output"].as_str().unwrap_or_default();
-            assert_eq!(told.starts_with("This"), failing == "in the middle", "{model}, {failing}: {reply}");
+            let reported = reply["output"].as_str().unwrap_or_default();
+            assert_eq!(reported.starts_with("This"), failing == "in the middle", "{model}, {failing}: {reply}");
         }
     }
     let (status, reply) = ask("anthropic", "overloaded").await;
@@ -175,18 +175,18 @@ async fn clients_record_and_replay() {
         let body = json!({"model": "recorded", "message": "Is 21.5 °C warm?"});
         let (status, mut reply) = answer(app.post("/api/chat").json(&body)).await;
         assert_eq!(status, 200, "{reply}");
-        let told = ["reply", "tool_calls"].map(|field| reply[field].take());
-        assert_eq!(told[1][0]["text"], "70.7", "our own tool ran: {told:?}");
-        told
+        let reported = ["reply", "tool_calls"].map(|field| reply[field].take());
+        assert_eq!(reported[1][0]["text"], "70.7", "our own tool ran: {reported:?}");
+        reported
     };
     // The tools that we send are the client's to it, so that the script's call comes back to us.
     let source = with_scripts(&[]).await;
     let recording =
         ModelServer::with(&["-f", &fixtures.to_string_lossy(), "--record", "--provider-openai", &source.url]).await;
-    let told = ask(&recording).await;
+    let reported = ask(&recording).await;
     drop(recording);
     source.stop().await;
     assert_eq!(std::fs::read_dir(&recorded).unwrap().count(), 2, "a file for each turn");
     let playing = ModelServer::with(&["-f", &recorded.to_string_lossy()]).await;
-    assert_eq!(ask(&playing).await, told);
+    assert_eq!(ask(&playing).await, reported);
 }

@@ -158,8 +158,8 @@ fn the_tools_may_be_those_of_another_gateway() {
     let arguments = ["--json", "--server", &serving.url, "chat", "--model", "replay:s.yaml", "6 * 7?"];
     let asked = sekisho(&directory).args(arguments).output().unwrap();
     assert_eq!(asked.status.code(), Some(0), "{}", text(&asked));
-    let told = String::from_utf8_lossy(&asked.stdout).into_owned();
-    let result = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let reported = String::from_utf8_lossy(&asked.stdout).into_owned();
+    let result = reported.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let result = result.filter(|event| event["type"] == "tool_result").map(|event| event["result"].clone());
     assert_eq!(result.collect::<Vec<_>>(), ["42"]);
     // Lines reach the file within some milliseconds.
@@ -176,6 +176,6 @@ fn a_gateway_out_of_reach_leaves_the_agent_without_tools() {
     let directory = scripted();
     let arguments = ["--json", "--server", "http://127.0.0.1:9", "chat", "--model", "replay:s.yaml", "6 * 7?"];
     let asked = sekisho(&directory).args(arguments).output().unwrap();
-    let told = String::from_utf8_lossy(&asked.stdout).into_owned();
-    assert!(told.contains("without_tools") && told.contains("127.0.0.1:9"), "{}", text(&asked));
+    let reported = String::from_utf8_lossy(&asked.stdout).into_owned();
+    assert!(reported.contains("without_tools") && reported.contains("127.0.0.1:9"), "{}", text(&asked));
 }

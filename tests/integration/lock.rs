@@ -70,7 +70,7 @@ impl Place {
     }
 
     /// The exit code and all output, without this test binary's own name.
-    fn told(&self, arguments: &[&str]) -> (Option<i32>, String) {
+    fn reported(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.run(arguments);
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         (output.status.code(), text(&output).replace(&program, "moody"))
@@ -109,12 +109,12 @@ fn changed() -> Value {
 #[test]
 fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     let place = Place::new();
-    let (exit, told) = place.told(&["lock", "diff"]);
-    assert_eq!(exit, Some(4), "{told}");
-    assert!(told.contains("create it with `sekisho lock`"), "{told}");
+    let (exit, reported) = place.reported(&["lock", "diff"]);
+    assert_eq!(exit, Some(4), "{reported}");
+    assert!(reported.contains("create it with `sekisho lock`"), "{reported}");
 
-    let (exit, told) = place.told(&["lock"]);
-    assert_eq!(exit, Some(0), "{told}");
+    let (exit, reported) = place.reported(&["lock"]);
+    assert_eq!(exit, Some(0), "{reported}");
     let lock: Value = serde_json::from_slice(&std::fs::read(place.path("tools.lock")).unwrap()).unwrap();
     let names: Vec<_> = lock["tools"].as_object().unwrap().keys().map(String::as_str).collect();
     assert!(names.is_sorted(), "{names:?}");
@@ -124,18 +124,18 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     assert_eq!(lock["tools"]["zoo__pets"]["origin"], "openapi:zoo GET https://pets.example:443/v1/pets");
     let written = std::fs::read_to_string(place.path("tools.lock")).unwrap();
     for arguments in [&["lock"][..], &["lock", "diff"], &["lock", "approve"]] {
-        let (exit, told) = place.told(arguments);
-        assert_eq!(exit, Some(0), "{arguments:?}: {told}");
+        let (exit, reported) = place.reported(arguments);
+        assert_eq!(exit, Some(0), "{arguments:?}: {reported}");
         assert_eq!(std::fs::read_to_string(place.path("tools.lock")).unwrap(), written);
     }
 
     place.offer(&changed());
     place.document("delete", "/pets/all");
-    let (exit, told) = place.told(&["lock", "diff"]);
+    let (exit, reported) = place.reported(&["lock", "diff"]);
     assert_eq!(exit, Some(1));
-    insta::assert_snapshot!(told);
-    let (exit, told) = place.told(&["lock"]);
-    assert!(exit == Some(1) && told.contains("5 tools differ"), "{told}");
+    insta::assert_snapshot!(reported);
+    let (exit, reported) = place.reported(&["lock"]);
+    assert!(exit == Some(1) && reported.contains("5 tools differ"), "{reported}");
     assert_eq!(std::fs::read_to_string(place.path("tools.lock")).unwrap(), written, "nothing is approved unseen");
 
     let json = place.run(&["--json", "lock", "diff"]);
@@ -144,26 +144,26 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     assert_eq!((&differences[0]["change"], &differences[0]["from"]), (&json!("renamed"), &json!("clock__old_name")));
     assert_eq!(differences[1]["flags"][0]["rule"], "hidden_characters");
 
-    let (exit, told) = place.told(&["lock", "approve", "clock__sum", "clock__nothing"]);
-    assert!(exit == Some(1) && told.contains("nothing was approved"), "{told}");
-    assert_eq!(place.told(&["lock", "approve", "clock__sum", "clock__old_name"]).0, Some(0));
-    let (exit, told) = place.told(&["lock", "diff"]);
-    assert!(exit == Some(1) && !told.contains("clock__sum") && !told.contains("clock__new_name"), "{told}");
-    assert_eq!(place.told(&["lock", "approve"]).0, Some(0));
-    assert_eq!(place.told(&["lock", "diff"]).0, Some(0));
-    let (_, told) = place.told(&["check"]);
-    assert!(told.contains("tools and the texts of 1 MCP servers are pinned"), "{told}");
+    let (exit, reported) = place.reported(&["lock", "approve", "clock__sum", "clock__nothing"]);
+    assert!(exit == Some(1) && reported.contains("nothing was approved"), "{reported}");
+    assert_eq!(place.reported(&["lock", "approve", "clock__sum", "clock__old_name"]).0, Some(0));
+    let (exit, reported) = place.reported(&["lock", "diff"]);
+    assert!(exit == Some(1) && !reported.contains("clock__sum") && !reported.contains("clock__new_name"), "{reported}");
+    assert_eq!(place.reported(&["lock", "approve"]).0, Some(0));
+    assert_eq!(place.reported(&["lock", "diff"]).0, Some(0));
+    let (_, reported) = place.reported(&["check"]);
+    assert!(reported.contains("tools and the texts of 1 MCP servers are pinned"), "{reported}");
 }
 
 #[test]
 fn an_unreachable_server_keeps_its_pins_and_is_reported() {
     let place = Place::new();
-    assert_eq!(place.told(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
     let written = std::fs::read_to_string(place.path("tools.lock")).unwrap();
     place.offer(&json!("no list"));
     for arguments in [&["lock", "diff"][..], &["lock", "approve"]] {
-        let (exit, told) = place.told(arguments);
-        assert!(exit == Some(1) && told.contains("mcp:clock cannot be reached"), "{told}");
+        let (exit, reported) = place.reported(arguments);
+        assert!(exit == Some(1) && reported.contains("mcp:clock cannot be reached"), "{reported}");
     }
     assert_eq!(std::fs::read_to_string(place.path("tools.lock")).unwrap(), written);
 }
@@ -181,18 +181,18 @@ fn a_damaged_or_missing_lock_stops_the_start_with_a_remedy() {
         (&["tools"], 4),
         (&["check"], 1),
     ] {
-        let (exit, told) = place.told(arguments);
-        assert_eq!(exit, Some(expected), "{arguments:?}: {told}");
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(told.contains("damaged") && told.contains("line 1"), "{arguments:?}: {told}");
+        let (exit, reported) = place.reported(arguments);
+        assert_eq!(exit, Some(expected), "{arguments:?}: {reported}");
+        let reported = reported.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(reported.contains("damaged") && reported.contains("line 1"), "{arguments:?}: {reported}");
     }
     assert_eq!(std::fs::read_to_string(place.path("tools.lock")).unwrap(), "<<<<<<< ours\n");
     std::fs::remove_file(place.path("tools.lock")).unwrap();
     place.write("sekisho.yaml", "tools: {lock: named.lock}");
-    let (exit, told) = place.told(&["call", "calculator", r#"{"expression": "1"}"#]);
-    assert!(exit == Some(4) && told.contains("named.lock does not exist"), "{told}");
-    assert_eq!(place.told(&["lock"]).0, Some(0));
-    assert_eq!(place.told(&["call", "calculator", r#"{"expression": "1"}"#]).0, Some(0));
+    let (exit, reported) = place.reported(&["call", "calculator", r#"{"expression": "1"}"#]);
+    assert!(exit == Some(4) && reported.contains("named.lock does not exist"), "{reported}");
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["call", "calculator", r#"{"expression": "1"}"#]).0, Some(0));
 }
 
 async fn until<T>(mut look: impl AsyncFnMut() -> Option<T>) -> T {
@@ -215,7 +215,7 @@ async fn listed(app: &TestApp, name: &str) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
     let place = Place::new();
-    assert_eq!(place.told(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
     let app = place.serve().await;
     let (status, reply) = app.call("clock__now", json!({})).await;
     assert_eq!(status, StatusCode::OK, "{reply}");
@@ -227,10 +227,10 @@ async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
     let (status, reply) = refused.await;
     assert_eq!((status, code(&reply)), (StatusCode::FORBIDDEN, "tool_changed"), "{reply}");
     assert_eq!(reply["error_info"]["stage"], "find");
-    let told = reply["error"].as_str().unwrap();
+    let reported = reply["error"].as_str().unwrap();
     assert!(
-        told.contains("changed since it was approved: description, parameters;") && !told.contains("IMPORTANT"),
-        "{told}"
+        reported.contains("changed since it was approved: description, parameters;") && !reported.contains("IMPORTANT"),
+        "{reported}"
     );
 
     let held = listed(&app, "clock__now").await;
@@ -277,7 +277,7 @@ async fn instructions_and_prompts_of_a_server_are_withheld_until_approved() {
     let tools = json!([{"name": "now", "description": "Tells the time.", "inputSchema": {"type": "object"}}]);
     let prompt = |description: &str| json!([{"name": "greet", "description": description}]);
     place.offer(&json!({"tools": tools, "prompts": prompt("Says hello.")}));
-    assert_eq!(place.told(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
     let app = place.serve().await;
     let client = McpClient::connect(&app, NEWER).await;
     let prompts = async || client.result("prompts/list", json!({}), "ListPromptsResult").await["prompts"].clone();
@@ -325,7 +325,7 @@ fn sekisho_in(directory: &std::path::Path, arguments: &[&str]) -> Output {
 #[tokio::test]
 async fn an_operation_that_reaches_elsewhere_after_a_reload_is_held_back() {
     let place = Place::new();
-    assert_eq!(place.told(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
     let yaml = place.locked();
     let app = place.serve().await;
     assert_eq!(listed(&app, "zoo__pets").await["quarantined"], Value::Null);
@@ -344,7 +344,7 @@ async fn an_operation_that_reaches_elsewhere_after_a_reload_is_held_back() {
 #[tokio::test]
 async fn a_lock_that_cannot_be_used_any_more_lets_nothing_new_through() {
     let place = Place::new();
-    assert_eq!(place.told(&["lock"]).0, Some(0));
+    assert_eq!(place.reported(&["lock"]).0, Some(0));
     let (locked, lock) = (place.locked(), place.path("tools.lock"));
     let app = place.serve().await;
     for damage in [Some("{"), None] {

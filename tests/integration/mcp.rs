@@ -273,8 +273,8 @@ async fn a_running_call_questions_a_sessionless_client_through_further_requests(
     // Without its answer the question is sent again.
     let again = client.result("tools/call", retry(json!({"wrong": {}}), state), "InputRequiredResult").await;
 
-    let told = client.result("tools/call", retry(accepted.clone(), &again["requestState"]), "CallToolResult").await;
-    assert_eq!(told["content"][0]["text"], "Hello, Alice!");
+    let reported = client.result("tools/call", retry(accepted.clone(), &again["requestState"]), "CallToolResult").await;
+    assert_eq!(reported["content"][0]["text"], "Hello, Alice!");
     // A state is good for one answer.
     assert_eq!(client.reply("tools/call", retry(accepted, state)).await["error"]["code"], -32602);
 }
@@ -295,8 +295,8 @@ async fn a_request_state_opens_nothing_for_another_caller_or_replica() {
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(refused["error"]["message"].as_str().unwrap().contains("without it"), "{refused}");
     }
-    let told = client.result("tools/call", retry, "CallToolResult").await;
-    assert_eq!(told["content"][0]["text"], "Hello, Mallory!", "its own caller may still answer");
+    let reported = client.result("tools/call", retry, "CallToolResult").await;
+    assert_eq!(reported["content"][0]["text"], "Hello, Mallory!", "its own caller may still answer");
 }
 
 #[tokio::test]
@@ -318,8 +318,8 @@ async fn clients_are_notified_when_the_tools_change() {
         let mut config = crate::app::config(&app.directory, &yaml);
         config.server = app.gateway.config().server.clone();
         app.gateway.reload(config).await;
-        let told = news.next_of("notifications/tools/list_changed").await;
-        client.check_message(&told);
+        let reported = news.next_of("notifications/tools/list_changed").await;
+        client.check_message(&reported);
     }
 }
 

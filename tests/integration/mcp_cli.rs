@@ -36,12 +36,12 @@ fn a_list_of_servers_is_sanitized_for_the_terminal() {
         "docs": {"url": "https://mcp.example.com/mcp", "headers": {"X-Key": "${DOCS_KEY}"}},
     }});
     assert_eq!(read(&list), expected);
-    let (done, told) = run(&["add", "time", "--", "other"]);
-    assert!(!done && told.contains("remove it first"), "{told}");
-    let (_, told) = run(&["list"]);
+    let (done, reported) = run(&["add", "time", "--", "other"]);
+    assert!(!done && reported.contains("remove it first"), "{reported}");
+    let (_, reported) = run(&["list"]);
     assert!(
-        told.contains("uvx") && told.contains("https://mcp.example.com/mcp") && !told.contains("DOCS_KEY"),
-        "{told}"
+        reported.contains("uvx") && reported.contains("https://mcp.example.com/mcp") && !reported.contains("DOCS_KEY"),
+        "{reported}"
     );
 
     let others = file(&directory, "others.json");
@@ -50,8 +50,8 @@ fn a_list_of_servers_is_sanitized_for_the_terminal() {
         json!({"servers": {"docs": {"url": "https://other.example"}, "new": entry("fine")}}).to_string(),
     )
     .unwrap();
-    let (done, told) = run(&["import", &others]);
-    assert!(done && told.contains("added 1"), "{told}");
+    let (done, reported) = run(&["import", &others]);
+    assert!(done && reported.contains("added 1"), "{reported}");
     assert_eq!(read(&list)["mcpServers"]["docs"], expected["mcpServers"]["docs"], "what is there stays");
     assert!(run(&["remove", "docs"]).0 && !run(&["remove", "docs"]).0);
     assert_eq!(read(&list)["mcpServers"].as_object().unwrap().keys().collect::<Vec<_>>(), ["time", "new"]);

@@ -277,8 +277,8 @@ async fn the_tools_of_a_server_are_limited_and_the_excess_is_reported() {
     let offered = names(&app).await.iter().filter(|name| name.starts_with("many__")).count();
     assert_eq!(offered, 1_000);
     let snapshot = app.gateway.pipeline.registry.snapshot();
-    let told = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
-    assert!(told.reason.contains("max_tools_per_server"), "{told:?}");
+    let reported = snapshot.unavailable().iter().find(|tool| tool.tool == "many__*").unwrap();
+    assert!(reported.reason.contains("max_tools_per_server"), "{reported:?}");
     let (_, ready) = answer(app.get("/readyz")).await;
     assert!(ready["degraded"]["mcp:many"].as_str().unwrap().contains("max_tools_per_server"), "{ready}");
     // Excluded tools are not counted.

@@ -272,9 +272,9 @@ async fn log_lines_levels_and_progress_are_each_clients_own() {
             let text = format!("step of {n}");
             let params = json!({"name": "st__steps", "arguments": {"text": text}, "_meta": {"progressToken": "same"}});
             let messages = client.converse("tools/call", params, |_| unreachable!()).await;
-            let told = messages.iter().filter(|message| message["method"] == "notifications/progress");
-            let told: Vec<_> = told.map(|message| message["params"]["message"].clone()).collect();
-            assert_eq!(told, [text.as_str()], "{messages:?}");
+            let reported = messages.iter().filter(|message| message["method"] == "notifications/progress");
+            let reported: Vec<_> = reported.map(|message| message["params"]["message"].clone()).collect();
+            assert_eq!(reported, [text.as_str()], "{messages:?}");
         });
         in_time(join_all(steps)).await;
         app.stop().await;
@@ -297,10 +297,10 @@ async fn a_cancelled_call_is_taken_back_in_its_own_session() {
             first.notify("notifications/cancelled", json!({"requestId": id})).await;
         };
         in_time(async { tokio::join!(call, cancel) }).await;
-        let told = async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "cancelled", json!({})).await;
-        until("its own server is told", async || told(first).await == "1").await;
+        let reported = async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "cancelled", json!({})).await;
+        until("its own server is told", async || reported(first).await == "1").await;
         for other in &clients[1..] {
-            assert_eq!(told(other).await, "0");
+            assert_eq!(reported(other).await, "0");
         }
         app.stop().await;
     }
@@ -319,8 +319,8 @@ async fn only_the_subscribed_session_is_notified_of_a_resource() {
         }
         let touch = async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "touch", json!({})).await;
         assert_eq!(touch(&clients[0].0).await, "1");
-        let told = in_time(clients[0].1.next_of("notifications/resources/updated")).await;
-        assert_eq!(told["params"]["uri"], "st+note://mine");
+        let reported = in_time(clients[0].1.next_of("notifications/resources/updated")).await;
+        assert_eq!(reported["params"]["uri"], "st+note://mine");
         // One that no longer listens takes nothing from the others.
         clients[0].0.result("resources/unsubscribe", json!({"uri": "st+note://mine"}), "EmptyResult").await;
         assert_eq!((touch(&clients[0].0).await, touch(&clients[1].0).await), ("0".into(), "1".into()));

@@ -131,9 +131,9 @@ impl Moody {
         };
         match self.mood.as_str() {
             "thousands" => (0..10_000).map(|n| named(&format!("tool_{n}"))).collect(),
-            "told" => match self.told() {
+            "told" => match self.reported() {
                 Value::Array(tools) => tools,
-                told => told["tools"].as_array().unwrap().clone(),
+                reported => reported["tools"].as_array().unwrap().clone(),
             },
             "changes" => vec![named(&format!("tool_{}", self.lists))],
             _ => ["echo", "fail", "picture", "refuse", "pid"].map(named).to_vec(),
@@ -141,11 +141,11 @@ impl Moody {
     }
 
     fn prompts(&self) -> Value {
-        let told = if self.mood == "told" { self.told()["prompts"].clone() } else { Value::Null };
-        if told.is_array() { told } else { json!([{"name": "greet"}]) }
+        let reported = if self.mood == "told" { self.reported()["prompts"].clone() } else { Value::Null };
+        if reported.is_array() { reported } else { json!([{"name": "greet"}]) }
     }
 
-    fn told(&self) -> Value {
+    fn reported(&self) -> Value {
         serde_json::from_slice(&fs::read(&self.place).unwrap()).unwrap()
     }
 

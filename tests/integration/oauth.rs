@@ -108,8 +108,8 @@ async fn oauth_tokens_of_a_real_server_open_an_api() {
     let app = offered(&api, "a wrong secret").await;
     let (_, reply) = app.call("api__who", json!({})).await;
     assert_eq!(code(&reply), "upstream_error");
-    let told = reply.to_string();
-    assert!(told.contains("no access token from 127.0.0.1") && told.contains("invalid_client"), "{told}");
-    assert!(!told.contains("a wrong secret") && !told.contains(&api.tokens()[0]), "{told}");
+    let reported = reply.to_string();
+    assert!(reported.contains("no access token from 127.0.0.1") && reported.contains("invalid_client"), "{reported}");
+    assert!(!reported.contains("a wrong secret") && !reported.contains(&api.tokens()[0]), "{reported}");
     assert_eq!(api.tokens().len(), 2, "the API is not asked without a token");
 }

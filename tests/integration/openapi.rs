@@ -220,9 +220,12 @@ fn the_command_reports_the_tools_of_a_document() {
         json!({"operations": 2, "tools": 2, "works": works, "lost": [], "approximated": [], "dangerous": []})
     );
 
-    let told = text(&import(&["import", "openapi", file, "--report"]));
-    assert!(told.contains("2 operations, 2 tools") && told.contains("spec_file"), "{told}");
-    assert!(told.contains("api__tools") && told.contains("openapi_allowed_domains: [api.example.com]"), "{told}");
+    let reported = text(&import(&["import", "openapi", file, "--report"]));
+    assert!(reported.contains("2 operations, 2 tools") && reported.contains("spec_file"), "{reported}");
+    assert!(
+        reported.contains("api__tools") && reported.contains("openapi_allowed_domains: [api.example.com]"),
+        "{reported}"
+    );
     assert!(!text(&import(&["import", "openapi", file, "--dry-run"])).contains("spec_file"));
     assert_eq!(import(&["import", "openapi", "/nowhere.json"]).status.code(), Some(1));
 }
@@ -240,13 +243,13 @@ fn a_document_without_a_server_is_reported_with_a_remedy() {
             sekisho(&directory).args(["import", "openapi", "--report"]).arg(&file).args(more).output().unwrap();
         text(&output)
     };
-    let told = import(&[]);
-    assert!(told.contains("2 operations, 2 tools") && told.contains("set `base_url`"), "{told}");
-    assert!(told.contains("domains: []") && told.contains("base_url: https://…"), "{told}");
-    let told = import(&["--base-url", "https://api.example.com/v1"]);
+    let reported = import(&[]);
+    assert!(reported.contains("2 operations, 2 tools") && reported.contains("set `base_url`"), "{reported}");
+    assert!(reported.contains("domains: []") && reported.contains("base_url: https://…"), "{reported}");
+    let reported = import(&["--base-url", "https://api.example.com/v1"]);
     assert!(
-        told.contains("domains: [api.example.com]") && told.contains("base_url: https://api.example.com/v1"),
-        "{told}"
+        reported.contains("domains: [api.example.com]") && reported.contains("base_url: https://api.example.com/v1"),
+        "{reported}"
     );
 
     let entry = |more: &str| format!("openapi: {{collections: {{a: {{spec_file: '{}'{more}}}}}}}\n", file.display());

@@ -174,8 +174,8 @@ fn the_exit_codes_are_those_of_the_program() {
     let directory = TempDir::new().unwrap();
     let plain = |text: &str| text.replace('`', "").split_whitespace().collect::<Vec<_>>().join(" ");
     let help = plain(&text(&sekisho(&directory).arg("--help").output().unwrap()));
-    let told = plain(section(CONFIGURATION, "Command line"));
-    let codes = told.split_once("Exit codes: ").unwrap().1.split_once("cannot be reached").unwrap().0;
+    let reported = plain(section(CONFIGURATION, "Command line"));
+    let codes = reported.split_once("Exit codes: ").unwrap().1.split_once("cannot be reached").unwrap().0;
     assert!(help.contains(codes), "the page: {codes}\n\n--help: {help}");
 }
 

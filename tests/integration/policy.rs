@@ -140,8 +140,8 @@ async fn the_roles_for_dangerous_tools_are_configured_and_taken_over() {
     for empty in ["[]", "[\" \"]"] {
         let file = app.directory.path().join("empty.yaml");
         std::fs::write(&file, yaml(empty)).unwrap();
-        let faults = Config::load(Some(&file), &environment()).unwrap_err();
-        assert!(faults[0].to_string().contains("policy.dangerous_roles"), "{faults:?}");
+        let errors = Config::load(Some(&file), &environment()).unwrap_err();
+        assert!(errors[0].to_string().contains("policy.dangerous_roles"), "{errors:?}");
     }
 }
 

@@ -35,8 +35,8 @@ async fn lists_of_public_documents_are_what_clients_accept() {
             let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
             assert!((1..=64).contains(&own.len()) && own.bytes().all(allowed), "{name}: {own:?}");
             assert_eq!(parameters["type"], "object", "{own}");
-            let fault = jsonschema::draft202012::meta::validate(parameters).err();
-            assert!(fault.is_none(), "{name}: {own}: {fault:?}");
+            let error = jsonschema::draft202012::meta::validate(parameters).err();
+            assert!(error.is_none(), "{name}: {own}: {error:?}");
         }
         let listed: Vec<_> = tools
             .iter()

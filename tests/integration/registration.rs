@@ -125,7 +125,7 @@ async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_change
     let configured = "openapi: {collections: {taken: {spec_inline: '{openapi: 3.1.0, info: {}, paths: {}}'}}}";
     let app = TestApp::with(&format!("{ALLOWED}\n{ADMIN}\n{configured}")).await;
     let fine = document("http://127.0.0.1:9").to_string();
-    for (body, expected, told) in [
+    for (body, expected, reported) in [
         (json!({"name": "a", "spec_url": "https://example.com/api.json"}), "denied", "openapi_allowed_domains"),
         (json!({"name": "a", "spec_inline": document("https://example.com").to_string()}), "denied", "example.com"),
         (json!({"name": "a", "spec_inline": fine, "base_url": "https://example.com"}), "denied", "example.com"),
@@ -143,7 +143,7 @@ async fn what_cannot_be_registered_is_refused_with_the_reason_and_nothing_change
     ] {
         let (status, reply) = register(&app, &body).await;
         assert!(!status.is_success() && code(&reply) == expected, "{body}: {reply}");
-        assert!(reply["error"].as_str().unwrap().contains(told), "{reply}");
+        assert!(reply["error"].as_str().unwrap().contains(reported), "{reply}");
         assert!(!reply.to_string().contains("hunter2"), "{reply}");
     }
     assert_eq!(names(&app).await, json!([]));

@@ -15,20 +15,20 @@ const SECRETS: [&str; 6] =
 
 /// Refuses every request and repeats it in the error.
 async fn refuse(uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    let told = format!("denied for {uri} {headers:?} {}", String::from_utf8_lossy(&body));
-    (StatusCode::UNAUTHORIZED, Json(json!({"message": told}))).into_response()
+    let reported = format!("denied for {uri} {headers:?} {}", String::from_utf8_lossy(&body));
+    (StatusCode::UNAUTHORIZED, Json(json!({"message": reported}))).into_response()
 }
 
 /// An MCP server that lists a tool and fails to run it, in one way or another.
 async fn speak(State(way): State<&'static str>, headers: HeaderMap, Json(message): Json<Value>) -> Response {
     let Some(id) = message.get("id") else { return StatusCode::ACCEPTED.into_response() };
-    let told = format!("denied for {}", headers["x-api-key"].to_str().unwrap());
+    let reported = format!("denied for {}", headers["x-api-key"].to_str().unwrap());
     if way == "status" {
-        return (StatusCode::INTERNAL_SERVER_ERROR, told).into_response();
+        return (StatusCode::INTERNAL_SERVER_ERROR, reported).into_response();
     }
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" if way == "handshake" => {
-            let error = json!({"code": -32000, "message": told});
+            let error = json!({"code": -32000, "message": reported});
             return Json(json!({"jsonrpc": "2.0", "id": id, "error": error})).into_response();
         }
         "initialize" => json!({
@@ -36,10 +36,10 @@ async fn speak(State(way): State<&'static str>, headers: HeaderMap, Json(message
         }),
         "tools/list" => json!({"tools": [{"name": "fail", "inputSchema": {"type": "object"}}]}),
         "tools/call" if way == "error" => {
-            let error = json!({"code": -32000, "message": told, "data": {"key": told}});
+            let error = json!({"code": -32000, "message": reported, "data": {"key": reported}});
             return Json(json!({"jsonrpc": "2.0", "id": id, "error": error})).into_response();
         }
-        "tools/call" => json!({"content": [{"type": "text", "text": told}], "isError": true}),
+        "tools/call" => json!({"content": [{"type": "text", "text": reported}], "isError": true}),
         _ => return (StatusCode::BAD_REQUEST, "what?").into_response(),
     };
     Json(json!({"jsonrpc": "2.0", "id": id, "result": result})).into_response()
@@ -52,11 +52,11 @@ async fn serve(router: Router) -> String {
     url
 }
 
-fn holds_none(told: &str) {
+fn holds_none(reported: &str) {
     for secret in SECRETS {
-        assert!(!told.contains(secret), "{secret}: {told}");
+        assert!(!reported.contains(secret), "{secret}: {reported}");
     }
-    assert!(told.contains("[redacted]"), "{told}");
+    assert!(reported.contains("[redacted]"), "{reported}");
 }
 
 #[tokio::test]
@@ -98,9 +98,9 @@ async fn an_api_that_repeats_its_credentials_hands_none_of_them_on() {
         let body = json!({"tool_name": format!("{name}__get"), "parameters": {}, "session_context": context});
         let (_, reply) = answer(app.post("/tools/execute").json(&body)).await;
         assert_eq!(reply["success"], false, "{reply}");
-        let told = reply["error"].to_string() + &reply["error_info"].to_string();
-        assert!(told.contains("denied for"), "{name}: {told}");
-        holds_none(&told);
+        let reported = reply["error"].to_string() + &reply["error_info"].to_string();
+        assert!(reported.contains("denied for"), "{name}: {reported}");
+        holds_none(&reported);
     }
 }
 
@@ -117,7 +117,7 @@ async fn an_mcp_server_that_repeats_its_credentials_hands_none_of_them_on() {
         app.gateway.mcp_servers().settled().await;
         app.gateway.offer_mcp_tools().await;
         let (_, ready) = answer(app.get("/readyz")).await;
-        let told = match way {
+        let reported = match way {
             "handshake" | "status" => ready["degraded"]["mcp:far"].to_string(),
             _ => {
                 let (_, reply) = app.call("far__fail", json!({})).await;
@@ -125,8 +125,8 @@ async fn an_mcp_server_that_repeats_its_credentials_hands_none_of_them_on() {
                 reply.to_string()
             }
         };
-        assert!(told.contains("denied for"), "{way}: {told}");
-        holds_none(&told);
+        assert!(reported.contains("denied for"), "{way}: {reported}");
+        holds_none(&reported);
         app.stop().await;
     }
 }

@@ -16,7 +16,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use self::arguments::{Fullness, Texts, arguments};
-use self::original::{Asked, Original};
+use self::original::{Original, Recorded};
 use crate::app::TestApp;
 use crate::public_documents::{DOCUMENTS, fixture, offer, schemas};
 
@@ -146,18 +146,18 @@ async fn serve(judge: Judge) -> String {
 async fn take(State(judge): State<Judge>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 64 << 20).await.unwrap();
-    let asked = Asked {
+    let recorded = Recorded {
         method: &head.method,
         path: head.uri.path().strip_prefix("/base").unwrap_or_default(),
         query: head.uri.query().unwrap_or_default(),
         headers: &head.headers,
         body: &body,
     };
-    match judge.original.check(&asked) {
+    match judge.original.check(&recorded) {
         Ok(operation) => {
             judge.reached.lock().unwrap().insert(operation);
             axum::Json(json!({})).into_response()
         }
-        Err(fault) => (StatusCode::UNPROCESSABLE_ENTITY, axum::Json(json!({"message": fault}))).into_response(),
+        Err(error) => (StatusCode::UNPROCESSABLE_ENTITY, axum::Json(json!({"message": error}))).into_response(),
     }
 }

@@ -227,11 +227,11 @@ async fn a_cancelled_job_stops_at_once_beside_other_jobs() {
         worker.begin(id, if id % 2 == 0 { "endless" } else { "asleep" }).await;
     }
     for id in [20, 1, 2, 19] {
-        let asked = Instant::now();
+        let started = Instant::now();
         worker.tell(&ToWorker::Cancel(id)).await;
         let (done, outcome) = worker.done().await;
         assert_eq!((done, outcome.end), (id, End::Cancelled));
-        assert!(asked.elapsed() < slack(Duration::from_millis(100)), "{id}: {:?}", asked.elapsed());
+        assert!(started.elapsed() < slack(Duration::from_millis(100)), "{id}: {:?}", started.elapsed());
     }
     for _ in 0..16 {
         assert_eq!(worker.done().await.1.end, End::Timeout);
@@ -280,9 +280,9 @@ async fn a_command_gets_the_path_of_its_program() {
 #[tokio::test]
 async fn a_worker_with_another_protocol_exits() {
     for frame in [vec![255; 8], encode(&ToWorker::Cancel(1)).unwrap(), vec![3, 0, 0, 0, 9, 9, 9]] {
-        let (code, said) = end_after(&frame).await;
+        let (code, reported) = end_after(&frame).await;
         assert_eq!(code, Some(1), "{frame:?}");
-        assert!(said.starts_with("sekisho: "), "{said}");
+        assert!(reported.starts_with("sekisho: "), "{reported}");
     }
 }
 
@@ -295,9 +295,9 @@ async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
     for bad in [path.clone(), PathBuf::from("/etc/passwd"), files.path().join("missing")] {
         let mut interpreter = interpreter.clone();
         interpreter.profiles[0].compiled = bad;
-        let (code, said) = end_after(&load(interpreter)).await;
+        let (code, reported) = end_after(&load(interpreter)).await;
         assert_eq!(code, Some(1));
-        assert!(said.contains("cannot be loaded"), "{said}");
+        assert!(reported.contains("cannot be loaded"), "{reported}");
     }
 }
 
@@ -305,7 +305,7 @@ async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
 async fn an_interpreter_that_requests_no_program_is_refused() {
     let files = TempDir::new().unwrap();
     let interpreter = prepared(&files, Kind::Reactor, [("base", reactor("(i32.const 7)"))]);
-    let (code, said) = end_after(&load(interpreter)).await;
+    let (code, reported) = end_after(&load(interpreter)).await;
     assert_eq!(code, Some(1));
-    assert!(said.contains("did not request a program"), "{said}");
+    assert!(reported.contains("did not request a program"), "{reported}");
 }

@@ -33,7 +33,7 @@ fn events(events: &[Value]) -> Response {
     ([("content-type", "text/event-stream")], body + "data: [DONE]\n\n").into_response()
 }
 
-fn said(delta: &Value) -> Value {
+fn reported(delta: &Value) -> Value {
     json!({"choices": [{"index": 0, "delta": delta}]})
 }
 
@@ -48,19 +48,19 @@ async fn respond(Path(mood): Path<String>, headers: HeaderMap, asked: Bytes) -> 
         "answers" if !String::from_utf8_lossy(&asked).contains("\"tool\"") => {
             let function = json!({"name": "calculator", "arguments": "{\"expression\": \"6*7\"}"});
             events(&[
-                said(&json!({"tool_calls": [{"index": 0, "id": "a", "function": function}]})),
+                reported(&json!({"tool_calls": [{"index": 0, "id": "a", "function": function}]})),
                 json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}),
             ])
         }
         "answers" => events(&[
-            said(&json!({"content": "It is 42."})),
+            reported(&json!({"content": "It is 42."})),
             json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}),
         ]),
         "refuses" => head(StatusCode::UNAUTHORIZED).into_response(),
         "fails" => head(StatusCode::INTERNAL_SERVER_ERROR).into_response(),
         "limits" => head(StatusCode::TOO_MANY_REQUESTS).into_response(),
         "garbles" => ([("content-type", "text/event-stream")], format!("data: {{{key}\n\n")).into_response(),
-        "breaks" => events(&[said(&json!({"content": "It is"})), error]),
+        "breaks" => events(&[reported(&json!({"content": "It is"})), error]),
         "redirects" => (StatusCode::FOUND, [("location", format!("http://127.0.0.1:1/?key={key}"))]).into_response(),
         _ => ([("content-type", format!("application/{key}"))], error.to_string()).into_response(),
     }

@@ -44,7 +44,7 @@ async fn sign_in(app: &TestApp) {
     assert_eq!(status, StatusCode::OK, "{page}");
     let end = Instant::now() + Duration::from_secs(20);
     while answer(app.get("/tools/far__echo/metadata").bearer_auth(ADA)).await.0 != StatusCode::OK {
-        assert!(Instant::now() < end, "its tools appear: {}", trouble(app).await);
+        assert!(Instant::now() < end, "its tools appear: {}", readiness_problem(app).await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -54,7 +54,7 @@ async fn call(app: &TestApp) -> Value {
 }
 
 /// Why the server cannot be used, from `/readyz`.
-async fn trouble(app: &TestApp) -> String {
+async fn readiness_problem(app: &TestApp) -> String {
     degraded(app).await["mcp:far"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -62,15 +62,15 @@ async fn trouble(app: &TestApp) -> String {
 async fn a_user_signs_in_and_the_tools_appear() {
     let provider = Provider::start().await;
     let app = app_before(&provider, "").await;
-    let asked = trouble(&app).await;
-    assert!(asked.contains("requires a user's sign-in") && asked.contains("/tools/mcp/far/sign_in"), "{asked}");
+    let reason = readiness_problem(&app).await;
+    assert!(reason.contains("requires a user's sign-in") && reason.contains("/tools/mcp/far/sign_in"), "{reason}");
     let (status, refused) = answer(app.post("/tools/mcp/far/sign_in")).await;
     assert_eq!((status, code(&refused)), (StatusCode::FORBIDDEN, "denied"));
     let (status, refused) = answer(app.post("/tools/mcp/near/sign_in").bearer_auth(ADA)).await;
     assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"));
 
     sign_in(&app).await;
-    assert_eq!((call(&app).await["text"].as_str(), &*trouble(&app).await), (Some("well"), ""));
+    assert_eq!((call(&app).await["text"].as_str(), &*readiness_problem(&app).await), (Some("well"), ""));
     let (status, refused) = begin(&app).await;
     assert_eq!((status, code(&refused)), (StatusCode::BAD_REQUEST, "invalid_request"), "nobody asks: {refused}");
     app.stop().await;
@@ -128,7 +128,7 @@ async fn a_foreign_or_refused_callback_does_not_sign_in() {
         assert!(page.contains(says), "{page}");
         assert_eq!(provider.behave().grants, [""; 0], "no code was exchanged");
         assert_eq!(browse(&app, &begun).await.0, StatusCode::BAD_REQUEST, "the sign-in is over");
-        assert!(trouble(&app).await.contains("requires a user's sign-in"));
+        assert!(readiness_problem(&app).await.contains("requires a user's sign-in"));
         app.stop().await;
     }
 }
@@ -192,7 +192,7 @@ async fn a_server_may_require_further_scopes_a_limited_number_of_times() {
         assert!(refused["error"].as_str().unwrap().contains(&format!("the scope {step:?}")), "{refused}");
         let (_, begun) = begin(&app).await;
         assert_eq!(browse(&app, &begun).await.0, StatusCode::OK);
-        assert_eq!((call(&app).await["text"].as_str(), &*trouble(&app).await), (Some("well"), ""), "{step}");
+        assert_eq!((call(&app).await["text"].as_str(), &*readiness_problem(&app).await), (Some("well"), ""), "{step}");
     }
     let (_, begun) = begin(&app).await;
     assert_eq!(code(&begun), "invalid_request", "nothing is asked for: {begun}");
@@ -201,7 +201,7 @@ async fn a_server_may_require_further_scopes_a_limited_number_of_times() {
     let (status, refused) = begin(&app).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{refused}");
     assert!(refused["error"].as_str().unwrap().contains("sign_in.scopes"), "{refused}");
-    assert!(trouble(&app).await.contains("sign_in.scopes"));
+    assert!(readiness_problem(&app).await.contains("sign_in.scopes"));
     app.stop().await;
 }
 
@@ -240,9 +240,9 @@ async fn hostile_metadata_is_refused() {
         let began = Instant::now();
         let (status, refused) = begin(&app).await;
         assert_eq!((status, code(&refused)), (StatusCode::BAD_GATEWAY, "upstream_error"), "{says}: {refused}");
-        let said = refused["error"].as_str().unwrap();
-        if !(said.contains(says) && said.len() < 1_000) {
-            surprises.push(format!("{says}: {said}"));
+        let reported = refused["error"].as_str().unwrap();
+        if !(reported.contains(says) && reported.len() < 1_000) {
+            surprises.push(format!("{says}: {reported}"));
         }
         assert!(began.elapsed() < slack(Duration::from_secs(10)), "{says}: {:?}", began.elapsed());
         app.stop().await;
@@ -285,7 +285,7 @@ async fn a_reload_needs_no_new_sign_in() {
     app.gateway.reload(config(&app.directory, &yaml(&provider, "labels: [far]"))).await;
     app.gateway.mcp_servers().settled().await;
     app.gateway.offer_mcp_tools().await;
-    assert_eq!((call(&app).await["text"].as_str(), &*trouble(&app).await), (Some("well"), ""));
+    assert_eq!((call(&app).await["text"].as_str(), &*readiness_problem(&app).await), (Some("well"), ""));
     assert_eq!(provider.behave().grants, ["authorization_code"]);
     app.stop().await;
 }

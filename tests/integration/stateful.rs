@@ -35,11 +35,11 @@ pub(crate) fn program(mark: &str, both: bool, more: &str) -> String {
 fn speak_mcp() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let _entered = runtime.enter();
-    let (out, mut said) = unbounded_channel();
+    let (out, mut reported) = unbounded_channel();
     let session = Session::new(std::process::id().to_string(), out.clone());
     let both = std::env::var("BOTH").is_ok_and(|both| !both.is_empty());
     tokio::spawn(async move {
-        while let Some(message) = said.recv().await {
+        while let Some(message) = reported.recv().await {
             say(&message);
         }
     });
@@ -123,8 +123,8 @@ impl Server {
 
 impl Seen {
     fn open(&self, id: String) {
-        let (out, said) = unbounded_channel();
-        self.standing.lock().unwrap().insert(id.clone(), said);
+        let (out, reported) = unbounded_channel();
+        self.standing.lock().unwrap().insert(id.clone(), reported);
         self.sessions.lock().unwrap().insert(id.clone(), Session::new(id, out));
     }
 }
@@ -145,22 +145,23 @@ async fn speak(State(seen): State<Arc<Seen>>, headers: HeaderMap, Json(message):
     }
     let session = seen.sessions.lock().unwrap().get(&named).cloned();
     let Some(session) = session else { return StatusCode::NOT_FOUND.into_response() };
-    let (out, mut said) = unbounded_channel();
+    let (out, mut reported) = unbounded_channel();
     let is_request = message.get("id").is_some() && message.get("method").is_some();
     tokio::spawn(session.hear(message, out, seen.both));
     if !is_request {
         return StatusCode::ACCEPTED.into_response();
     }
-    let events = stream::poll_fn(move |context| said.poll_recv(context).map(|next| next.as_ref().map(event)));
+    let events = stream::poll_fn(move |context| reported.poll_recv(context).map(|next| next.as_ref().map(event)));
     Sse::new(events).into_response()
 }
 
 async fn listen(State(seen): State<Arc<Seen>>, headers: HeaderMap) -> Response {
     let id = headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned()).unwrap_or_default();
-    let said = seen.standing.lock().unwrap().remove(&id);
-    match said {
-        Some(mut said) if !id.is_empty() => {
-            let events = stream::poll_fn(move |context| said.poll_recv(context).map(|next| next.as_ref().map(event)));
+    let reported = seen.standing.lock().unwrap().remove(&id);
+    match reported {
+        Some(mut reported) if !id.is_empty() => {
+            let events =
+                stream::poll_fn(move |context| reported.poll_recv(context).map(|next| next.as_ref().map(event)));
             Sse::new(events).into_response()
         }
         _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),

@@ -5,7 +5,7 @@ use std::io::{self, BufRead};
 
 use serde_json::{Map, Value, json};
 
-use crate::mcp::client::faults;
+use crate::mcp::client::violations;
 use crate::moody::{say, started};
 
 const NEWER: &str = "2026-07-28";
@@ -19,12 +19,12 @@ pub(crate) fn server(revision: &str, more: &str) -> String {
 #[ignore = "no test: what the tests of MCP servers start as a program"]
 fn speak_one_revision() {
     let Ok(revision) = std::env::var("REVISION") else { return };
-    let mut server = Strict { revision, consulting: None, faults: Vec::new() };
+    let mut server = Strict { revision, consulting: None, violations: Vec::new() };
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { break };
         match serde_json::from_str(&line) {
             Ok(message) => server.hear(&message),
-            Err(error) => server.faults.push(format!("{error}: {line}")),
+            Err(error) => server.violations.push(format!("{error}: {line}")),
         }
     }
     std::process::exit(0);
@@ -35,7 +35,7 @@ struct Strict {
     /// The call that waits for the client's model.
     consulting: Option<Value>,
     /// The received messages that violate the protocol.
-    faults: Vec<String>,
+    violations: Vec<String>,
 }
 
 impl Strict {
@@ -52,7 +52,7 @@ impl Strict {
             (Some(_), None) => "ClientNotification",
             _ => "JSONRPCMessage",
         };
-        self.faults.extend(faults(revision, kind, message));
+        self.violations.extend(violations(revision, kind, message));
         let Some(id) = message.get("id") else { return };
         let params = &message["params"];
         match method {
@@ -106,13 +106,13 @@ impl Strict {
             }
             "log" => {
                 if !self.is_newer() || params["_meta"].get("io.modelcontextprotocol/logLevel").is_some() {
-                    let said = json!({"level": "warning", "logger": "strict", "data": {"left": 3}});
-                    say(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": said}));
+                    let reported = json!({"level": "warning", "logger": "strict", "data": {"left": 3}});
+                    say(&json!({"jsonrpc": "2.0", "method": "notifications/message", "params": reported}));
                 }
                 self.answer(id, text("logged"));
             }
             "consult" if self.is_newer() => match params["inputResponses"].get("model") {
-                Some(said) => self.answer(id, text(said["content"]["text"].as_str().unwrap_or("nothing"))),
+                Some(reported) => self.answer(id, text(reported["content"]["text"].as_str().unwrap_or("nothing"))),
                 None => {
                     self.answer(id, json!({"resultType": "input_required", "inputRequests": {"model": question()}}));
                 }
@@ -124,7 +124,7 @@ impl Strict {
                 asked["id"] = json!("question");
                 say(&asked);
             }
-            "faults" => self.answer(id, text(&self.faults.join("\n"))),
+            "violations" => self.answer(id, text(&self.violations.join("\n"))),
             _ => self.answer(id, text(&params["arguments"].to_string())),
         }
     }
@@ -132,11 +132,11 @@ impl Strict {
     /// The answer to its question, or why there is none.
     fn consulted(&mut self, message: &Value) {
         let Some(call) = self.consulting.take() else { return };
-        let said = match message.pointer("/result/content/text") {
+        let reported = match message.pointer("/result/content/text") {
             Some(text) => json!({"content": [{"type": "text", "text": text}]}),
             None => json!({"content": [{"type": "text", "text": message["error"].to_string()}], "isError": true}),
         };
-        self.answer(&call, said);
+        self.answer(&call, reported);
     }
 
     fn answer(&self, id: &Value, mut result: Value) {
@@ -152,7 +152,7 @@ impl Strict {
 
 /// Two tools a page.
 fn tools(cursor: Option<&str>) -> Value {
-    const PAGES: [[&str; 2]; 3] = [["echo", "sound"], ["log", "consult"], ["faults", "last"]];
+    const PAGES: [[&str; 2]; 3] = [["echo", "sound"], ["log", "consult"], ["violations", "last"]];
     let at = cursor.and_then(|cursor| cursor.strip_prefix("page ")?.parse().ok()).unwrap_or(0);
     let tools = PAGES[at].map(|name| json!({"name": name, "inputSchema": {"type": "object"}}));
     let mut page = json!({"tools": tools});

@@ -43,9 +43,9 @@ pub(crate) async fn register(
     };
     let source = format!("mcp:{name}");
     message.push_str(&quarantine_note(&gateway, &source));
-    if let Some(trouble) = gateway.mcp_servers().degraded(&source) {
+    if let Some(problem) = gateway.mcp_servers().degraded(&source) {
         message.push_str("; ");
-        message.push_str(&trouble);
+        message.push_str(&problem);
     }
     let tool_name = match tools.as_slice() {
         [only] => only.clone(),

@@ -104,7 +104,7 @@ async fn subscribe(gateway: &Gateway, call: &CallContext, uri: &str) -> Result<R
 }
 
 /// Changes to a client's lists: the registry and the policies for tools, and the MCP servers.
-struct Watch {
+struct ListWatch {
     server: Arc<McpServer>,
     caller: Arc<Caller>,
     tools: watch::Receiver<()>,
@@ -114,7 +114,7 @@ struct Watch {
     listed: Option<u64>,
 }
 
-impl Watch {
+impl ListWatch {
     async fn new(server: &Arc<McpServer>, caller: &Arc<Caller>) -> Self {
         let gateway = &server.gateway;
         let (tools, policies) = (gateway.pipeline.registry.changes(), gateway.pipeline.policy.changes());
@@ -170,7 +170,7 @@ impl Watch {
 pub(super) async fn notify_session(server: Arc<McpServer>, caller: Arc<Caller>, session: Arc<McpSession>) {
     let Some(mut logs) = session.is_ready() else { return };
     let notifying = async {
-        let mut watch = Watch::new(&server, &caller).await;
+        let mut watch = ListWatch::new(&server, &caller).await;
         loop {
             let notification = tokio::select! {
                 change = watch.next() => match change {
@@ -216,7 +216,7 @@ pub(super) async fn listen(
             Err(error) => tracing::debug!(%error, uri, "a resource cannot be watched"),
         }
     }
-    let mut watch = Watch::new(&server, &call.caller).await;
+    let mut watch = ListWatch::new(&server, &call.caller).await;
     while let Some(Some(change)) = server.draining.run_until_cancelled(watch.next()).await {
         let is_wanted = match &change {
             Change::Tools => filter.tools_list_changed == Some(true),

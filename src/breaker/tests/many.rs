@@ -17,9 +17,9 @@ async fn a_new_breaker_replaces_the_one_idle_longest() {
         call(&breakers, &upstream(&format!("http://{at}")), Ok(())).unwrap();
         advance(Duration::from_millis(1)).await;
     }
-    for newcomer in ["http://a", "http://b"] {
-        fail(&breakers, &upstream(newcomer), 5);
-        assert_eq!(breakers.state(&upstream(newcomer)), BreakerState::Open);
+    for added in ["http://a", "http://b"] {
+        fail(&breakers, &upstream(added), 5);
+        assert_eq!(breakers.state(&upstream(added)), BreakerState::Open);
         assert_eq!(breakers.circuits.len(), MAX_LIVE);
     }
     let gone = |upstream: &Upstream| !breakers.circuits.contains_key(upstream);

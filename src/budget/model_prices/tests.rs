@@ -161,8 +161,10 @@ fn models_without_a_price_are_named_with_the_keys_to_write() {
     assert_eq!(unpriced(&Config::default()), None);
     assert_eq!(unpriced(&config(&[("script", AgentProfile::replay("s.yaml"))], None)), None);
     let mut bounded = config(&[("local", local)], None);
-    let said = unpriced(&bounded).unwrap();
-    assert!(said.starts_with("the cost of models without a price counts as 0: `agent.profiles.local` (\"llama3\")"));
+    let reported = unpriced(&bounded).unwrap();
+    assert!(
+        reported.starts_with("the cost of models without a price counts as 0: `agent.profiles.local` (\"llama3\")")
+    );
     for limit in ["max_cost_per_caller_per_day", "max_cost_per_tenant_per_day"] {
         bounded.budget = BudgetConfig::default();
         let bound = Some(Decimal::ONE);
@@ -170,9 +172,9 @@ fn models_without_a_price_are_named_with_the_keys_to_write() {
             "max_cost_per_caller_per_day" => bounded.budget.max_cost_per_caller_per_day = bound,
             _ => bounded.budget.max_cost_per_tenant_per_day = bound,
         }
-        let said = unpriced(&bounded).unwrap();
+        let reported = unpriced(&bounded).unwrap();
         for part in ["refused", limit, "price_per_million_prompt_tokens", "price_per_million_completion_tokens"] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(reported.contains(part), "{part}: {reported}");
         }
     }
 }

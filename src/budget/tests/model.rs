@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use super::{MONDAY, asked, call_of, cents, left};
+use super::{MONDAY, call_of, cents, left, max_usage};
 use crate::budget::{Budgets, Left};
 use crate::config::BudgetConfig;
 use crate::core::call::BudgetScopes;
@@ -91,8 +91,8 @@ proptest! {
                     let (left_cents, left_tokens) = model.left(&scopes);
                     let [request, agent, task] = ids.map(|id| id.map(|id| id.to_string()));
                     let call = call_of(&caller.to_string(), "acme", BudgetScopes { request, agent, task });
-                    let checked = budgets.check_on(MONDAY, &call, &asked(cost_cents, tokens));
-                    match budgets.reserve_on(MONDAY, &call, &asked(cost_cents, tokens)) {
+                    let checked = budgets.check_on(MONDAY, &call, &max_usage(cost_cents, tokens));
+                    match budgets.reserve_on(MONDAY, &call, &max_usage(cost_cents, tokens)) {
                         Ok(hold) => {
                             prop_assert!(cost_cents <= left_cents && (left_tokens > 0 || tokens == 0));
                             prop_assert_eq!(hold.before(), left(left_cents, left_tokens));

@@ -6,7 +6,7 @@ const A_HASH: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0
 
 #[test]
 fn an_invalid_variable_is_named_instead_of_the_file() {
-    insta::assert_snapshot!(faults_with("limits: {parallelism: 3}", &[("TOOL_PARALLELISM", "0")]), @r#"
+    insta::assert_snapshot!(errors_with("limits: {parallelism: 3}", &[("TOOL_PARALLELISM", "0")]), @r#"
     environment variable TOOL_PARALLELISM: `limits.parallelism`: must be above zero
       set a number above zero
     "#);
@@ -14,7 +14,7 @@ fn an_invalid_variable_is_named_instead_of_the_file() {
 
 #[test]
 fn an_invalid_value_is_refused_with_its_place() {
-    insta::assert_snapshot!(faults("
+    insta::assert_snapshot!(errors("
 breaker:
   error_threshold: 1.5
 tools:
@@ -165,7 +165,7 @@ fn every_rule_of_the_check_is_enforced() {
 #[test]
 fn a_reachable_server_requires_authentication() {
     let elsewhere = [("SEKISHO_LISTEN", "0.0.0.0:8080")];
-    insta::assert_snapshot!(faults_with("", &elsewhere), @r#"
+    insta::assert_snapshot!(errors_with("", &elsewhere), @r#"
     environment variable SEKISHO_LISTEN: `server.listen`: 0.0.0.0:8080 can be reached from other machines without authentication
       add `auth.api_keys` or `auth.jwt`, listen on 127.0.0.1, or accept all callers with `auth.anonymous: always`
     "#);
@@ -204,8 +204,8 @@ fn a_sandbox_in_which_nothing_could_run_is_refused() {
         ("data_files: [/a/table.csv, /b/table.csv]", "sandbox.data_files[1]"),
     ];
     for (line, setting) in wrong {
-        let fault = format!("{:?}", load_with(&format!("sandbox: {{{line}}}\n"), &[]).unwrap_err());
-        assert!(fault.contains(setting), "{line}: {fault}");
+        let error = format!("{:?}", load_with(&format!("sandbox: {{{line}}}\n"), &[]).unwrap_err());
+        assert!(error.contains(setting), "{line}: {error}");
     }
     assert!(load_with("sandbox: {max_memory_mb: 512, data_files: [/a/table.csv]}\n", &[]).is_ok());
 }

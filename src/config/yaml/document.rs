@@ -91,23 +91,23 @@ impl Document {
         };
         let root = serde_saphyr::from_str_with_options(&text, options);
         let mut document = Self { file: file.to_owned(), text, root: Node::nothing() };
-        document.root = root.map_err(|error| document.syntax_fault(&error))?;
+        document.root = root.map_err(|error| document.syntax_error(&error))?;
         Ok(document)
     }
 
     /// An error at a position. Its value is shown only if `reveal` is set.
-    pub(crate) fn fault(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
-        let mut fault = ConfigError::in_file(&self.file, position.line, position.column, message);
-        fault.excerpt = self.excerpt(position, reveal);
-        fault
+    pub(crate) fn error(&self, position: Position, reveal: bool, message: impl Into<String>) -> ConfigError {
+        let mut error = ConfigError::in_file(&self.file, position.line, position.column, message);
+        error.excerpt = self.excerpt(position, reveal);
+        error
     }
 
     /// A finding about a node.
     pub(crate) fn place(&self, node: &Node, reveal: bool, finding: Finding) -> ConfigError {
         let Position { line, column, .. } = node.position;
-        let mut fault = finding.into_fault(ConfigLocation::At { file: self.file.clone(), line, column });
-        fault.excerpt = self.excerpt(node.position, reveal);
-        fault
+        let mut error = finding.into_error(ConfigLocation::At { file: self.file.clone(), line, column });
+        error.excerpt = self.excerpt(node.position, reveal);
+        error
     }
 
     /// The value at `topic.key[index]`, or its nearest ancestor, and whether it is the exact value.
@@ -131,7 +131,7 @@ impl Document {
         key
     }
 
-    fn syntax_fault(&self, error: &serde_saphyr::Error) -> ConfigError {
+    fn syntax_error(&self, error: &serde_saphyr::Error) -> ConfigError {
         let error = error.without_snippet();
         let message = match error {
             serde_saphyr::Error::MultipleDocuments { .. } => {
@@ -142,11 +142,11 @@ impl Document {
         let message = message.lines().next().unwrap_or_default();
         // The position is already at the start of the message.
         let message = message.split_once(" at line ").map_or(message, |(message, _)| message);
-        let fault = match error.location().map(Position::from) {
-            Some(position) if position.line > 0 => self.fault(position, false, message),
+        let error = match error.location().map(Position::from) {
+            Some(position) if position.line > 0 => self.error(position, false, message),
             _ => ConfigError::of_file(&self.file, message),
         };
-        fault.advise("correct the YAML here; the rest of the file was not checked")
+        error.advise("correct the YAML here; the rest of the file was not checked")
     }
 
     fn excerpt(&self, position: Position, reveal: bool) -> Option<String> {

@@ -13,7 +13,7 @@ pub(crate) fn interpolate(document: &mut Document, environment: &Environment) ->
     walk(&mut document.root, environment, &mut broken);
     broken
         .into_iter()
-        .map(|(position, problem)| document.fault(position, false, problem.message).advise(problem.advice))
+        .map(|(position, problem)| document.error(position, false, problem.message).advise(problem.advice))
         .collect()
 }
 

@@ -14,23 +14,23 @@ use super::error::ConfigError;
 use super::type_error::{ConfigTypeError, unknown_key};
 
 /// Maximum type errors reported in one run; a file with more is probably another kind of file.
-const MAX_FAULTS: usize = 20;
+const MAX_ERRORS: usize = 20;
 
 /// Reads the whole document as a `T`.
 ///
 /// # Errors
 /// Every unknown key and every value of a wrong type, with its place.
 pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
-    let reading = Reading { document, set_aside: RefCell::default(), faults: RefCell::default() };
+    let reading = Reading { document, set_aside: RefCell::default(), errors: RefCell::default() };
     loop {
         match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
-            Ok(value) if reading.faults.borrow().is_empty() => return Ok(value),
-            Ok(_) => return Err(reading.into_faults()),
+            Ok(value) if reading.errors.borrow().is_empty() => return Ok(value),
+            Ok(_) => return Err(reading.into_errors()),
             Err(type_error) => {
                 let node = type_error.node.unwrap_or(&document.root);
                 reading.report(node, type_error);
-                if std::ptr::eq(node, &document.root) || reading.faults.borrow().len() >= MAX_FAULTS {
-                    return Err(reading.into_faults());
+                if std::ptr::eq(node, &document.root) || reading.errors.borrow().len() >= MAX_ERRORS {
+                    return Err(reading.into_errors());
                 }
             }
         }
@@ -41,7 +41,7 @@ struct Reading<'a> {
     document: &'a Document,
     /// Values already reported, by identity; they are read as if they were missing.
     set_aside: RefCell<HashSet<*const Node>>,
-    faults: RefCell<Vec<ConfigError>>,
+    errors: RefCell<Vec<ConfigError>>,
 }
 
 impl<'a> Reading<'a> {
@@ -61,7 +61,7 @@ impl<'a> Reading<'a> {
             let place = if key.is_empty() { String::new() } else { format!("`{key}`: ") };
             let reveal = !type_error.hidden && !matches!(node.content, Content::List(_) | Content::Mapping(_));
             let message = format!("{place}{}", type_error.message_for(node));
-            self.add(self.document.fault(node.position, reveal, message), type_error.advice);
+            self.add(self.document.error(node.position, reveal, message), type_error.advice);
         }
         self.set_aside.borrow_mut().insert(std::ptr::from_ref(node));
     }
@@ -70,26 +70,26 @@ impl<'a> Reading<'a> {
         let Content::Mapping(entries) = &mapping.content else { return };
         let is_new = |node: &Node| !self.set_aside.borrow().contains(&std::ptr::from_ref(node));
         let unknown = entries.iter().filter(|(key, value)| !known.contains(&key.name.as_str()) && is_new(value));
-        for (key, value) in unknown.take(MAX_FAULTS) {
+        for (key, value) in unknown.take(MAX_ERRORS) {
             let (what, advice) = unknown_key(&key.name, known);
             let message = match self.document.key_of(mapping).as_str() {
                 "" => format!("{what} at the top level"),
                 around => format!("{what} in `{around}`"),
             };
-            self.add(self.document.fault(key.position, false, message), Some(advice));
+            self.add(self.document.error(key.position, false, message), Some(advice));
             self.set_aside.borrow_mut().insert(std::ptr::from_ref(value));
         }
     }
 
-    fn add(&self, mut fault: ConfigError, advice: Option<String>) {
-        fault.advice = advice;
-        self.faults.borrow_mut().push(fault);
+    fn add(&self, mut error: ConfigError, advice: Option<String>) {
+        error.advice = advice;
+        self.errors.borrow_mut().push(error);
     }
 
-    fn into_faults(self) -> Vec<ConfigError> {
-        let mut faults = self.faults.into_inner();
-        faults.truncate(MAX_FAULTS);
-        faults
+    fn into_errors(self) -> Vec<ConfigError> {
+        let mut errors = self.errors.into_inner();
+        errors.truncate(MAX_ERRORS);
+        errors
     }
 }
 

@@ -28,8 +28,8 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
     };
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
     let secrets = response.sent.secrets();
-    let said = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
-    let message = format!("{host} answered {}{reason}{said}", status.as_u16());
+    let reported = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
+    let message = format!("{host} answered {}{reason}{reported}", status.as_u16());
     let error = CallError::new(code, message).blaming(blame).redacted(&secrets);
     match retry_after(&response.headers, Timestamp::now()) {
         Some(wait) if code == ErrorCode::UpstreamError => Err(error.retry_after(wait)),

@@ -84,13 +84,13 @@ async fn an_answer_comes_back_whole_from_the_address_that_was_checked() {
 
 #[tokio::test]
 async fn what_a_server_may_send_is_what_can_be_read() {
-    let said = |headers: HeaderMap| async move {
+    let reported = |headers: HeaderMap| async move {
         let of = |name: &str| {
             headers.get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>().join(", ")
         };
         format!("{} | {}", of("accept"), of("accept-encoding"))
     };
-    let address = serve(Router::new().route("/", get(said))).await;
+    let address = serve(Router::new().route("/", get(reported))).await;
     for (header, expected) in [
         (None, "*/* | gzip,deflate,br"),
         (Some(("accept", "text/html")), "text/html | gzip,deflate,br"),

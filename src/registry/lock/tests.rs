@@ -21,8 +21,8 @@ fn compare(before: &[(&str, Value)], after: &[(&str, Value)]) -> Vec<Difference>
 }
 
 /// `change tool: path` for each edit.
-fn told(differences: &[Difference]) -> Vec<String> {
-    let told = |difference: &Difference| {
+fn reported(differences: &[Difference]) -> Vec<String> {
+    let reported = |difference: &Difference| {
         let change = match &difference.change {
             Change::Added => "added".to_owned(),
             Change::Removed => "removed".to_owned(),
@@ -32,7 +32,7 @@ fn told(differences: &[Difference]) -> Vec<String> {
         let paths: Vec<_> = difference.edits.iter().map(|edit| edit.path.as_str()).collect();
         format!("{change} {}: {}", difference.tool, paths.join(" "))
     };
-    differences.iter().map(told).collect()
+    differences.iter().map(reported).collect()
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn changes_are_reported_with_their_path() {
     ];
     let found = compare(&before, &after);
     assert_eq!(
-        told(&found),
+        reported(&found),
         [
             "changed a: /parameters/properties/limit/default /parameters/properties/more/description",
             "changed b: /annotations",
@@ -143,7 +143,7 @@ fn a_removed_tool_that_was_added_under_another_name_is_reported_as_renamed() {
             "renamed from old new: /description",
         ),
     ] {
-        assert_eq!(told(&compare(&[("old", before)], &[("new", after)])), [expected]);
+        assert_eq!(reported(&compare(&[("old", before)], &[("new", after)])), [expected]);
     }
     // A tool of another source, or one that matches two others, is not a rename.
     let here = json!({"description": "Tells the time of a zone."});
@@ -156,7 +156,7 @@ fn a_removed_tool_that_was_added_under_another_name_is_reported_as_renamed() {
 fn tools_of_an_unreachable_source_are_not_reported_as_removed() {
     let before = lock(&[("a", json!({})), ("b", json!({"origin": "mcp:other program x"}))]);
     let found = differences(&before, &BTreeMap::new(), |source| source == "mcp:time");
-    assert_eq!(told(&found), ["removed b: "]);
+    assert_eq!(reported(&found), ["removed b: "]);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn builtin_tools_are_pinned_and_not_quarantined() {
         &[("calculator", json!({"origin": "builtin"}))],
         &[("calculator", json!({"origin": "builtin", "description": "x"}))],
     );
-    assert_eq!((told(&found), found[0].quarantined), (vec!["changed calculator: /description".to_owned()], false));
+    assert_eq!((reported(&found), found[0].quarantined), (vec!["changed calculator: /description".to_owned()], false));
 }
 
 /// A name, and an arbitrary description by a source.
@@ -198,10 +198,10 @@ proptest! {
     #[test]
     fn once_all_differences_are_approved_there_are_none(before in any_pins(), after in any_pins()) {
         let mut lock: Lock = before.into_iter().collect();
-        let objected: Vec<_> = after.iter().filter(|(name, pin)| lock.objection(name, pin).is_some()).map(|(name, _)| name.clone()).collect();
+        let quarantined: Vec<_> = after.iter().filter(|(name, pin)| lock.violation(name, pin).is_some()).map(|(name, _)| name.clone()).collect();
         let found = differences(&lock, &after, |_| false);
-        let told: Vec<_> = found.iter().filter(|found| found.change != Change::Removed).map(|found| found.tool.clone()).collect();
-        prop_assert_eq!(told, objected, "what is quarantined is what is shown");
+        let reported: Vec<_> = found.iter().filter(|found| found.change != Change::Removed).map(|found| found.tool.clone()).collect();
+        prop_assert_eq!(reported, quarantined, "what is quarantined is what is shown");
         for difference in found {
             if let Change::Renamed { from } = &difference.change {
                 lock.approve(from, None);

@@ -60,8 +60,8 @@ fn invalid_paths_have_their_own_errors() {
         (&"n".repeat(256), FileError::NameTooLong),
         (&deep, FileError::NameTooLong),
     ];
-    for (path, fault) in cases {
-        assert_eq!(files.find(tmp, path), Err(fault), "{}", path.escape_debug());
+    for (path, error) in cases {
+        assert_eq!(files.find(tmp, path), Err(error), "{}", path.escape_debug());
     }
     assert_eq!(files.create_file(tmp, ".."), Err(FileError::BadPath));
     assert_eq!(files.create_file(tmp, "name/"), Err(FileError::IsAFolder));

@@ -86,7 +86,7 @@ impl Files {
                 self.detach(new_folder, new_name, replaced)?;
             }
             Err(FileError::Missing) => {}
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         }
         self.entries_mut(old_folder)?.remove(old_name);
         self.entries_mut(new_folder)?.insert(new_name.into(), moved);
@@ -100,7 +100,7 @@ impl Files {
         match self.child(at, name) {
             Ok(_) => return Err(FileError::Exists),
             Err(FileError::Missing) => {}
-            Err(fault) => return Err(fault),
+            Err(error) => return Err(error),
         }
         self.check_writable(at)?;
         if self.used_nodes >= self.quota.nodes {

@@ -66,9 +66,9 @@ impl Manifest {
     /// A manifest of the operator's, with the Python files beside it.
     fn in_folder(folder: &Path) -> Result<Self, ManifestError> {
         let read =
-            |path: &Path| fs::read_to_string(path).map_err(|fault| ManifestError::Unreadable(path.to_owned(), fault));
+            |path: &Path| fs::read_to_string(path).map_err(|error| ManifestError::Unreadable(path.to_owned(), error));
         let text = read(&folder.join(MANIFEST_FILE))?;
-        let entries = fs::read_dir(folder).map_err(|fault| ManifestError::Unreadable(folder.to_owned(), fault))?;
+        let entries = fs::read_dir(folder).map_err(|error| ManifestError::Unreadable(folder.to_owned(), error))?;
         let paths = entries.flatten().map(|entry| entry.path());
         let python_files = paths.filter(|path| path.extension().is_some_and(|kind| kind == "py"));
         let preludes: Vec<(String, String)> = python_files
@@ -81,7 +81,7 @@ impl Manifest {
 
     /// The assumptions for a bare module: a command that contains its library and is started as `python`.
     fn of_module(module: &Path) -> Result<Self, ManifestError> {
-        let unreadable = |fault| ManifestError::Unreadable(module.to_owned(), fault);
+        let unreadable = |error| ManifestError::Unreadable(module.to_owned(), error);
         let sum = File::open(module).and_then(sum_of).map_err(unreadable)?;
         let path = module.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let name = "python.wasm".to_owned();

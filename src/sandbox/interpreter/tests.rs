@@ -98,8 +98,8 @@ fn an_inconsistent_manifest_is_refused_with_the_name_of_the_part() {
     for (bundle, from, to, message) in cases {
         let text = bundle.manifest;
         assert!(text.contains(from), "{from}");
-        let fault = Manifest::parse(&text.replacen(from, to, 1), bundle.preludes, None).unwrap_err().to_string();
-        assert!(fault.contains(message), "{from} → {to}: {fault}");
+        let error = Manifest::parse(&text.replacen(from, to, 1), bundle.preludes, None).unwrap_err().to_string();
+        assert!(error.contains(message), "{from} → {to}: {error}");
     }
 }
 
@@ -134,7 +134,7 @@ fn a_profiles_sum_changes_with_the_module_and_with_the_preludes_up_to_its_own() 
 }
 
 fn chosen(config: &SandboxConfig) -> Result<Manifest, String> {
-    Manifest::chosen(config).map_err(|fault| fault.to_string())
+    Manifest::chosen(config).map_err(|error| error.to_string())
 }
 
 #[test]

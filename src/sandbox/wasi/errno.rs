@@ -29,8 +29,8 @@ pub enum Errno {
 }
 
 impl From<FileError> for Errno {
-    fn from(fault: FileError) -> Self {
-        match fault {
+    fn from(error: FileError) -> Self {
+        match error {
             FileError::Missing => Self::Missing,
             FileError::NotAFolder => Self::NotFolder,
             FileError::IsAFolder => Self::IsFolder,

@@ -165,8 +165,8 @@ impl Template {
             biased;
             Ok(()) = ready => Ok(Guest { program, run }),
             Ended { outcome, .. } = &mut run => {
-                let said = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
-                Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {said}", outcome.end)))
+                let reported = String::from_utf8_lossy(&outcome.stderr.bytes).into_owned();
+                Err(wasmtime::Error::msg(format!("it did not request a program: {:?} {reported}", outcome.end)))
             }
         }
     }

@@ -86,7 +86,7 @@ fn limit_resources() -> Result<(), String> {
     for (resource, most) in limits {
         let most = getrlimit(resource).maximum.map_or(most, |allowed| allowed.min(most));
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
-        setrlimit(resource, limit).map_err(|fault| format!("{resource:?}: {fault}"))?;
+        setrlimit(resource, limit).map_err(|error| format!("{resource:?}: {error}"))?;
     }
     Ok(())
 }
@@ -117,8 +117,8 @@ fn filter_calls() -> Result<(), String> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "an error's mapping takes it")]
-fn text(fault: impl ToString) -> String {
-    fault.to_string()
+fn text(error: impl ToString) -> String {
+    error.to_string()
 }
 
 mod system_calls;

@@ -41,7 +41,7 @@ pub(super) async fn load_all(
     interpreter: &Prepared,
     data_files: Vec<GuestFile>,
 ) -> Result<HashMap<String, Profile>, String> {
-    let mounts = Mounts::open(&interpreter.mounts).map_err(|fault| fault.to_string())?;
+    let mounts = Mounts::open(&interpreter.mounts).map_err(|error| error.to_string())?;
     let data_files = data_files.into_iter().map(|file| (input_path(&file.path), file.content.into())).collect();
     let environment = interpreter.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let (kind, mut arguments) = (interpreter.kind, interpreter.arguments.clone());
@@ -53,7 +53,7 @@ pub(super) async fn load_all(
     for profile in &interpreter.profiles {
         let template = match load(engine, &profile.compiled) {
             Ok(module) => {
-                Template::new(engine, &module, environment.entry()).await.map_err(|fault| format!("{fault:#}"))
+                Template::new(engine, &module, environment.entry()).await.map_err(|error| format!("{error:#}"))
             }
             Err(reason) => Err(reason),
         };
@@ -66,14 +66,14 @@ pub(super) async fn load_all(
 /// Machine code runs as it is in the file: only our user may write it, and the opened file is the one that was
 /// checked.
 fn load(engine: &Engine, path: &Path) -> Result<Module, String> {
-    let file = owner_only_files::open(path).map_err(|fault| fault.to_string())?;
+    let file = owner_only_files::open(path).map_err(|error| error.to_string())?;
     // Held as long as the module: the removal of unused files skips a locked one. Without the lock, the file could be
     // removed and compiled again.
     let _ = file.try_lock_shared();
     #[expect(unsafe_code, reason = "the only way to load compiled code")]
     // SAFETY: only our user can write the file and its folder, and we write nothing there but the output of an
     // engine; code of other settings, or of another version, is refused.
-    unsafe { Module::deserialize_open_file(engine, file) }.map_err(|fault| format!("{fault:#}"))
+    unsafe { Module::deserialize_open_file(engine, file) }.map_err(|error| format!("{error:#}"))
 }
 
 impl Profile {
@@ -82,7 +82,7 @@ impl Profile {
     }
 
     pub(super) async fn make_ready(&mut self) -> Result<(), String> {
-        self.ready = Some(self.template.guest().await.map_err(|fault| format!("{fault:#}"))?);
+        self.ready = Some(self.template.guest().await.map_err(|error| format!("{error:#}"))?);
         Ok(())
     }
 
@@ -92,10 +92,10 @@ impl Profile {
     /// What the job requests that is not available.
     pub(super) async fn begin(&mut self, job: Job) -> Result<Run, String> {
         let program =
-            self.environment.program(job).map_err(|fault| format!("the call's files cannot be placed: {fault}"))?;
+            self.environment.program(job).map_err(|error| format!("the call's files cannot be placed: {error}"))?;
         let guest = match self.ready.take() {
             Some(guest) => guest,
-            None => self.template.guest().await.map_err(|fault| format!("{fault:#}"))?,
+            None => self.template.guest().await.map_err(|error| format!("{error:#}"))?,
         };
         Ok(Box::pin(guest.run(program)))
     }

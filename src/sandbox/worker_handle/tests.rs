@@ -231,7 +231,7 @@ async fn a_program_that_does_not_exist_or_exits_at_once_is_named() {
         (killed, "signal: 9", true),
     ];
     for (program, says, was_killed) in cases {
-        let fault = Worker::start(&program, &load()).await.unwrap_err();
-        assert!(fault.reason.contains(says) && fault.was_killed == was_killed, "{fault:?}");
+        let error = Worker::start(&program, &load()).await.unwrap_err();
+        assert!(error.reason.contains(says) && error.was_killed == was_killed, "{error:?}");
     }
 }

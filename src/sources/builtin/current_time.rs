@@ -77,7 +77,7 @@ struct CurrentTime {
 }
 
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct Input<'a> {
     #[serde(borrow)]
     timezone: Option<&'a str>,
     #[serde(borrow)]
@@ -91,8 +91,8 @@ impl Executor for CurrentTime {
 }
 
 impl CurrentTime {
-    fn answer(&self, asked: &Asked<'_>) -> Result<ToolOutput, CallError> {
-        let zone = self.zone(asked.timezone.unwrap_or("UTC"))?;
+    fn answer(&self, input: &Input<'_>) -> Result<ToolOutput, CallError> {
+        let zone = self.zone(input.timezone.unwrap_or("UTC"))?;
         let now = (self.now)().to_zoned(zone);
         let iso8601 = now.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string();
         let weekday = now.strftime("%A").to_string();
@@ -104,7 +104,7 @@ impl CurrentTime {
             ("unix_seconds".to_owned(), Value::from(now.timestamp().as_second())),
             ("weekday".to_owned(), Value::from(weekday)),
         ]);
-        if let Some(format) = asked.format {
+        if let Some(format) = input.format {
             text = formatted(&now, format)?;
             value.insert("formatted".into(), Value::from(text.clone()));
         }
@@ -123,7 +123,7 @@ impl CurrentTime {
     }
 
     fn nearest(&self, name: &str) -> Vec<String> {
-        let asked = name.to_lowercase();
+        let input = name.to_lowercase();
         let mut near: Vec<_> = self
             .zones
             .available()
@@ -132,7 +132,7 @@ impl CurrentTime {
                 let lower = zone.to_lowercase();
                 // "berlin" should find "Europe/Berlin".
                 let city = lower.rsplit('/').next().unwrap_or(&lower);
-                let likeness = strsim::jaro_winkler(&lower, &asked).max(strsim::jaro_winkler(city, &asked));
+                let likeness = strsim::jaro_winkler(&lower, &input).max(strsim::jaro_winkler(city, &input));
                 (likeness, zone)
             })
             .filter(|(likeness, _)| *likeness >= LIKELY_MEANT)
@@ -206,9 +206,9 @@ mod tests {
 
     #[tokio::test]
     async fn an_unknown_zone_is_answered_with_those_nearest() {
-        for (asked, meant) in [("Berlin", "Europe/Berlin"), ("Europe/Berlim", "Europe/Berlin"), ("tokio", "Asia/Tokyo")]
+        for (input, meant) in [("Berlin", "Europe/Berlin"), ("Europe/Berlim", "Europe/Berlin"), ("tokio", "Asia/Tokyo")]
         {
-            let error = run_error(&tool(), json!({"timezone": asked})).await;
+            let error = run_error(&tool(), json!({"timezone": input})).await;
             assert_eq!(error.code(), ErrorCode::ToolError);
             assert!(error.message().contains(meant), "{}", error.message());
         }

@@ -71,7 +71,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
 }
 
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct Input<'a> {
     #[serde(borrow, default)]
     path: &'a str,
     #[serde(default)]
@@ -83,12 +83,12 @@ pub(super) fn list(
     arguments: &Arguments,
     _max_output_bytes: usize,
 ) -> Result<ToolOutput, CallError> {
-    let asked: Asked<'_> = read_arguments(arguments)?;
-    let path = match asked.path {
+    let input: Input<'_> = read_arguments(arguments)?;
+    let path = match input.path {
         "" | "." => None,
         path => Some(WorkspacePath::parse(path)?),
     };
-    let (entries, truncated) = workspace.list(path.as_ref(), asked.recursive, MAX_ENTRIES)?;
+    let (entries, truncated) = workspace.list(path.as_ref(), input.recursive, MAX_ENTRIES)?;
     let mut text = String::new();
     for entry in &entries {
         let line = match entry.kind {

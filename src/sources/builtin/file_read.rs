@@ -76,7 +76,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
 }
 
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct Input<'a> {
     #[serde(borrow)]
     path: &'a str,
     #[serde(default)]
@@ -94,18 +94,18 @@ pub(super) fn read(
     arguments: &Arguments,
     max_output_bytes: usize,
 ) -> Result<ToolOutput, CallError> {
-    let asked: Asked<'_> = read_arguments(arguments)?;
-    let path = WorkspacePath::parse(asked.path)?;
+    let input: Input<'_> = read_arguments(arguments)?;
+    let path = WorkspacePath::parse(input.path)?;
     let most = (max_output_bytes / CONTENT_SHARE) as u64;
-    let length = asked.length.map_or(most, |length| length.min(most));
-    let Part { mut bytes, size } = workspace.read(&path, asked.offset, length)?;
-    let more_follows = asked.offset.saturating_add(bytes.len() as u64) < size;
-    if asked.encoding == Encoding::Utf8 {
+    let length = input.length.map_or(most, |length| length.min(most));
+    let Part { mut bytes, size } = workspace.read(&path, input.offset, length)?;
+    let more_follows = input.offset.saturating_add(bytes.len() as u64) < size;
+    if input.encoding == Encoding::Utf8 {
         let whole = whole_characters(&bytes, more_follows);
-        bytes.truncate(whole.ok_or_else(|| CallError::tool(not_text(&path, asked.offset)))?);
+        bytes.truncate(whole.ok_or_else(|| CallError::tool(not_text(&path, input.offset)))?);
     }
-    let next = asked.offset.saturating_add(bytes.len() as u64);
-    let (content, encoding) = match asked.encoding {
+    let next = input.offset.saturating_add(bytes.len() as u64);
+    let (content, encoding) = match input.encoding {
         Encoding::Base64 => (STANDARD.encode(&bytes), "base64"),
         Encoding::Utf8 => (String::from_utf8(bytes).map_err(CallError::internal)?, "utf8"),
     };
@@ -116,7 +116,7 @@ pub(super) fn read(
     let mut text = content;
     if truncated {
         value["next_offset"] = next.into();
-        text = format!("{text}\n[bytes {} to {next} of {size}; continue with offset {next}]", asked.offset);
+        text = format!("{text}\n[bytes {} to {next} of {size}; continue with offset {next}]", input.offset);
     }
     Ok(ToolOutput { value, text: Some(text), ..ToolOutput::default() })
 }

@@ -69,7 +69,7 @@ pub(super) fn definition(workspaces: &Workspaces) -> ToolDefinition {
 }
 
 #[derive(Deserialize)]
-struct Asked<'a> {
+struct Input<'a> {
     #[serde(borrow)]
     path: &'a str,
     #[serde(borrow)]
@@ -94,16 +94,16 @@ pub(super) fn write(
     arguments: &Arguments,
     _max_output_bytes: usize,
 ) -> Result<ToolOutput, CallError> {
-    let asked: Asked<'_> = read_arguments(arguments)?;
-    let path = WorkspacePath::parse(asked.path)?;
-    let content = match asked.encoding {
-        Encoding::Utf8 => Cow::Borrowed(asked.content.as_bytes()),
+    let input: Input<'_> = read_arguments(arguments)?;
+    let path = WorkspacePath::parse(input.path)?;
+    let content = match input.encoding {
+        Encoding::Utf8 => Cow::Borrowed(input.content.as_bytes()),
         Encoding::Base64 => STANDARD
-            .decode(asked.content)
+            .decode(input.content)
             .map(Cow::Owned)
             .map_err(|error| CallError::tool(format!("`content` is not base64 (RFC 4648, with padding): {error}")))?,
     };
-    let size = workspace.write(&path, &content, asked.append)?;
+    let size = workspace.write(&path, &content, input.append)?;
     let written = content.len();
     Ok(ToolOutput {
         value: json!({"path": path.to_string(), "bytes_written": written, "size": size}),

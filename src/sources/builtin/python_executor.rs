@@ -193,7 +193,7 @@ struct InputFile<'a> {
 impl PythonExecutor {
     fn job(&self, attempt: &Attempt<'_>, request: &Request<'_>) -> Result<Job, CallError> {
         let left = attempt.deadline.remaining();
-        let asked = request.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let requested = request.timeout_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let files = request.files.iter().enumerate().map(|(index, file)| file.read(index));
         let files = files.collect::<Result<Vec<_>, _>>()?;
         self.check_places(&files)?;
@@ -204,7 +204,7 @@ impl PythonExecutor {
             stdin: request.stdin.into(),
             files,
             limits: JobLimits {
-                wall_time: asked.map_or(left, |asked| asked.min(left)),
+                wall_time: requested.map_or(left, |requested| requested.min(left)),
                 memory_bytes: attempt.memory_limit_bytes as u64,
                 stream_bytes: u64::from(self.config.max_stream_bytes),
                 result_bytes: u64::from(self.config.max_result_bytes),

@@ -21,7 +21,7 @@ async fn a_call_that_ends_at_once_is_answered_with_json() {
         ] {
             let call = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": "p"}});
             for accept in ["application/json, text/event-stream", "Text/Event-Stream;q=0.5,application/json;q=0.9"] {
-                let (kind, reply) = client.told("tools/call", call.clone(), &[("accept", accept)]).await;
+                let (kind, reply) = client.reported("tools/call", call.clone(), &[("accept", accept)]).await;
                 assert_eq!(kind, "application/json", "{revision}: {reply}");
                 let has_failed = reply["result"]["isError"] == true || reply.get("error").is_some();
                 assert_eq!(has_failed, fails, "{revision}: {reply}");
@@ -35,7 +35,8 @@ async fn a_longer_call_of_a_session_is_answered_with_events_and_one_without_sess
     let app = TestApp::start().await;
     for (revision, expected) in [(NEWER, "application/json"), (OLDER, "text/event-stream")] {
         let client = McpClient::connect(&app, revision).await;
-        let (kind, reply) = client.told("tools/call", json!({"name": "sleep", "arguments": {"ms": 200}}), &[]).await;
+        let (kind, reply) =
+            client.reported("tools/call", json!({"name": "sleep", "arguments": {"ms": 200}}), &[]).await;
         assert_eq!(kind, expected, "{revision}");
         assert!(reply["result"]["content"].is_array(), "{reply}");
     }
@@ -57,6 +58,6 @@ async fn a_call_before_the_client_is_ready_is_answered() {
     let app = TestApp::start().await;
     let client = McpClient::begin(&app, OLDER).await;
     let (_, reply) =
-        client.told("tools/call", json!({"name": "calculator", "arguments": {"expression": "6*7"}}), &[]).await;
+        client.reported("tools/call", json!({"name": "calculator", "arguments": {"expression": "6*7"}}), &[]).await;
     assert_eq!(reply["result"]["content"][0]["text"], "42", "{reply}");
 }

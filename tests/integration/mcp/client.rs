@@ -126,7 +126,7 @@ impl McpClient {
     }
 
     /// As [`McpClient::reply`] to a request that is answered with 200, with the media type it came as.
-    pub(crate) async fn told(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (String, Value) {
+    pub(crate) async fn reported(&self, method: &str, params: Value, changed: &[(&str, &str)]) -> (String, Value) {
         let response = self.post(method, params, changed).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK);
         let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
@@ -329,12 +329,12 @@ fn data(event: &str) -> Option<Value> {
 
 /// Holds a message against the protocol's own schema.
 pub(crate) fn check(revision: &str, definition: &str, message: &Value) {
-    let faults = faults(revision, definition, message);
-    assert!(faults.is_empty(), "not a {definition} of {revision}: {faults:?}\n{message:#}");
+    let violations = violations(revision, definition, message);
+    assert!(violations.is_empty(), "not a {definition} of {revision}: {violations:?}\n{message:#}");
 }
 
 /// The violations of a message against the revision's schema.
-pub(crate) fn faults(revision: &str, definition: &str, message: &Value) -> Vec<String> {
+pub(crate) fn violations(revision: &str, definition: &str, message: &Value) -> Vec<String> {
     static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
     let key = format!("{revision}/{definition}");
     let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
@@ -344,6 +344,7 @@ pub(crate) fn faults(revision: &str, definition: &str, message: &Value) -> Vec<S
         schema["$ref"] = json!(format!("#/{definitions}/{definition}"));
         Arc::new(jsonschema::validator_for(&schema).unwrap())
     }));
-    let faults = validator.iter_errors(message).map(|error| format!("{definition} {}: {error}", error.instance_path()));
-    faults.collect()
+    let violations =
+        validator.iter_errors(message).map(|error| format!("{definition} {}: {error}", error.instance_path()));
+    violations.collect()
 }

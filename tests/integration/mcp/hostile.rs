@@ -80,8 +80,8 @@ async fn sizes_types_methods_and_sessions_are_refused_by_their_status() {
     ] {
         let (status, reply) = client.send_raw(list.clone(), &[(header, value)]).await;
         assert_eq!(status, expected, "{header}: {value}: {reply}");
-        let said = reply.get("error_info").or_else(|| reply.get("error"));
-        assert!(said.is_some_and(|said| said["message"].is_string()), "{header}: {value}: {reply}");
+        let reported = reply.get("error_info").or_else(|| reply.get("error"));
+        assert!(reported.is_some_and(|reported| reported["message"].is_string()), "{header}: {value}: {reply}");
     }
     for method in [reqwest::Method::PUT, reqwest::Method::PATCH] {
         let answered = app.client.request(method, format!("{}/mcp", app.url)).send().await.unwrap();

@@ -69,9 +69,9 @@ async fn each_is_limited_written_down_and_counted() {
     assert_eq!(app.metric(line).await, 59.0, "the rate of the server's tools, for each of the three");
     let directory = app.stop().await;
     let lines = audited(directory.path());
-    let told: Vec<_> = lines.iter().map(|line| (line["tool"].as_str().unwrap(), line["code"].as_str())).collect();
+    let reported: Vec<_> = lines.iter().map(|line| (line["tool"].as_str().unwrap(), line["code"].as_str())).collect();
     assert_eq!(
-        told,
+        reported,
         [
             ("m__resources_read", None),
             ("m__prompts_get", None),

@@ -18,8 +18,8 @@ async fn before(revision: &str) -> TestApp {
 }
 
 /// The violations that the server found in received messages.
-async fn faults(app: &TestApp) -> String {
-    let (_, reply) = app.call("strict__faults", json!({})).await;
+async fn violations(app: &TestApp) -> String {
+    let (_, reply) = app.call("strict__violations", json!({})).await;
     reply["text"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned()
 }
 
@@ -36,7 +36,7 @@ async fn what_a_server_of_any_revision_has_is_offered_to_clients_of_both_kinds()
             let names: Vec<_> =
                 listed["tools"].as_array().unwrap().iter().filter_map(|tool| tool["name"].as_str()).collect();
             let own: Vec<_> = names.iter().filter_map(|name| name.strip_prefix("strict__")).collect();
-            assert_eq!(own, ["consult", "echo", "faults", "last", "log", "sound"], "{revision}: all three pages");
+            assert_eq!(own, ["consult", "echo", "last", "log", "sound", "violations"], "{revision}: all three pages");
 
             let call = json!({"name": "strict__sound", "arguments": {}});
             let sound = client.result("tools/call", call, "CallToolResult").await;
@@ -57,20 +57,20 @@ async fn what_a_server_of_any_revision_has_is_offered_to_clients_of_both_kinds()
             (&reply["content"][0]["mimeType"], &reply["text"]),
             (&json!("audio/wav"), &json!("[audio audio/wav]"))
         );
-        assert_eq!(faults(&app).await, "", "{revision}");
+        assert_eq!(violations(&app).await, "", "{revision}");
         app.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_servers_question_to_a_model_reaches_a_client_that_has_one() {
-    let said = json!({"role": "assistant", "content": {"type": "text", "text": "Bern"}, "model": "m"});
+    let reported = json!({"role": "assistant", "content": {"type": "text", "text": "Bern"}, "model": "m"});
     for revision in REVISIONS {
         let app = before(revision).await;
         let call = json!({"name": "strict__consult", "arguments": {}});
 
         let client = McpClient::connect(&app, OLDER).await;
-        let messages = client.converse("tools/call", call.clone(), |_| said.clone()).await;
+        let messages = client.converse("tools/call", call.clone(), |_| reported.clone()).await;
         assert_eq!(messages[0]["method"], "sampling/createMessage", "{revision}: {messages:?}");
         assert_eq!(messages[0]["params"]["messages"][0]["content"]["text"], "Which city?", "{revision}");
         assert_eq!(text(&messages.last().unwrap()["result"]), "Bern", "{revision}: {messages:?}");
@@ -80,12 +80,12 @@ async fn a_servers_question_to_a_model_reaches_a_client_that_has_one() {
         let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
         assert_eq!(question["method"], "sampling/createMessage", "{revision}: {asked}");
         let mut again = call.clone();
-        again["inputResponses"] = json!({key: said});
+        again["inputResponses"] = json!({key: reported});
         if let Some(state) = asked.get("requestState") {
             again["requestState"] = state.clone();
         }
-        let told = client.result("tools/call", again, "CallToolResult").await;
-        assert_eq!(text(&told), "Bern", "{revision}: {told}");
+        let reported = client.result("tools/call", again, "CallToolResult").await;
+        assert_eq!(text(&reported), "Bern", "{revision}: {reported}");
 
         // A client without the capability gets no question.
         let (_, refused) = client.without_capabilities().send("tools/call", call.clone()).await;
@@ -93,7 +93,7 @@ async fn a_servers_question_to_a_model_reaches_a_client_that_has_one() {
         assert_eq!(refused["error"]["data"]["requiredCapabilities"], json!({"sampling": {}}), "{revision}");
         let (_, reply) = app.call("strict__consult", json!({})).await;
         assert_eq!(reply["error_info"]["code"], "tool_error", "{revision}: {reply}");
-        assert_eq!(faults(&app).await, "", "{revision}");
+        assert_eq!(violations(&app).await, "", "{revision}");
         app.stop().await;
     }
 }
@@ -126,7 +126,7 @@ async fn a_servers_log_reaches_a_client_that_wants_it() {
                 assert_eq!(message["params"], json!({"level": "warning", "logger": "strict", "data": {"left": 3}}));
             }
         }
-        assert_eq!(faults(&app).await, "", "{revision}");
+        assert_eq!(violations(&app).await, "", "{revision}");
         app.stop().await;
     }
 }

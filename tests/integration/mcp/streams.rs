@@ -62,12 +62,12 @@ async fn progress_of_the_server_behind_comes_under_the_clients_own_token() {
         let client = McpClient::connect(&app, revision).await;
         let call = json!({"name": "far__steps", "arguments": {}, "_meta": {"progressToken": "mine"}});
         let messages = client.converse("tools/call", call, |_| Value::Null).await;
-        let told: Vec<_> = messages
+        let reported: Vec<_> = messages
             .iter()
             .filter(|message| message["method"] == "notifications/progress")
             .map(|message| (message["params"]["progressToken"].clone(), message["params"]["progress"].clone()))
             .collect();
-        assert_eq!(told, [(json!("mine"), json!(1.0)), (json!("mine"), json!(2.0))], "{revision}: {messages:?}");
+        assert_eq!(reported, [(json!("mine"), json!(1.0)), (json!("mine"), json!(2.0))], "{revision}: {messages:?}");
         assert_eq!(messages.last().unwrap()["result"]["content"][0]["text"], "done", "{revision}");
     }
 }

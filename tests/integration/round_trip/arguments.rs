@@ -68,8 +68,8 @@ impl Maker<'_> {
             return Some(constant.clone());
         }
         if let Some(Value::Array(values)) = schema.get("enum") {
-            let told: Vec<_> = values.iter().filter(|value| !value.is_null() && **value != "").collect();
-            return if told.is_empty() { values.first().cloned() } else { Some((*self.one_of(&told)).clone()) };
+            let reported: Vec<_> = values.iter().filter(|value| !value.is_null() && **value != "").collect();
+            return if reported.is_empty() { values.first().cloned() } else { Some((*self.one_of(&reported)).clone()) };
         }
         Some(match self.kind(&schema) {
             "object" => return self.object(&schema, depth),
@@ -104,8 +104,9 @@ impl Maker<'_> {
             } else if let Some(Value::Array(alternatives)) =
                 flat.shift_remove("oneOf").or_else(|| flat.shift_remove("anyOf"))
             {
-                let told: Vec<_> = alternatives.iter().filter(|one| one.get("type") != Some(&json!("null"))).collect();
-                let chosen = if told.is_empty() { alternatives.first()? } else { self.one_of(&told) };
+                let reported: Vec<_> =
+                    alternatives.iter().filter(|one| one.get("type") != Some(&json!("null"))).collect();
+                let chosen = if reported.is_empty() { alternatives.first()? } else { self.one_of(&reported) };
                 merge(&mut flat, chosen);
             } else {
                 break;
@@ -118,8 +119,8 @@ impl Maker<'_> {
         match schema.get("type") {
             Some(Value::String(kind)) => kind,
             Some(Value::Array(kinds)) => {
-                let told: Vec<_> = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
-                if told.is_empty() { "null" } else { self.one_of::<&str>(&told) }
+                let reported: Vec<_> = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null").collect();
+                if reported.is_empty() { "null" } else { self.one_of::<&str>(&reported) }
             }
             _ if schema.contains_key("properties") || schema.contains_key("additionalProperties") => "object",
             _ if schema.contains_key("items") || schema.contains_key("prefixItems") => "array",

@@ -21,7 +21,7 @@ pub(crate) struct Original {
 
 /// A request as it came.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct Recorded<'a> {
     pub(crate) method: &'a Method,
     /// Still encoded, below the server's own path.
     pub(crate) path: &'a str,
@@ -62,25 +62,26 @@ impl Original {
     ///
     /// # Errors
     /// All that the document does not allow, the operation before it.
-    pub(crate) fn check(&self, asked: &Asked<'_>) -> Result<String, String> {
-        let (operation, in_path) = self.operation(asked).ok_or(format!("no {} {}", asked.method, asked.path))?;
-        let key = key(asked.method.as_str(), operation.template);
-        let mut faults = Vec::new();
-        self.check_parameters(operation, asked, &in_path, &mut faults);
-        if let Err(fault) = self.check_body(operation, asked) {
-            faults.push(fault);
+    pub(crate) fn check(&self, recorded: &Recorded<'_>) -> Result<String, String> {
+        let (operation, in_path) =
+            self.operation(recorded).ok_or(format!("no {} {}", recorded.method, recorded.path))?;
+        let key = key(recorded.method.as_str(), operation.template);
+        let mut errors = Vec::new();
+        self.check_parameters(operation, recorded, &in_path, &mut errors);
+        if let Err(error) = self.check_body(operation, recorded) {
+            errors.push(error);
         }
-        if faults.is_empty() { Ok(key) } else { Err(format!("{key}: {}", faults.join("; "))) }
+        if errors.is_empty() { Ok(key) } else { Err(format!("{key}: {}", errors.join("; "))) }
     }
 
     /// Of the paths that fit the one with the most that is no template.
-    fn operation(&self, asked: &Asked<'_>) -> Option<(Operation<'_>, BTreeMap<&str, String>)> {
-        let method = asked.method.as_str().to_ascii_lowercase();
+    fn operation(&self, recorded: &Recorded<'_>) -> Option<(Operation<'_>, BTreeMap<&str, String>)> {
+        let method = recorded.method.as_str().to_ascii_lowercase();
         let fitting = self.document["paths"].as_object()?.iter().filter_map(|(template, item)| {
             let item = self.followed(item);
             let members = item.get(&method)?;
             let mut found = BTreeMap::new();
-            matches(template, asked.path, &mut found).then_some((Operation { template, item, members }, found))
+            matches(template, recorded.path, &mut found).then_some((Operation { template, item, members }, found))
         });
         let literal =
             |template: &str| template.split('{').map(|part| part.rsplit('}').next().unwrap().len()).sum::<usize>();
@@ -101,15 +102,15 @@ impl Original {
     fn check_parameters(
         &self,
         operation: Operation<'_>,
-        asked: &Asked<'_>,
+        recorded: &Recorded<'_>,
         in_path: &BTreeMap<&str, String>,
-        faults: &mut Vec<String>,
+        errors: &mut Vec<String>,
     ) {
-        let mut query = match wire::pairs(asked.query) {
+        let mut query = match wire::pairs(recorded.query) {
             Ok(pairs) => pairs,
-            Err(fault) => return faults.push(fault),
+            Err(error) => return errors.push(error),
         };
-        let mut cookies = cookies(asked.headers);
+        let mut cookies = cookies(recorded.headers);
         let mut parameters = self.parameters(operation);
         // An exploded object of any members takes what no other parameter takes.
         parameters.sort_by_key(|one| self.kind(&schema(one)) == "object");
@@ -121,20 +122,20 @@ impl Original {
                 Some("query") => self.in_pairs(parameter, &schema, &mut query),
                 Some("cookie") => self.in_pairs(parameter, &schema, &mut cookies),
                 Some("header") if is_ignored(name) => continue,
-                Some("header") => self.in_header(parameter, &schema, asked.headers),
+                Some("header") => self.in_header(parameter, &schema, recorded.headers),
                 // Of Swagger 2.0's body, checked with it.
                 _ => continue,
             };
             match found {
-                Ok(Some(value)) => faults.extend(self.misfit(name, &schema, value).err()),
+                Ok(Some(value)) => errors.extend(self.misfit(name, &schema, value).err()),
                 Ok(None) if parameter.get("required") == Some(&json!(true)) => {
-                    faults.push(format!("`{name}` is missing"));
+                    errors.push(format!("`{name}` is missing"));
                 }
                 Ok(None) => {}
-                Err(fault) => faults.push(format!("`{name}`: {fault}")),
+                Err(error) => errors.push(format!("`{name}`: {error}")),
             }
         }
-        faults.extend(query.iter().map(|(name, _)| format!("nobody asks for `{name}` in the query")));
+        errors.extend(query.iter().map(|(name, _)| format!("nobody asks for `{name}` in the query")));
     }
 
     fn in_path(&self, parameter: &Value, schema: &Value, text: &str) -> Result<Value, String> {
@@ -169,11 +170,11 @@ impl Original {
         wire::simple(text, ",", form(parameter, "simple").explode, self.kind(schema), verbatim).map(Some)
     }
 
-    fn check_body(&self, operation: Operation<'_>, asked: &Asked<'_>) -> Result<(), String> {
+    fn check_body(&self, operation: Operation<'_>, recorded: &Recorded<'_>) -> Result<(), String> {
         let Some(body) = self.body(operation) else {
-            return if asked.body.is_empty() { Ok(()) } else { Err("nobody asks for a body".into()) };
+            return if recorded.body.is_empty() { Ok(()) } else { Err("nobody asks for a body".into()) };
         };
-        let content_type = asked.headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap());
+        let content_type = recorded.headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap());
         let Some(content_type) = content_type else {
             let is_needed = body.get("required") == Some(&json!(true));
             return if is_needed { Err("the body is missing".into()) } else { Ok(()) };
@@ -186,13 +187,13 @@ impl Original {
             .ok_or(format!("{essence} is not among the body's media types"))?;
         let any = json!({});
         let schema = described.get("schema").unwrap_or(&any);
-        let text = || std::str::from_utf8(asked.body).map_err(|error| error.to_string());
+        let text = || std::str::from_utf8(recorded.body).map_err(|error| error.to_string());
         if essence.ends_with("json") {
             return self.valid("the body", schema, &read_json(text()?)?);
         }
         match essence.as_str() {
             "application/x-www-form-urlencoded" => self.check_form(described, schema, wire::pairs(text()?)?),
-            "multipart/form-data" => self.check_parts(schema, &wire::parts(content_type, asked.body)?),
+            "multipart/form-data" => self.check_parts(schema, &wire::parts(content_type, recorded.body)?),
             // Text and bytes are what they are.
             _ => Ok(()),
         }
@@ -339,14 +340,14 @@ impl Original {
     /// The type that a value is written as.
     fn kind<'s>(&'s self, schema: &'s Value) -> &'s str {
         let schema = self.followed(schema);
-        let told = match schema.get("type") {
+        let reported = match schema.get("type") {
             Some(Value::String(kind)) => Some(kind.as_str()),
             Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
             _ => None,
         };
         let parts = || ["allOf", "anyOf", "oneOf"].into_iter().filter_map(|keyword| schema.get(keyword)?.as_array());
         let nested = || parts().flatten().map(|part| self.kind(part)).find(|kind| matches!(*kind, "array" | "object"));
-        told.or_else(nested).unwrap_or(if schema.get("properties").is_some() { "object" } else { "string" })
+        reported.or_else(nested).unwrap_or(if schema.get("properties").is_some() { "object" } else { "string" })
     }
 
     /// The names of an object's members, where it may have no others.

@@ -111,8 +111,11 @@ async fn tracebacks_show_only_the_callers_lines() {
         let detail = &reply["error_info"]["details"][0];
         assert_eq!((&detail["path"], &detail["rule"]), (&json!("/code"), &json!(kind)), "{reply}");
         assert!(detail["message"].as_str().unwrap().starts_with(place), "{detail}");
-        let told = reply["error"].as_str().unwrap();
-        assert!(told.contains("<code>") && !told.contains("_sekisho") && !told.contains("<turn"), "{told}");
+        let reported = reply["error"].as_str().unwrap();
+        assert!(
+            reported.contains("<code>") && !reported.contains("_sekisho") && !reported.contains("<turn"),
+            "{reported}"
+        );
     }
 }
 

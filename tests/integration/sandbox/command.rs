@@ -48,8 +48,8 @@ async fn a_commands_failures_and_limits_have_their_codes_too() {
     let detail = &reply["error_info"]["details"][0];
     assert_eq!((status, &detail["rule"]), (StatusCode::OK, &json!("ZeroDivisionError")), "{reply}");
     assert!(detail["message"].as_str().unwrap().starts_with("line 2, column 12"), "{detail}");
-    let told = reply["error"].as_str().unwrap();
-    assert!(told.contains("<code>") && !told.contains("_sekisho"), "{told}");
+    let reported = reply["error"].as_str().unwrap();
+    assert!(reported.contains("<code>") && !reported.contains("_sekisho"), "{reported}");
 }
 
 /// E28: `PYTHON_WASI_WASM_PATH` names a bare module.

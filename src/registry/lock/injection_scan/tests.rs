@@ -92,8 +92,8 @@ fn texts_of_ordinary_tools_are_not_flagged() {
 fn every_text_a_model_may_read_is_scanned() {
     let tag = "<IMPORTANT>";
     let schema = json!({"properties": {"a": {"default": tag}, "b/<system>": {"enum": [1, tag]}}});
-    let told = json!({"annotations": {"title": tag}, "icons": [{"src": tag}]});
-    let flags = scan_for_injection("", &[("parameters", &schema)], told.as_object().unwrap());
+    let reported = json!({"annotations": {"title": tag}, "icons": [{"src": tag}]});
+    let flags = scan_for_injection("", &[("parameters", &schema)], reported.as_object().unwrap());
     let paths: Vec<_> = flags.iter().map(|flag| flag.path.as_str()).collect();
     assert_eq!(
         paths,

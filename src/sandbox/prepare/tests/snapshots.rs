@@ -97,8 +97,8 @@ fn snapshots_taken_before_an_interruption_are_only_compiled() {
 #[test]
 fn a_failing_prelude_is_named_and_earlier_results_are_kept() {
     let made = reactor(&[("base.py", "fine"), ("data.py", "!broken\nrest")]);
-    let fault = made.prepare().unwrap_err().to_string();
-    assert!(fault.contains("profile `data`") && fault.contains("`!broken` ended with status 1"), "{fault}");
+    let error = made.prepare().unwrap_err().to_string();
+    assert!(error.contains("profile `data`") && error.contains("`!broken` ended with status 1"), "{error}");
     let (prepared, _) = made.interpreters().find_usable(&made.manifest).unwrap();
     assert_eq!(prepared.profiles.len(), 1, "the base profile");
 }

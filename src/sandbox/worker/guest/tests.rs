@@ -142,8 +142,8 @@ async fn a_program_has_all_its_time_however_long_the_instance_waited() {
 #[tokio::test]
 async fn an_interpreter_that_requests_no_program_is_not_used() {
     for turn in ["(i32.const 0)", "unreachable", "(call $exit (i32.const 0)) (i32.const 0)"] {
-        let fault = guest(turn).await.0.unwrap_err().to_string();
-        assert!(fault.contains("did not request"), "{fault}");
+        let error = guest(turn).await.0.unwrap_err().to_string();
+        assert!(error.contains("did not request"), "{error}");
     }
 }
 

@@ -70,11 +70,11 @@ async fn a_page_comes_back_as_markdown_with_where_it_came_from() {
 #[tokio::test]
 async fn long_pages_are_truncated_and_marked() {
     let server = serve(Router::new().route("/", get(async || "é".repeat(3_000_000)))).await;
-    for (asked, characters) in
+    for (requested, characters) in
         [(json!({}), 50_000), (json!({"max_length": 7}), 7), (json!({"max_length": 500_000}), 196_608)]
     {
         let mut arguments = json!({"url": server});
-        arguments.as_object_mut().unwrap().extend(asked.as_object().unwrap().clone());
+        arguments.as_object_mut().unwrap().extend(requested.as_object().unwrap().clone());
         let output = fetch(WebFetchConfig::default(), arguments).await.unwrap();
         assert_eq!(output.value["content"].as_str().unwrap().chars().count(), characters);
         assert_eq!(output.value["truncated"], true);

@@ -17,12 +17,12 @@ use crate::infra::outbound::test_server;
 /// A provider's received request, and the response it sends.
 #[derive(Clone)]
 struct Provider {
-    asked: Arc<Mutex<Option<Asked>>>,
+    received: Arc<Mutex<Option<Received>>>,
     answer: (StatusCode, Value),
 }
 
 #[derive(Clone)]
-struct Asked {
+struct Received {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
@@ -38,17 +38,17 @@ impl Provider {
             headers: HeaderMap,
             body: Bytes,
         ) -> (StatusCode, axum::Json<Value>) {
-            *provider.asked.lock() = Some(Asked { method, uri, headers, body });
+            *provider.received.lock() = Some(Received { method, uri, headers, body });
             (provider.answer.0, axum::Json(provider.answer.1))
         }
-        let provider = Self { asked: Arc::default(), answer };
+        let provider = Self { received: Arc::default(), answer };
         let router = Router::new().fallback(take).with_state(provider.clone());
         let address = test_server::serve(router).await;
         (provider, Url::parse(&format!("http://{address}/")).unwrap())
     }
 
-    fn asked(&self) -> Asked {
-        self.asked.lock().clone().expect("the provider received a request")
+    fn received(&self) -> Received {
+        self.received.lock().clone().expect("the provider received a request")
     }
 }
 
@@ -103,12 +103,12 @@ async fn searxng_gets_a_json_request_below_its_base_address() {
     let config = config(SearchProvider::Searxng, Some(base));
     let output = search(&config, json!({"query": "rust & go", "max_results": 2})).await.unwrap();
     assert_eq!(output.value, found("searxng", "2024-05-01T00:00:00"));
-    let asked = provider.asked();
+    let received = provider.received();
     assert_eq!(
-        (asked.method, asked.uri.to_string()),
+        (received.method, received.uri.to_string()),
         (Method::GET, "/searxng/search?q=rust+%26+go&format=json".into())
     );
-    assert!(!asked.headers.values().any(|value| value.as_bytes().ends_with(b"the-key")), "it needs no key");
+    assert!(!received.headers.values().any(|value| value.as_bytes().ends_with(b"the-key")), "it needs no key");
 }
 
 #[tokio::test]
@@ -128,11 +128,11 @@ async fn brave_gets_its_subscription_token() {
         output.text.unwrap(),
         "[1] One (2024-05-01T00:00:00)\nhttps://one.example/\nfirst\n\n[2] Two\nhttps://two.example/\n\n"
     );
-    let asked = provider.asked();
-    assert_eq!(asked.method, Method::GET);
-    assert_eq!(asked.uri, "/res/v1/web/search?q=rust+%26+go&count=5&text_decorations=false");
-    assert_eq!(asked.headers["x-subscription-token"], "the-key");
-    assert_eq!(asked.headers["accept"], "application/json");
+    let received = provider.received();
+    assert_eq!(received.method, Method::GET);
+    assert_eq!(received.uri, "/res/v1/web/search?q=rust+%26+go&count=5&text_decorations=false");
+    assert_eq!(received.headers["x-subscription-token"], "the-key");
+    assert_eq!(received.headers["accept"], "application/json");
 }
 
 #[tokio::test]
@@ -149,11 +149,11 @@ async fn tavily_gets_a_bearer_token() {
     let config = config(SearchProvider::Tavily, Some(base));
     let output = search(&config, json!({"query": "rust & go", "max_results": 20})).await.unwrap();
     assert_eq!(output.value, found("tavily", "Wed, 01 May 2024 00:00:00 GMT"));
-    let asked = provider.asked();
-    assert_eq!((asked.method, asked.uri.path()), (Method::POST, "/search"));
-    assert_eq!(asked.headers["authorization"], "Bearer the-key");
-    assert_eq!(asked.headers["content-type"], "application/json");
-    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+    let received = provider.received();
+    assert_eq!((received.method, received.uri.path()), (Method::POST, "/search"));
+    assert_eq!(received.headers["authorization"], "Bearer the-key");
+    assert_eq!(received.headers["content-type"], "application/json");
+    let body: Value = serde_json::from_slice(&received.body).unwrap();
     assert_eq!(body, json!({"query": "rust & go", "max_results": 20}));
 }
 
@@ -169,10 +169,10 @@ async fn serper_gets_its_key_header() {
     .await;
     let output = search(&config(SearchProvider::Serper, Some(base)), json!({"query": "rust & go"})).await.unwrap();
     assert_eq!(output.value, found("serper", "May 1, 2024"));
-    let asked = provider.asked();
-    assert_eq!((asked.method, asked.uri.path()), (Method::POST, "/search"));
-    assert_eq!(asked.headers["x-api-key"], "the-key");
-    let body: Value = serde_json::from_slice(&asked.body).unwrap();
+    let received = provider.received();
+    assert_eq!((received.method, received.uri.path()), (Method::POST, "/search"));
+    assert_eq!(received.headers["x-api-key"], "the-key");
+    let body: Value = serde_json::from_slice(&received.body).unwrap();
     assert_eq!(body, json!({"q": "rust & go", "num": 5}));
 }
 

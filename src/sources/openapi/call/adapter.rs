@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn session_values_override_the_models() {
         let declared = json!({"inject": {"account_id": "account"}, "keys": {"acct": "account_id"}});
-        let told = transformed(declared, json!({"acct": "someone else's"}), json!({"account": 7}));
-        assert_eq!(told, json!({"account_id": 7}));
+        let reported = transformed(declared, json!({"acct": "someone else's"}), json!({"account": 7}));
+        assert_eq!(reported, json!({"account_id": 7}));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::core::slack::slack;
 
 #[test]
 fn a_configured_file_must_exist() {
-    let faults = Config::load(Some(Path::new("/nowhere/sekisho.yaml")), &Environment::default()).unwrap_err();
-    insta::assert_snapshot!(faults[0], @r#"
+    let errors = Config::load(Some(Path::new("/nowhere/sekisho.yaml")), &Environment::default()).unwrap_err();
+    insta::assert_snapshot!(errors[0], @r#"
     /nowhere/sekisho.yaml: cannot be read: No such file or directory (os error 2)
       check the path and its permissions
     "#);
@@ -19,7 +19,7 @@ fn a_configured_file_must_exist() {
 
 #[test]
 fn an_unknown_key_is_refused_with_its_place_and_a_suggestion() {
-    insta::assert_snapshot!(faults("
+    insta::assert_snapshot!(errors("
 serve:
   listen: 127.0.0.1:80
 tools:
@@ -45,7 +45,7 @@ tools:
 
 #[test]
 fn a_wrong_type_is_refused_with_its_place() {
-    insta::assert_snapshot!(faults(r#"
+    insta::assert_snapshot!(errors(r#"
 server: [1]
 limits:
   max_concurrent: "many"
@@ -114,7 +114,7 @@ tools:
 
 #[test]
 fn a_missing_field_is_named() {
-    insta::assert_snapshot!(faults("
+    insta::assert_snapshot!(errors("
 auth:
   api_keys:
     - key: secret
@@ -128,28 +128,28 @@ auth:
 
 #[test]
 fn invalid_yaml_is_refused_with_its_place() {
-    insta::assert_snapshot!(faults("server:\n  listen: \"127.0.0.1\n"), @r#"
+    insta::assert_snapshot!(errors("server:\n  listen: \"127.0.0.1\n"), @r#"
     sekisho.yaml:3:1: invalid indentation in multiline quoted scalar
       correct the YAML here; the rest of the file was not checked
     "#);
-    insta::assert_snapshot!(faults("server: {}\naudit: {}\nserver: {}\n"), @r#"
+    insta::assert_snapshot!(errors("server: {}\naudit: {}\nserver: {}\n"), @r#"
     sekisho.yaml:3:1: duplicate mapping key: server not allowed here
       3 | server: …
         | ^
       correct the YAML here; the rest of the file was not checked
     "#);
-    insta::assert_snapshot!(faults("a: 1\n---\nb: 2\n"), @r#"
+    insta::assert_snapshot!(errors("a: 1\n---\nb: 2\n"), @r#"
     sekisho.yaml:3:1: a second YAML document starts here; only one is accepted
       3 | b: …
         | ^
       correct the YAML here; the rest of the file was not checked
     "#);
-    insta::assert_snapshot!(faults("- 1\n- 2\n"), @r#"
+    insta::assert_snapshot!(errors("- 1\n- 2\n"), @r#"
     sekisho.yaml:1:1: expected keys with values, not a list
       1 | - …
         | ^
     "#);
-    insta::assert_snapshot!(faults("audit: *nothing\n"), @r#"
+    insta::assert_snapshot!(errors("audit: *nothing\n"), @r#"
     sekisho.yaml:1:8: reference to unknown value
       1 | audit: …
         |        ^
@@ -161,12 +161,12 @@ fn invalid_yaml_is_refused_with_its_place() {
 fn bytes_that_are_not_text_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sekisho.yaml");
-    let fault_of = |content: &[u8]| {
+    let error_of = |content: &[u8]| {
         fs::write(&file, content).unwrap();
         Config::load(Some(&file), &Environment::default()).unwrap_err()[0].to_string()
     };
-    assert!(fault_of(b"server: {}\n\xff\n").contains("sekisho.yaml:2:1: this line is not UTF-8"));
-    assert!(fault_of(&vec![b'#'; 2 << 20]).contains("is larger than"));
+    assert!(error_of(b"server: {}\n\xff\n").contains("sekisho.yaml:2:1: this line is not UTF-8"));
+    assert!(error_of(&vec![b'#'; 2 << 20]).contains("is larger than"));
     assert!(Config::load(Some(folder.path()), &Environment::default()).is_err(), "a folder");
 }
 
@@ -203,7 +203,7 @@ fn bombs_are_refused_quickly() {
 
 #[test]
 fn an_unset_variable_is_refused_with_its_place() {
-    insta::assert_snapshot!(faults("
+    insta::assert_snapshot!(errors("
 auth:
   api_keys:
     - id: alice
@@ -251,19 +251,19 @@ fn no_error_shows_a_secret() {
         "auth:\n  api_keys:\n    - id: a\n      key: ${UNSET:-hunter2}${UNSET}",
         "auth:\n  api_keys:\n    - id: a\n      key:\n        - hunter2",
     ] {
-        let faults = faults_with(text, &[("SECRET", hidden)]);
-        assert!(faults.starts_with("sekisho.yaml:"), "{faults}");
-        assert!(!faults.contains(hidden), "{faults}");
+        let errors = errors_with(text, &[("SECRET", hidden)]);
+        assert!(errors.starts_with("sekisho.yaml:"), "{errors}");
+        assert!(!errors.contains(hidden), "{errors}");
     }
     for variable in ["MAX_COST_PER_REQUEST", "SEKISHO_LISTEN", "RUST_LOG"] {
-        let faults = faults_with("", &[(variable, "hunter2=hunter2=hunter2")]);
-        assert!(faults.contains(variable) && !faults.contains(hidden), "{faults}");
+        let errors = errors_with("", &[(variable, "hunter2=hunter2=hunter2")]);
+        assert!(errors.contains(variable) && !errors.contains(hidden), "{errors}");
     }
 }
 
 #[test]
 fn a_malformed_variable_is_named() {
-    insta::assert_snapshot!(faults_with(
+    insta::assert_snapshot!(errors_with(
         "",
         &[
             ("MCP_CB_FAILURES", "five"),
@@ -299,8 +299,8 @@ proptest::proptest! {
         ),
     ) {
         let text = parts.concat();
-        if let Err(faults) = load_with(&text, &[("A", "b")]) {
-            proptest::prop_assert!(!faults.is_empty() && faults.iter().all(|fault| !fault.to_string().is_empty()));
+        if let Err(errors) = load_with(&text, &[("A", "b")]) {
+            proptest::prop_assert!(!errors.is_empty() && errors.iter().all(|error| !error.to_string().is_empty()));
         }
     }
 }
