@@ -244,17 +244,14 @@ fn info(server: &McpServer, caller: &Arc<Caller>) -> ServerConfig {
 }
 
 fn capabilities() -> ServerCapabilities {
-    ServerCapabilities::builder()
-        .enable_tools()
-        .enable_tool_list_changed()
-        .enable_resources()
-        .enable_resources_list_changed()
-        .enable_resources_subscribe()
-        .enable_prompts()
-        .enable_prompts_list_changed()
-        .enable_completions()
-        .enable_logging()
-        .build()
+    let capabilities = json!({
+        "tools": {"listChanged": true},
+        "resources": {"listChanged": true, "subscribe": true},
+        "prompts": {"listChanged": true},
+        "completions": {},
+        "logging": {},
+    });
+    serde_json::from_value(capabilities).unwrap_or_default()
 }
 
 fn ready(result: ServerResult) -> Started {
