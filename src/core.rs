@@ -3,6 +3,7 @@
 
 pub mod breaker_state;
 pub mod call;
+pub mod caller;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;

@@ -11,7 +11,7 @@ use rust_decimal::Decimal;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::core::call::Caller;
+use crate::core::caller::Caller;
 
 /// One session of one caller. Holding the `Arc` prevents its eviction.
 #[derive(Debug)]

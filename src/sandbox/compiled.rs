@@ -8,16 +8,11 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use sha2::{Digest, Sha256};
-
 use super::owner_only_files;
-use super::owner_only_files::Unusable;
+use super::owner_only_files::{Unusable, sum_of};
 
 /// A SHA-256 sum in hexadecimal.
 const SUM_LENGTH: u64 = 64;
-/// Bytes read at once while hashing.
-const CHUNK_BYTES: usize = 64 << 10;
-
 /// A folder that only our user can enter.
 #[derive(Debug, Clone)]
 pub struct CompiledFolder {
@@ -111,24 +106,6 @@ fn is_unused(path: &Path, for_so_long: Duration) -> bool {
     let looked_for = fs::metadata(sum_path(path)).and_then(|found| found.modified());
     let is_old = looked_for.is_ok_and(|at| at.elapsed().is_ok_and(|ago| ago > for_so_long));
     is_old && owner_only_files::open(path).is_ok_and(|file| file.try_lock().is_ok())
-}
-
-/// The SHA-256 sum of the reader's content, in lower-case hexadecimal.
-///
-/// # Errors
-/// I/O errors of reading.
-pub fn sum_of(mut content: impl Read) -> io::Result<String> {
-    let mut hasher = Sha256::new();
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match content.read(&mut chunk) {
-            Ok(0) => break,
-            Ok(length) => hasher.update(chunk.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(hex::encode(hasher.finalize()))
 }
 
 fn sum_path(compiled: &Path) -> PathBuf {

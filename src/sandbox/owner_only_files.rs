@@ -1,11 +1,14 @@
 //! Files that only our user can access, in folders that only our user can access, and replaced atomically.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::compiled::sum_of;
+use sha2::{Digest, Sha256};
+
+/// Bytes read at once while hashing.
+const CHUNK_BYTES: usize = 64 << 10;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
@@ -120,4 +123,22 @@ fn no_follow() -> i32 {
 
 fn is_private(found: &fs::Metadata) -> bool {
     found.uid() == rustix::process::geteuid().as_raw() && found.mode() & OTHERS == 0
+}
+
+/// The SHA-256 sum of the reader's content, in lower-case hexadecimal.
+///
+/// # Errors
+/// I/O errors of reading.
+pub fn sum_of(mut content: impl Read) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match content.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(length) => hasher.update(chunk.get(..length).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(hex::encode(hasher.finalize()))
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{Digest, Kind, Manifest, ManifestError, Profile, SourceFile};
 use crate::config::SandboxConfig;
-use crate::sandbox::compiled::sum_of;
+use crate::sandbox::owner_only_files::sum_of;
 
 const MANIFEST_FILE: &str = "interpreter.toml";
 
