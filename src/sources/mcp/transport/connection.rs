@@ -18,6 +18,7 @@ use futures_util::FutureExt;
 use rmcp::model::{ErrorData, JsonRpcRequest, RequestId, ServerNotification, ServerPeerInfo, ServerRequest};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::authorized_http::AuthorizedHttp;
 use super::ending::Ending;
@@ -39,6 +40,8 @@ pub(crate) struct Connection {
     inbound: Arc<dyn Inbound>,
     pub(super) in_flight: InFlight,
     next_id: AtomicI64,
+    /// Notifications of cancelled requests that are being sent.
+    pub(super) cancellations: TaskTracker,
     pub(super) handshake: OnceLock<HandshakeResult>,
     /// Why it ended by itself.
     pub(crate) ending: Ending,
@@ -90,6 +93,7 @@ impl Connection {
         let task = Arc::clone(&connection);
         tokio::spawn(async move {
             task.read_until_closed(&mut output).await;
+            task.finish_cancellations().await;
             if let Channel::Stdio(input) = &task.channel {
                 input.close();
             }
@@ -108,6 +112,7 @@ impl Connection {
         let task = Arc::clone(&connection);
         tokio::spawn(async move {
             task.read_until_closed(&mut events).await;
+            task.finish_cancellations().await;
             task.ended.cancel();
         });
         Ok(connection)
@@ -120,6 +125,7 @@ impl Connection {
             inbound,
             in_flight: InFlight::default(),
             next_id: AtomicI64::new(0),
+            cancellations: TaskTracker::new(),
             handshake: OnceLock::new(),
             ending,
             close,
@@ -244,6 +250,12 @@ impl Connection {
         if let Err(error) = sending.await {
             tracing::debug!(%error, "a notification to an MCP server could not be sent");
         }
+    }
+
+    /// Waits until the server knows which requests are cancelled: afterwards the connection ends.
+    pub(super) async fn finish_cancellations(&self) {
+        self.cancellations.close();
+        let _ = tokio::time::timeout(SEND_TIMEOUT, self.cancellations.wait()).await;
     }
 
     async fn read_until_closed(&self, source: &mut impl Source) {

@@ -93,6 +93,7 @@ impl Connection {
             _ended = self.serve(&mut standing, None) => {}
             () = self.close.cancelled() => {}
         }
+        self.finish_cancellations().await;
         http.end_session().await;
         self.ended.cancel();
     }
@@ -115,5 +116,84 @@ async fn refused_discovery(http: &HttpChannel, answer: OutboundStream) -> Failur
         Refusal::Status(_) => {
             Failure::Refused(ErrorData::invalid_request(format!("the server answered {status}"), None))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arc_swap::ArcSwapOption;
+    use axum::Router;
+    use axum::routing::post;
+    use futures_util::future::BoxFuture;
+    use parking_lot::Mutex;
+    use rmcp::model::{ProtocolVersion, ServerCapabilities, ServerNotification, ServerPeerInfo, ServerRequest};
+    use serde_json::Map;
+    use url::Url;
+
+    use super::*;
+    use crate::config::OutboundConfig;
+    use crate::core::peer::ClientPeer;
+    use crate::infra::outbound::{DomainList, Outbound, Trust, test_server};
+    use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
+    use crate::sources::mcp::transport::in_flight::InFlight;
+    use crate::sources::mcp::transport::inbound::Inbound;
+
+    /// Handles nothing.
+    #[derive(Debug)]
+    struct NoInbound;
+
+    impl Inbound for NoInbound {
+        fn notification(&self, _notification: ServerNotification, _peer: Option<&dyn ClientPeer>) {}
+
+        fn answer<'a>(
+            &'a self,
+            _request: &'a ServerRequest,
+            _peer: Option<Arc<dyn ClientPeer>>,
+        ) -> BoxFuture<'a, Result<Value, ErrorData>> {
+            Box::pin(async { Err(ErrorData::internal_error("no answer", None)) })
+        }
+
+        fn client(&self, _in_flight: &InFlight) -> Option<Arc<dyn ClientPeer>> {
+            None
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_notified_of_a_cancellation_before_its_session_ends() {
+        let received: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let (posts, deletes) = (Arc::clone(&received), Arc::clone(&received));
+        let handle = async move |body: String| {
+            if body.contains("tools/call") {
+                std::future::pending::<()>().await;
+            }
+            // Longer than the other request needs, if it does not wait.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            posts.lock().push("cancelled");
+            StatusCode::ACCEPTED
+        };
+        let end = async move || deletes.lock().push("ended");
+        let router = Router::new().route("/mcp", post(handle).delete(end));
+        let address = test_server::serve(router).await;
+        let access = AuthorizedHttp {
+            outbound: Outbound::new(&OutboundConfig::default()).unwrap(),
+            allowed: Arc::new(DomainList::any().clone()),
+            url: Url::parse(&format!("http://{address}/mcp")).unwrap(),
+            headers: HeaderMap::new(),
+            tokens: Tokens::None,
+            last_token: Arc::<ArcSwapOption<_>>::default(),
+            trust: Trust::Operator,
+            max_message_bytes: 1_000,
+        };
+        let connection = Connection::http(Arc::new(access), Arc::new(NoInbound));
+        let revision = ProtocolVersion::LATEST_WITH_INITIALIZE;
+        let Channel::Http(http) = &connection.channel else { panic!("it is over HTTP") };
+        http.agree(Heading::of(Some("session".parse().unwrap()), &revision));
+        connection.agree(ServerPeerInfo::new(revision, ServerCapabilities::default()), Map::new());
+        let params = Map::new();
+        let call = connection.request(Outgoing::of("tools/call", &params));
+        assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err(), "the server does not answer");
+        connection.close.cancel();
+        connection.ended.cancelled().await;
+        assert_eq!(*received.lock(), ["cancelled", "ended"]);
     }
 }

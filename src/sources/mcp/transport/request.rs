@@ -114,10 +114,10 @@ impl Drop for Running<'_> {
         }
         // Without a runtime, no notification can be sent.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let connection = Arc::clone(connection);
             let params = json!({"requestId": id, "reason": REASON});
             let body = message::notification("notifications/cancelled", Some(params));
-            runtime.spawn(async move { connection.send(body).await });
+            let sender = Arc::clone(connection);
+            connection.cancellations.spawn_on(async move { sender.send(body).await }, &runtime);
         }
     }
 }
