@@ -71,7 +71,7 @@ struct Dialing {
 }
 
 impl Dialing {
-    fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<OwnListeners>) -> Client {
+    fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<&OwnListeners>) -> Client {
         let resolver = GuardedResolver { names: Arc::clone(&self.names), guard };
         Client::new(self.connect_timeout, resolver, own, self.tls.clone())
     }
@@ -238,10 +238,10 @@ impl Outbound {
     /// An entry that is not a network.
     pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
         let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
-        Ok(self.guarded_by(guard, Some(self.dialing.own.clone())))
+        Ok(self.guarded_by(guard, Some(&self.dialing.own)))
     }
 
-    fn guarded_by(&self, guard: AddressGuard, own: Option<OwnListeners>) -> Self {
+    fn guarded_by(&self, guard: AddressGuard, own: Option<&OwnListeners>) -> Self {
         let guard = Arc::new(guard);
         Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
     }

@@ -68,6 +68,8 @@ async fn a_server_is_believed_by_a_certificate_this_machine_trusts_and_by_no_oth
         let open = format!("tools: {{web_fetch: {{allow_networks: ['127.0.0.1/32'], allow_ports: [{port}]}}}}");
         std::fs::write(directory.path().join("here.yaml"), open).unwrap();
         let mut command = sekisho(&directory);
+        // A proxy of the environment would be outside of the address guard; it is not used.
+        command.env("HTTPS_PROXY", "http://127.0.0.1:1").env("ALL_PROXY", "http://127.0.0.1:1").env_remove("NO_PROXY");
         command.env("SSL_CERT_FILE", "trusted.pem").args(["--config", "here.yaml", "call", "web_fetch"]);
         command.arg(format!(r#"{{"url": "https://localhost:{port}/"}}"#));
         let called = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

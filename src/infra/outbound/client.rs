@@ -1,8 +1,8 @@
-//! The connections: hyper's pool of them, opened only to addresses the resolver lets through. Above it there is nothing
-//! but the decoding of bodies, since every call of a tool somewhere else passes here.
+//! The connections: reqwest's pools of them, opened only to addresses the resolver lets through. Of reqwest's layers
+//! none is used (redirects, retries, proxies, cookies, decoding): redirects are checked and followed in
+//! [`redirect`](super::redirect), the pipeline retries, and bodies are decoded here.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,24 +10,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Frame, Incoming, SizeHint};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::body::{Body as _, Frame, SizeHint};
+use hyper_util::client::legacy::connect::HttpInfo;
+use reqwest::redirect;
+use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::BuilderVerifierExt;
-use tokio::net::TcpStream;
-use tower::{BoxError, Service, ServiceExt};
+use tower::{Service, ServiceExt};
 use tower_http::decompression::{Decompression, DecompressionBody};
 use url::Url;
 
 use super::OutboundRequest;
 use super::failure::{Failure, chain};
-use super::own::{OwnListeners, TcpConnector};
+use super::own::{OwnListeners, RefuseOwnListeners};
 use super::resolver::GuardedResolver;
 use crate::core::call::{SentFlag, TraceParent};
 use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
@@ -67,14 +64,13 @@ pub(super) struct Client(Arc<Pools>);
 
 #[derive(Debug)]
 struct Pools {
-    plain: Pool,
-    encrypted: Pool,
+    plain: reqwest::Client,
+    encrypted: reqwest::Client,
 }
 
-type Pool = legacy::Client<Connector, RequestBody>;
-
 /// A request's body, which notices when the request is written: a connection asks whether there is a body when it
-/// takes the request to write its head, and neither it nor the pool asks before.
+/// takes the request to write its head, and neither it nor reqwest nor the pool asks before. Nor can reqwest clone it,
+/// so that it has nothing to send a second time.
 #[derive(Debug)]
 struct RequestBody {
     bytes: Full<Bytes>,
@@ -123,7 +119,7 @@ pub(super) struct Response {
 /// The bytes of an answer, decompressed.
 pub(super) struct Body {
     /// Apart, since it has room for the state of a decompressor, and the futures of all calls would have it too.
-    bytes: Box<DecompressionBody<Incoming>>,
+    bytes: Box<DecompressionBody<reqwest::Body>>,
     url: Url,
 }
 
@@ -144,29 +140,32 @@ pub(super) fn tls() -> Result<ClientConfig, rustls::Error> {
 }
 
 impl Client {
-    /// `connect_timeout` is that of the look-up, the connection and its encryption together. No connection is made
+    /// `connect_timeout` is that of the look-up, the connection and its encryption together. No connection is kept
     /// to the listeners of `own`.
     pub(super) fn new(
         connect_timeout: Duration,
         resolver: GuardedResolver,
-        own: Option<OwnListeners>,
-        tls: ClientConfig,
+        own: Option<&OwnListeners>,
+        mut tls: ClientConfig,
     ) -> Self {
-        let mut http = HttpConnector::new_with_resolver(resolver);
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        // One address of several that does not answer leaves time for the others.
-        http.set_connect_timeout(Some(connect_timeout));
-        http.set_keepalive(Some(PROBED_EVERY));
-        http.set_keepalive_interval(Some(PROBED_EVERY));
-        http.set_keepalive_retries(Some(PROBES));
-        http.set_tcp_user_timeout(Some(RECEIVED_TIMEOUT));
-        let https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_all_versions();
-        let https = https.wrap_connector(TcpConnector { http, own });
-        let connector = Connector(Arc::new(Connecting { https, timeout: connect_timeout }));
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        if own.is_some() {
+            // Encryption begins before the address of the connection is known, and a session ticket would be bytes
+            // of another server's choice in its first message.
+            tls.resumption = Resumption::disabled();
+        }
+        let resolver = Arc::new(resolver);
         let pool = |kept_idle: Duration| {
-            let mut pool = legacy::Client::builder(TokioExecutor::new());
-            pool.pool_timer(TokioTimer::new()).pool_idle_timeout(kept_idle).build(connector.clone())
+            let builder = reqwest::Client::builder().no_proxy().redirect(redirect::Policy::none()).referer(false);
+            let builder = builder.retry(reqwest::retry::never()).no_gzip().no_brotli().no_zstd().no_deflate();
+            let builder = builder.dns_resolver(Arc::clone(&resolver)).tls_backend_preconfigured(tls.clone());
+            let builder = builder.connect_timeout(connect_timeout).tcp_nodelay(true).pool_idle_timeout(kept_idle);
+            let builder = builder.tcp_keepalive(PROBED_EVERY).tcp_keepalive_interval(PROBED_EVERY);
+            let builder = builder.tcp_keepalive_retries(PROBES).tcp_user_timeout(RECEIVED_TIMEOUT);
+            built(match own {
+                Some(own) => builder.connector_layer(RefuseOwnListeners(own.clone())),
+                None => builder,
+            })
         };
         Self(Arc::new(Pools { plain: pool(KEPT_IDLE), encrypted: pool(KEPT_IDLE_ENCRYPTED) }))
     }
@@ -178,10 +177,10 @@ impl Client {
     /// Of the connection, and a request that cannot be written as HTTP.
     pub(super) async fn send(&self, request: &OutboundRequest<'_>, headers: HeaderMap) -> Result<Response, Failure> {
         let url = &request.url;
-        let wire = wire_request(request, headers).map_err(|error| Failure::unwritable(&error, url))?;
         let pool = if url.scheme() == "https" { &self.0.encrypted } else { &self.0.plain };
-        let mut pool = Decompression::new(pool);
-        let (head, bytes) = pool.call(wire).await.map_err(|error| Failure::of_connection(&error, url))?.into_parts();
+        let pool = pool.map_request(|wire| addressed(wire, url)).map_response(http::Response::<reqwest::Body>::from);
+        let answer = Decompression::new(pool).call(wire_request(request, headers)).await;
+        let (head, bytes) = answer.map_err(|error| Failure::of_connection(error, url))?.into_parts();
         Ok(Response {
             status: head.status,
             headers: head.headers,
@@ -189,6 +188,11 @@ impl Client {
             body: Body { bytes: Box::new(bytes), url: url.clone() },
         })
     }
+}
+
+#[expect(clippy::expect_used, reason = "fails only for TLS settings of another crate's or version's type")]
+fn built(builder: reqwest::ClientBuilder) -> reqwest::Client {
+    builder.build().expect("the TLS settings are those of the rustls that reqwest uses")
 }
 
 impl Body {
@@ -213,10 +217,8 @@ impl Body {
     }
 }
 
-fn wire_request(
-    request: &OutboundRequest<'_>,
-    mut headers: HeaderMap,
-) -> Result<http::Request<RequestBody>, http::Error> {
+/// The request, but for its address.
+fn wire_request(request: &OutboundRequest<'_>, mut headers: HeaderMap) -> http::Request<RequestBody> {
     for name in OURS {
         headers.remove(name);
     }
@@ -230,12 +232,18 @@ fn wire_request(
         write_trace(&mut headers, trace);
     }
     let bytes = Full::new(request.body.clone().unwrap_or_default());
-    let body = RequestBody { bytes, sent: request.sent.clone() };
-    let mut wire = http::Request::new(body);
+    let mut wire = http::Request::new(RequestBody { bytes, sent: request.sent.clone() });
     *wire.method_mut() = request.method.clone();
-    *wire.uri_mut() = Uri::try_from(request.url.as_str())?;
     *wire.headers_mut() = headers;
-    Ok(wire)
+    wire
+}
+
+fn addressed(wire: http::Request<RequestBody>, url: &Url) -> reqwest::Request {
+    let (head, body) = wire.into_parts();
+    let mut request = reqwest::Request::new(head.method, url.clone());
+    *request.headers_mut() = head.headers;
+    *request.body_mut() = Some(reqwest::Body::wrap(body));
+    request
 }
 
 /// <https://www.w3.org/TR/trace-context/>
@@ -245,34 +253,5 @@ fn write_trace(headers: &mut HeaderMap, trace: &TraceParent) {
     }
     if let Some(state) = trace.state.as_deref().and_then(|state| HeaderValue::from_str(state).ok()) {
         headers.insert(TRACE_STATE, state);
-    }
-}
-
-/// Opens connections. The pool clones it for every request, whether it opens one or not.
-#[derive(Debug, Clone)]
-struct Connector(Arc<Connecting>);
-
-#[derive(Debug)]
-struct Connecting {
-    https: HttpsConnector<TcpConnector>,
-    timeout: Duration,
-}
-
-impl Service<Uri> for Connector {
-    type Response = MaybeHttpsStream<TokioIo<TcpStream>>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, address: Uri) -> Self::Future {
-        let Self(connecting) = self.clone();
-        Box::pin(async move {
-            let connection = connecting.https.clone().oneshot(address);
-            let in_time = tokio::time::timeout(connecting.timeout, connection).await;
-            in_time.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-        })
     }
 }

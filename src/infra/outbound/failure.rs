@@ -2,11 +2,9 @@
 //! query strings with keys are for the log), with the blame for the circuit breaker and the retries.
 
 use std::error::Error;
-use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hyper_util::client::legacy;
 use thiserror::Error;
 use url::Url;
 
@@ -52,21 +50,24 @@ pub(super) enum Failure {
 
 impl Failure {
     /// Classifies the HTTP library's error for a request without a response.
-    pub(super) fn of_connection(error: &legacy::Error, url: &Url) -> Self {
-        if let Some(refused) = find::<RefusedAddress>(error) {
+    pub(super) fn of_connection(error: reqwest::Error, url: &Url) -> Self {
+        // Its text would have the query, which may hold a key.
+        let error = error.without_url();
+        if let Some(refused) = find::<RefusedAddress>(&error) {
             let RefusedAddress { host, address, key } = refused;
             return Self::RefusedName { host: host.clone(), address: *address, key: Arc::clone(key) };
         }
-        if find::<OwnAddressError>(error).is_some() {
+        if find::<OwnAddressError>(&error).is_some() {
             return Self::OwnAddress { host: host_of(url) };
         }
-        let (host, cause) = (host_of(url), chain(error));
-        let timed_out = || find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::TimedOut);
-        if !error.is_connect() {
+        let (host, cause) = (host_of(url), chain(&error));
+        if error.is_builder() {
+            Self::Unwritable { host, cause }
+        } else if !error.is_connect() {
             Self::BrokenOff { host, cause }
-        } else if find::<Unresolved>(error).is_some() {
+        } else if find::<Unresolved>(&error).is_some() {
             Self::NoConnection { host, problem: "its name cannot be resolved", cause }
-        } else if timed_out() {
+        } else if error.is_timeout() {
             Self::NoConnection { host, problem: "it did not accept one in time", cause }
         } else {
             Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
@@ -80,10 +81,6 @@ impl Failure {
             Some(_) => Self::BrokenOff { host, cause },
             None => Self::Garbled { host, cause },
         }
-    }
-
-    pub(super) fn unwritable(error: &http::Error, url: &Url) -> Self {
-        Self::Unwritable { host: host_of(url), cause: chain(error) }
     }
 
     fn code(&self) -> ErrorCode {

@@ -6,14 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
-use http::Uri;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
+use http::Extensions;
+use hyper_util::client::legacy::connect::{Connection, HttpInfo};
 use thiserror::Error;
-use tokio::net::TcpStream;
-use tower::{BoxError, Service};
-
-use super::resolver::GuardedResolver;
+use tower::{BoxError, Layer, Service};
 
 /// The gateway's listeners; empty until they are bound. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -41,34 +37,52 @@ impl OwnListeners {
     }
 }
 
-/// Opens TCP connections, but none to the gateway itself where `own` is given.
+/// Closes a new connection to the gateway itself before a request is written to it.
 #[derive(Debug, Clone)]
-pub(super) struct TcpConnector {
-    pub(super) http: HttpConnector<GuardedResolver>,
-    pub(super) own: Option<OwnListeners>,
+pub(super) struct RefuseOwnListeners(pub(super) OwnListeners);
+
+impl<S> Layer<S> for RefuseOwnListeners {
+    type Service = Connector<S>;
+
+    fn layer(&self, inner: S) -> Connector<S> {
+        Connector { inner, own: self.0.clone() }
+    }
 }
 
-impl Service<Uri> for TcpConnector {
-    type Response = TokioIo<TcpStream>;
+/// Opens connections, but none to the gateway itself.
+#[derive(Debug, Clone)]
+pub(super) struct Connector<S> {
+    inner: S,
+    own: OwnListeners,
+}
+
+impl<S, Target> Service<Target> for Connector<S>
+where
+    S: Service<Target, Error = BoxError>,
+    S::Response: Connection,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.http.poll_ready(context).map_err(Into::into)
+        self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, address: Uri) -> Self::Future {
+    fn call(&mut self, target: Target) -> Self::Future {
         let own = self.own.clone();
-        let connecting = self.http.call(address);
+        let connecting = self.inner.call(target);
         Box::pin(async move {
-            let stream = connecting.await?;
-            if let Some(own) = own {
-                let (local, peer) = (stream.inner().local_addr()?, stream.inner().peer_addr()?);
-                if own.contain(local, peer) {
-                    return Err(OwnAddressError(peer).into());
-                }
+            let connection = connecting.await?;
+            let mut known = Extensions::new();
+            connection.connected().get_extras(&mut known);
+            let addresses = known.get::<HttpInfo>().ok_or("a connection without addresses")?;
+            let peer = addresses.remote_addr();
+            if own.contain(addresses.local_addr(), peer) {
+                return Err(OwnAddressError(peer).into());
             }
-            Ok(stream)
+            Ok(connection)
         })
     }
 }

@@ -8,17 +8,13 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
-use std::vec;
 
-use futures_util::future::BoxFuture;
-use hyper_util::client::legacy::connect::dns::Name;
 use parking_lot::Mutex;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tower::{BoxError, Service};
 
 use super::guard::AddressGuard;
 
@@ -58,16 +54,8 @@ pub(super) struct GuardedResolver {
     pub(super) guard: Option<Arc<AddressGuard>>,
 }
 
-impl Service<Name> for GuardedResolver {
-    type Response = vec::IntoIter<SocketAddr>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
         let Self { names, guard } = self.clone();
         Box::pin(async move {
             let host = name.as_str();
@@ -80,7 +68,7 @@ impl Service<Name> for GuardedResolver {
                 }
             }
             let sockets: Vec<_> = addresses.into_iter().map(|address| SocketAddr::new(address, 0)).collect();
-            Ok(sockets.into_iter())
+            Ok(Box::new(sockets.into_iter()) as Addrs)
         })
     }
 }
@@ -170,8 +158,8 @@ mod tests {
 
     async fn resolve(names: &Arc<Names>, host: &str) -> Result<Vec<String>, String> {
         let guard = Some(Arc::new(AddressGuard::shared(&[]).unwrap()));
-        let mut resolver = GuardedResolver { names: Arc::clone(names), guard };
-        let addresses = resolver.call(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
+        let resolver = GuardedResolver { names: Arc::clone(names), guard };
+        let addresses = resolver.resolve(host.parse().unwrap()).await.map_err(|error| error.to_string())?;
         Ok(addresses.map(|address| address.ip().to_string()).collect())
     }
 

@@ -34,7 +34,7 @@ async fn a_connection_is_not_used_again_once_its_server_may_end_it() {
 }
 
 /// A server's side of encryption, and a client's that trusts it.
-fn encryption() -> (TlsAcceptor, ClientConfig) {
+pub(super) fn encryption() -> (TlsAcceptor, ClientConfig) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());

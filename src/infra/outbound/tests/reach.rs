@@ -4,7 +4,11 @@ use axum::extract::Path;
 use axum::response::{IntoResponse, Redirect};
 use axum::routing::any;
 use http::HeaderValue;
+use rustls::HandshakeKind;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
 
+use super::kept::encryption;
 use super::*;
 
 #[tokio::test]
@@ -221,4 +225,52 @@ async fn web_fetch_never_reaches_the_gateway_itself() {
         assert!(error.message().ends_with("is this gateway itself, which its tools may not reach"), "{error}");
         assert!(outbound.send(request(target)).await.is_ok(), "an MCP server of its own the operator may name");
     }
+}
+
+/// Encrypts, reports how each encryption began, and answers one request on each connection.
+async fn encrypted_server(acceptor: TlsAcceptor, begun: mpsc::UnboundedSender<Option<HandshakeKind>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (socket, _) = listener.accept().await.unwrap();
+            let mut socket = acceptor.accept(socket).await.unwrap();
+            begun.send(socket.get_ref().1.handshake_kind()).unwrap();
+            if socket.read(&mut [0; 1_024]).await.is_ok_and(|read| read > 0) {
+                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 4\r\n\r\ndone";
+                socket.write_all(answer).await.unwrap();
+                _ = socket.shutdown().await;
+            }
+        }
+    });
+    address
+}
+
+/// Encryption begins before the address of a connection is checked. So its first message has no session ticket, whose
+/// bytes another server would have chosen, and no request follows it.
+#[tokio::test]
+async fn web_fetch_sends_the_gateway_itself_nothing_that_others_chose() {
+    let (acceptor, trusting) = encryption();
+    let (begun, mut kinds) = mpsc::unbounded_channel();
+    let address = encrypted_server(acceptor, begun).await;
+    let target = Url::parse(&format!("https://{address}/")).unwrap();
+    let outbound = Outbound::with(&loopback(), system_lookup(), &trusting).unwrap();
+    let config = WebFetchConfig {
+        allow_networks: vec!["127.0.0.1".into()],
+        allow_ports: vec![address.port()],
+        ..WebFetchConfig::default()
+    };
+    let web = outbound.for_web_fetch(&config).unwrap();
+    for (client, second) in [(&outbound, HandshakeKind::Resumed), (&web, HandshakeKind::Full)] {
+        for expected in [HandshakeKind::Full, second] {
+            assert_eq!(client.send(request(target.clone())).await.unwrap().body, "done");
+            assert_eq!(kinds.recv().await.unwrap(), Some(expected));
+        }
+    }
+    outbound.set_own_listeners(vec![address]);
+    let (asked, sent) = (request(target), SentFlag::default());
+    let asked = OutboundRequest { sent: Some(sent.clone()), ..asked };
+    let error = web.send(asked).await.unwrap_err();
+    assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{error}");
+    assert!(!sent.is_set());
 }
