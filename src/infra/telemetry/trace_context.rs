@@ -1,5 +1,6 @@
 //! W3C trace context, level 1 (<https://www.w3.org/TR/trace-context-1/>): reading and writing its headers,
-//! strictly, since they come from outside and go out again.
+//! strictly, since they come from outside and go out again. The OpenTelemetry SDK's propagator is not strict: it takes
+//! over what the test `the_sdk_takes_over_what_is_refused_here` lists. Once that test fails, it can replace this reader.
 
 use http::HeaderName;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
@@ -104,6 +105,11 @@ fn is_value(value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use opentelemetry::propagation::TextMapPropagator;
+    use opentelemetry::trace::TraceContextExt;
+    use opentelemetry_sdk::propagation::TraceContextPropagator;
     use proptest::prelude::*;
 
     use super::*;
@@ -176,7 +182,46 @@ mod tests {
         }
     }
 
+    /// What the OpenTelemetry SDK reads.
+    fn read_by_the_sdk(header: &str, state: Option<&str>) -> Option<TraceParent> {
+        let mut headers = HashMap::from([(TRACE_PARENT.to_string(), header.to_owned())]);
+        headers.extend(state.map(|state| (TRACE_STATE.to_string(), state.to_owned())));
+        let context = TraceContextPropagator::new().extract(&headers);
+        let context = context.span().span_context().clone();
+        context.is_valid().then(|| TraceParent::from(&context))
+    }
+
+    #[test]
+    fn the_sdk_takes_over_what_is_refused_here() {
+        for header in [
+            "00-+af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0",
+            "00-af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-",
+            " 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(incoming(header, None), None, "{header}");
+            assert!(read_by_the_sdk(header, None).is_some(), "{header}");
+        }
+        let many = vec!["a=1"; 33].join(",");
+        let long = format!("a={0},b={0}", "x".repeat(256));
+        for state in ["1abc=1", "a=", "a=new\nline", "a=é", &many, &long] {
+            assert_eq!(incoming(GOOD, Some(state)).unwrap().state, None, "{state:?}");
+            assert!(read_by_the_sdk(GOOD, Some(state)).unwrap().state.is_some(), "{state:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn what_is_taken_over_is_what_the_sdk_reads(
+            header in "(00|01|cc|ff)-[0-9a-f]{32}-(0{16}|[0-9a-f]{16})-[0-9a-f]{2}(-x)?",
+            state in proptest::option::of("[a-z]{1,3}(@[a-z]{1,3})?=[!-+]{1,4}(,[a-z]=[0-9]{1,3}){0,3}"),
+        ) {
+            if let Some(parent) = incoming(&header, state.as_deref()) {
+                prop_assert_eq!(Some(parent), read_by_the_sdk(&header, state.as_deref()));
+            }
+        }
+
         #[test]
         fn nothing_makes_it_panic(header in ".{0,80}", state in proptest::option::of(".*")) {
             let _ = incoming(&header, state.as_deref());
