@@ -1,6 +1,9 @@
 //! The connections: reqwest's pools of them, opened only to addresses the resolver lets through. Of reqwest's layers
 //! none is used (redirects, retries, proxies, cookies, decoding): redirects are checked and followed in
 //! [`redirect`](super::redirect), the pipeline retries, and bodies are decoded here.
+//!
+//! Figure: `scripts/bench-mcp`, three alternating runs, time added to a call of an MCP server: over REST 0.185 ms with
+//! hyper-util's client and 0.192 ms with reqwest, with a session 0.171 and 0.184 ms, without 0.169 and 0.189 ms.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
