@@ -2,39 +2,6 @@
 //!
 //! An agent reaches tools only through a [`Toolbox`], in process or over HTTP to another gateway, so that each of its
 //! tool calls passes the same checks as any other caller's.
-//!
-//! As a library:
-//!
-//! ```
-//! use std::path::Path;
-//! use std::sync::Arc;
-//!
-//! use futures_util::StreamExt;
-//! use sekisho::agent::models::Replay;
-//! use sekisho::agent::toolbox::InProcess;
-//! use sekisho::agent::{Agent, Event, Message, RunInput};
-//! use sekisho::core::call::Caller;
-//! use sekisho::config::{AgentProfile, Config};
-//! use sekisho::gateway::Gateway;
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let state = tempfile::tempdir()?;
-//! # let config = Config { state_directory: Some(state.path().to_owned()), ..Config::default() };
-//! let gateway = Gateway::start(config).await?;
-//! let caller = Arc::new(Caller::new("ann", "acme", Vec::new()));
-//! let agent = Agent {
-//!     model: Arc::new(Replay::open(Path::new("config/examples/weather.yaml"))?),
-//!     toolbox: Arc::new(InProcess::new(Arc::clone(&gateway), caller)),
-//!     profile: Arc::new(AgentProfile::default()),
-//! };
-//! let messages = vec![Message::User("Is 21.5 °C warm?".into())];
-//! let events: Vec<Event> = agent.run(RunInput { messages, ..RunInput::default() }).collect().await;
-//! assert!(events.iter().any(|event| matches!(event, Event::ToolResult { result, .. } if result == "70.7")));
-//! gateway.close().await;
-//! # Ok(())
-//! # }
-//! ```
 
 pub mod call_ids;
 pub mod client_calls;
