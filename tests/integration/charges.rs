@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use tokio::sync::broadcast;
 
 use crate::app::{TestApp, code};
+use crate::mcp_programs;
 use crate::mcp_servers::ready;
-use crate::moody;
 
 /// Counts what it gets, and never answers.
 pub(crate) struct Deaf {
@@ -184,7 +184,7 @@ async fn calls_of_mcp_servers_are_paid_for_however_the_servers_are_reached() {
         let calls = Arc::new(AtomicUsize::new(0));
         let priced = "cost_per_use: '0.01'";
         let (settings, tool) = match reached {
-            Reached::Program => (moody::server("silent", priced), "far__echo"),
+            Reached::Program => (mcp_programs::server("silent", priced), "far__echo"),
             Reached::StreamableHttp => {
                 let url = served(Router::new().route("/mcp", post(streamable(&calls)))).await;
                 (format!("{{url: '{url}/mcp', transport: streamable_http, {priced}}}"), "far__wait")

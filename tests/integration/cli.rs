@@ -170,7 +170,7 @@ fn explain_shows_which_stage_would_stop_a_call() {
 #[test]
 fn explain_supports_resources_prompts_and_completions() {
     let directory = TempDir::new().unwrap();
-    let servers = crate::mcp_servers::yaml(&[("m", crate::moody::server("fine", ""))]);
+    let servers = crate::mcp_servers::yaml(&[("m", crate::mcp_programs::server("fine", ""))]);
     std::fs::write(directory.path().join("sekisho.yaml"), format!("policy: {{directory: policies}}\n{servers}"))
         .unwrap();
     std::fs::create_dir(directory.path().join("policies")).unwrap();

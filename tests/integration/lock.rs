@@ -12,7 +12,7 @@ use crate::app::{TestApp, answer, code, config, degraded};
 use crate::cli::{sekisho, text};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
-use crate::moody::server_of;
+use crate::mcp_programs::server_of;
 
 /// A folder with a configuration, an MCP server's tools in a file, and an OpenAPI document.
 struct Place {
@@ -69,11 +69,10 @@ impl Place {
         sekisho(&self.directory).args(["--config", "sekisho.yaml"]).args(arguments).output().unwrap()
     }
 
-    /// The exit code and all output, without this test binary's own name.
+    /// The exit code and all output.
     fn reported(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let output = self.run(arguments);
-        let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
-        (output.status.code(), text(&output).replace(&program, "moody"))
+        (output.status.code(), text(&output))
     }
 
     /// The service over these files, with the existing lock.

@@ -38,9 +38,11 @@ mod mcp;
 mod mcp_cli;
 mod mcp_http;
 mod mcp_leaks;
+mod mcp_programs;
+#[path = "../fixtures/mcp/test_servers/schema.rs"]
+mod mcp_schema;
 mod mcp_servers;
 mod mcp_sessions;
-mod moody;
 mod oauth;
 mod observability;
 mod openapi;
@@ -60,6 +62,5 @@ mod sign_in;
 #[path = "../../src/core/slack.rs"]
 mod slack;
 mod stateful;
-mod strict;
 mod upstream;
 mod usable;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::cli::{Serving, sekisho, text};
-use crate::moody::entry;
+use crate::mcp_programs::entry;
 
 fn file(directory: &TempDir, name: &str) -> String {
     directory.path().join(name).display().to_string()

@@ -10,8 +10,8 @@ use serde_json::{Map, json};
 use tokio::runtime::Handle;
 
 use crate::app::{TestApp, config};
+use crate::mcp_programs::{running, server};
 use crate::mcp_servers::{ready, yaml};
-use crate::moody::{running, server};
 use crate::slack::slack;
 
 /// What this process holds.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::app::{TestApp, answer, code, config};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
-use crate::moody::{processes, running, server};
+use crate::mcp_programs::{processes, running, server};
 use crate::slack::slack;
 
 async fn app_with(servers: &[(&str, String)]) -> TestApp {

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use crate::app::{TestApp, answer, code, config};
 use crate::mcp::client::{McpClient, News};
 use crate::mcp::{NEWER, OLDER, stdio};
+use crate::mcp_programs::running;
 use crate::mcp_servers::{ready, yaml};
-use crate::moody::running;
 use crate::stateful::{HttpServer, Server, program};
 
 /// Two callers of one tenant, and one of another.

@@ -1,8 +1,8 @@
 //! A small MCP client that shows every message as it came, and checks it against the protocol's schema.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::{NEWER, OLDER};
 use crate::app::TestApp;
+use crate::mcp_schema::violations;
 
 #[derive(Clone)]
 pub(crate) struct McpClient {
@@ -331,20 +332,4 @@ fn data(event: &str) -> Option<Value> {
 pub(crate) fn check(revision: &str, definition: &str, message: &Value) {
     let violations = violations(revision, definition, message);
     assert!(violations.is_empty(), "not a {definition} of {revision}: {violations:?}\n{message:#}");
-}
-
-/// The violations of a message against the revision's schema.
-pub(crate) fn violations(revision: &str, definition: &str, message: &Value) -> Vec<String> {
-    static SCHEMAS: LazyLock<Mutex<HashMap<String, Arc<jsonschema::Validator>>>> = LazyLock::new(Mutex::default);
-    let key = format!("{revision}/{definition}");
-    let validator = Arc::clone(SCHEMAS.lock().unwrap().entry(key).or_insert_with(|| {
-        let file = format!("{}/tests/fixtures/mcp/{revision}/schema.json", env!("CARGO_MANIFEST_DIR"));
-        let mut schema: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        let definitions = if schema.get("$defs").is_some() { "$defs" } else { "definitions" };
-        schema["$ref"] = json!(format!("#/{definitions}/{definition}"));
-        Arc::new(jsonschema::validator_for(&schema).unwrap())
-    }));
-    let violations =
-        validator.iter_errors(message).map(|error| format!("{definition} {}: {error}", error.instance_path()));
-    violations.collect()
 }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::client::McpClient;
 use super::{NEWER, OLDER};
 use crate::app::{TestApp, answer, config};
+use crate::mcp_programs::{server, server_of};
 use crate::mcp_servers::{ready, yaml};
-use crate::moody::{server, server_of};
 use crate::policy::with_policy_and;
 
 const METHODS: [&str; 3] = ["resources/read", "prompts/get", "completion/complete"];

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use super::client::McpClient;
 use super::{NEWER, OLDER};
 use crate::app::TestApp;
+use crate::mcp_programs::strict;
 use crate::mcp_servers::{ready, yaml};
-use crate::strict::server;
 
 const REVISIONS: [&str; 4] = ["2025-03-26", "2025-06-18", OLDER, NEWER];
 
 async fn before(revision: &str) -> TestApp {
-    let app = TestApp::with(&yaml(&[("strict", server(revision, ""))])).await;
+    let app = TestApp::with(&yaml(&[("strict", strict(revision, ""))])).await;
     ready(&app).await;
     app
 }

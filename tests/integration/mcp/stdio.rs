@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use super::client::check;
 use super::{NEWER, OLDER};
 use crate::app::{TestApp, config};
+use crate::mcp_programs;
 use crate::mcp_servers::yaml;
-use crate::moody;
 
 pub(crate) struct Server {
     child: Child,
@@ -140,7 +140,7 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
 
 #[test]
 fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
-    let mut server = Server::start(&yaml(&[("m", moody::server("fine", ""))]));
+    let mut server = Server::start(&yaml(&[("m", mcp_programs::server("fine", ""))]));
     server.ask(OLDER, 1, "initialize", super::client::initialize(OLDER));
     server.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
     let reference = json!({"type": "ref/prompt", "name": "m__greet"});
