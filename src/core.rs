@@ -11,8 +11,10 @@ pub mod headers;
 pub mod json;
 pub mod mcp_headers;
 pub mod peer;
+pub mod per_owner;
 pub mod record;
 pub mod redaction;
 pub mod session;
+pub mod share;
 #[cfg(test)]
 pub(crate) mod slack;

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 pub use self::open_time::OpenTime;
-pub use self::sending::{Sending, SendingState, SentFlag};
+pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::target::{CallKind, Target};
 pub use crate::core::caller::Caller;
 use crate::core::peer::{ClientPeer, ClientSession};
@@ -116,6 +116,11 @@ impl CallContext {
     pub fn deadline(&self, tool_timeout: Duration) -> Deadline {
         let own = self.received + tool_timeout;
         Deadline(self.must_end_by.map_or(own, |outer| own.min(outer)))
+    }
+
+    /// For the requests that are sent for this call.
+    pub fn on_behalf(&self) -> OnBehalf {
+        OnBehalf { owner: self.caller.owner.clone(), sent: self.sending.flag() }
     }
 
     /// Whether the MCP session of the call has ended.
@@ -333,6 +338,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
+    use crate::core::caller::Owner;
     use crate::core::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
     /// A client that starts to consider a question when the call arrives, and takes this long.
@@ -343,6 +349,9 @@ mod tests {
     }
 
     impl ClientPeer for Thinking {
+        fn owner(&self) -> &Owner {
+            Owner::gateway()
+        }
         fn capabilities(&self) -> &Value {
             &Value::Null
         }

@@ -1,6 +1,7 @@
-//! The identity of a caller.
+//! The identity of a caller, and who owns what is held for it.
 
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, LazyLock};
 
 /// The caller. Created by `auth` alone (and by tests).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -11,7 +12,21 @@ pub struct Caller {
     pub anonymous: bool,
     /// Tenant and identity in one string: the key of everything a caller owns.
     pub key: Arc<str>,
+    /// The owner of shared resources that are held for this caller.
+    pub owner: Owner,
 }
+
+/// Who holds units of a shared resource: a caller of a tenant. Callers without credentials are told apart by their
+/// address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owner {
+    pub tenant: Arc<str>,
+    /// Unique over all tenants.
+    pub caller: Arc<str>,
+}
+
+/// The tenant of callers without credentials.
+const PUBLIC: &str = "public";
 
 /// Separates the parts of [`Caller::key`]. It is a control character (unit separator), which `auth` refuses in ids,
 /// tenants and issuers, so two callers never share a key.
@@ -20,21 +35,32 @@ const KEY_SEPARATOR: char = '\u{1f}';
 impl Caller {
     /// A caller with an id of ours, such as an API key's. Stored data is found by this key.
     pub fn new(id: &str, tenant: &str, roles: Vec<String>) -> Self {
-        let key = format!("{tenant}{KEY_SEPARATOR}{id}").into();
-        Self { id: id.into(), tenant: tenant.into(), roles, anonymous: false, key }
+        Self::with_key(id, tenant, roles, format!("{tenant}{KEY_SEPARATOR}{id}"))
     }
 
     /// A caller identified by an issuer: different from a caller with the same id of ours. The issuer's length marks
     /// its end, whatever characters it contains.
     pub fn of_issuer(issuer: &str, subject: &str, tenant: &str, roles: Vec<String>) -> Self {
         let length = issuer.len();
-        let key = format!("{tenant}{KEY_SEPARATOR}{length}{KEY_SEPARATOR}{issuer}#{subject}").into();
-        Self { key, ..Self::new(subject, tenant, roles) }
+        let key = format!("{tenant}{KEY_SEPARATOR}{length}{KEY_SEPARATOR}{issuer}#{subject}");
+        Self::with_key(subject, tenant, roles, key)
     }
 
     /// The caller without credentials: no roles, tenant `public`.
     pub fn anonymous() -> Self {
-        Self { anonymous: true, ..Self::new("anonymous", "public", Vec::new()) }
+        Self { anonymous: true, ..Self::new("anonymous", PUBLIC, Vec::new()) }
+    }
+
+    /// The same caller, with another owner.
+    #[must_use]
+    pub fn owned_by(&self, owner: Owner) -> Self {
+        Self { owner, ..self.clone() }
+    }
+
+    fn with_key(id: &str, tenant: &str, roles: Vec<String>, key: String) -> Self {
+        let (tenant, key) = (Arc::<str>::from(tenant), Arc::<str>::from(key));
+        let owner = Owner { tenant: Arc::clone(&tenant), caller: Arc::clone(&key) };
+        Self { id: id.into(), tenant, roles, anonymous: false, key, owner }
     }
 
     /// The identity within the tenant: the id, and for a token its issuer too.
@@ -51,9 +77,38 @@ impl Caller {
     }
 }
 
+impl Owner {
+    /// A peer without credentials. Of an IPv6 address, the first 64 bits count: its user chooses the rest.
+    pub fn of_address(address: IpAddr) -> Self {
+        let network = match address.to_canonical() {
+            IpAddr::V4(address) => address.into(),
+            IpAddr::V6(address) => IpAddr::from(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        };
+        let caller = format!("{PUBLIC}{KEY_SEPARATOR}anonymous{KEY_SEPARATOR}{network}");
+        Self { tenant: PUBLIC.into(), caller: caller.into() }
+    }
+
+    /// The gateway itself, for its own requests.
+    pub fn gateway() -> &'static Self {
+        static GATEWAY: LazyLock<Owner> = LazyLock::new(|| Owner { tenant: "".into(), caller: "".into() });
+        &GATEWAY
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn peers_without_credentials_are_told_apart_by_the_network_that_is_theirs() {
+        let owner = |address: &str| Owner::of_address(address.parse().unwrap());
+        assert_eq!(owner("2001:db8:1:2::1"), owner("2001:db8:1:2:ffff::9"));
+        assert_ne!(owner("2001:db8:1:2::1"), owner("2001:db8:1:3::1"));
+        assert_ne!(owner("192.0.2.1"), owner("192.0.2.2"));
+        assert_eq!(owner("192.0.2.1"), owner("::ffff:192.0.2.1"));
+        let ann = Caller::new("ann", "acme", Vec::new());
+        assert_eq!((&ann.owner.tenant, &ann.owner.caller), (&ann.tenant, &ann.key));
+    }
 
     #[test]
     fn no_two_callers_share_a_key_and_stored_keys_are_unchanged() {

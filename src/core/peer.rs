@@ -13,11 +13,16 @@ use serde_json::Value;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
+use super::caller::Owner;
+
 /// How long a client may take to answer a question; a person may have to read it.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What a running call may send to its client and ask it.
 pub trait ClientPeer: fmt::Debug + Send + Sync {
+    /// The owner of what is held for the client.
+    fn owner(&self) -> &Owner;
+
     /// The protocol's `ClientCapabilities`: the kinds of questions that [`ClientPeer::ask`] may send.
     fn capabilities(&self) -> &Value;
 

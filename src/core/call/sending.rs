@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use crate::core::caller::Owner;
+
 /// Part of each [`CallContext`](super::CallContext). It only moves forward: a further attempt does not reset it.
 #[derive(Debug, Default)]
 pub struct Sending {
@@ -25,6 +27,23 @@ pub enum SendingState {
 /// Set by the transport that sends the first byte of a request. Clones belong to one call.
 #[derive(Debug, Clone, Default)]
 pub struct SentFlag(Arc<AtomicBool>);
+
+/// The call that a request is sent for.
+#[derive(Debug, Clone)]
+pub struct OnBehalf {
+    pub owner: Owner,
+    pub sent: SentFlag,
+}
+
+impl OnBehalf {
+    /// The owner of what the request uses; without a call, the gateway.
+    pub fn owner_of(call: Option<&Self>) -> &Owner {
+        match call {
+            Some(call) => &call.owner,
+            None => Owner::gateway(),
+        }
+    }
+}
 
 impl Sending {
     pub fn begin(&self) {
