@@ -55,7 +55,7 @@ use self::pool::{COMPONENT, Pool, Start};
 use self::protocol::{End, Job, Outcome};
 use self::worker_setup::Setup;
 use crate::config::SandboxConfig;
-use crate::core::call::{Deadline, SentFlag};
+use crate::core::call::{Deadline, OnBehalf};
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::metrics::{RunEnd, SandboxMetrics};
 use crate::infra::readiness::Readiness;
@@ -65,11 +65,10 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> +
 
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
-    /// Runs one job for a caller (its [`key`](crate::core::call::Caller::key)) once capacity is free, and ends before
-    /// `deadline`. Sets `sent` when a worker receives the job. A job without a profile gets one by its code. Fails
+    /// Runs one job for a call once capacity is free, and ends before `deadline`. Sets `sent` when a worker receives the job. A job without a profile gets one by its code. Fails
     /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for an unknown profile. A program that
     /// fails is not an error here: the outcome reports it.
-    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline, sent: SentFlag) -> Running<'a>;
+    fn run<'a>(&'a self, call: OnBehalf, job: Job, deadline: Deadline) -> Running<'a>;
 }
 
 /// The gateway's side of the sandbox. Starts no process before the first run.
@@ -249,23 +248,17 @@ impl Sandbox {
         Ok(())
     }
 
-    async fn admit_and_run(
-        &self,
-        caller: &Arc<str>,
-        mut job: Job,
-        deadline: Deadline,
-        sent: &SentFlag,
-    ) -> Result<Outcome, CallError> {
+    async fn admit_and_run(&self, call: &OnBehalf, mut job: Job, deadline: Deadline) -> Result<Outcome, CallError> {
         self.choose_profile(&mut job)?;
         self.pool(&job.profile).await?;
         let memory_bytes = memory_of_run(job.limits.memory_bytes, job.limits.file_bytes);
-        let ticket = self.admission.enter(caller, memory_bytes, deadline).await?;
+        let ticket = self.admission.enter(&call.owner, memory_bytes, deadline).await?;
         // Those of now: the wait may have seen them replaced.
         let worker = self.pool(&job.profile).await?.worker(deadline).await?;
         // Subtract the time spent waiting.
         job.limits.wall_time = job.limits.wall_time.min(deadline.remaining().saturating_sub(TIME_TO_ANSWER));
         let mut ending = Ending { metrics: &self.metrics, end: RunEnd::Cancelled, cpu_time: Duration::ZERO };
-        let outcome = worker.run(job, ticket, sent).await;
+        let outcome = worker.run(job, ticket, &call.sent).await;
         ending.record(&outcome);
         outcome
     }
@@ -285,8 +278,8 @@ impl Found {
 }
 
 impl RunPython for Sandbox {
-    fn run<'a>(&'a self, caller: &'a Arc<str>, job: Job, deadline: Deadline, sent: SentFlag) -> Running<'a> {
-        Box::pin(async move { self.admit_and_run(caller, job, deadline, &sent).await })
+    fn run<'a>(&'a self, call: OnBehalf, job: Job, deadline: Deadline) -> Running<'a> {
+        Box::pin(async move { self.admit_and_run(&call, job, deadline).await })
     }
 }
 

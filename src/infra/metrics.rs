@@ -44,7 +44,7 @@ pub struct BreakerMetrics {
     failures: IntCounter,
 }
 
-/// A call in flight, counted until dropped.
+/// Something in flight, such as a call, counted in a gauge until dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct InFlight(IntGauge);
@@ -116,8 +116,7 @@ impl Metrics {
     }
 
     pub fn enter(&self) -> InFlight {
-        self.families.calls_in_flight.inc();
-        InFlight(self.families.calls_in_flight.clone())
+        InFlight::new(&self.families.calls_in_flight)
     }
 
     /// Counts one ended call; `tool` is `None` where the name named no tool.
@@ -236,6 +235,13 @@ impl BreakerMetrics {
 
     pub fn failed(&self) {
         self.failures.inc();
+    }
+}
+
+impl InFlight {
+    fn new(gauge: &IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
     }
 }
 

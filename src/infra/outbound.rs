@@ -33,10 +33,10 @@ use url::{Host, Position, Url};
 use self::client::{Client, Response};
 use self::failure::{Failure, host_of};
 use self::own::OwnListeners;
-use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
+use self::resolver::{GuardedResolver, LookUpError, Lookup, Names, system_lookup};
 use self::slots::Slots;
 use crate::config::{OutboundConfig, WebFetchConfig};
-use crate::core::call::{Deadline, SentFlag, TraceParent, Upstream};
+use crate::core::call::{Deadline, OnBehalf, TraceParent, Upstream};
 use crate::core::error::CallError;
 use crate::core::redaction::SentSecrets;
 
@@ -122,8 +122,9 @@ pub struct OutboundRequest<'a> {
     pub trust: Trust,
     /// Passed on as `traceparent` and `tracestate`.
     pub trace: Option<TraceParent>,
-    /// Set when a connection begins to write the request.
-    pub sent: Option<SentFlag>,
+    /// The call that it is sent for: its caller owns the slots, and its flag is set when a connection begins to write
+    /// the request.
+    pub on_behalf: Option<OnBehalf>,
 }
 
 impl OutboundRequest<'static> {
@@ -142,7 +143,7 @@ impl OutboundRequest<'static> {
             allowed: DomainList::any(),
             trust: Trust::Caller,
             trace: None,
-            sent: None,
+            on_behalf: None,
         }
     }
 }
@@ -351,7 +352,10 @@ impl Outbound {
 
     /// One request and its response; the slot is held until the body has ended.
     async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
-        let _slot = self.slots.acquire(origin_of(&request.url)).await;
+        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
+        let slot = self.slots.acquire(owner, origin_of(&request.url), request.deadline).await;
+        let _slot = slot.map_err(|_| Failure::Overloaded { what: "a slot" })?;
+        self.look_up(request).await?;
         let response = self.client(request.trust).send(request, request.headers.clone()).await?;
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
@@ -359,6 +363,18 @@ impl Outbound {
             return Ok(ControlFlow::Continue((response.status, location)));
         }
         read(response, request).await.map(ControlFlow::Break)
+    }
+
+    /// Looks the name of the host up before the client does, whose timeouts would count the time spent waiting for
+    /// the look-ups of others.
+    async fn look_up(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
+        let Some(Host::Domain(host)) = request.url.host() else { return Ok(()) };
+        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
+        let Dialing { names, connect_timeout, .. } = &*self.dialing;
+        names.prepare(owner, host, request.deadline, *connect_timeout).await.map_err(|error| match error {
+            LookUpError::NotBegun => Failure::Overloaded { what: "the look-up of a name" },
+            LookUpError::Failed(error) => Failure::unresolved(&error, host),
+        })
     }
 
     fn client(&self, trust: Trust) -> &Client {

@@ -243,9 +243,28 @@ async fn beyond_the_queue_a_call_is_refused_at_once() {
     let refusal = limits.admit(&call, &tool).await.unwrap_err();
     assert_eq!((refusal.code(), refusal.wait()), (ErrorCode::Overloaded, Some(Duration::from_secs(1))));
     assert!(refusal.rate().is_some());
-    insta::assert_snapshot!(refusal, @"overloaded: every slot of slow is taken (1 in all), and the queue is full; call again in 1 s");
+    insta::assert_snapshot!(refusal, @"overloaded: no slot of slow is free for you (1 in all), and the queue is full; call again in 1 s");
     drop(running);
     assert!(waiting.join_all().await.iter().all(Result::is_ok));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_many_calls_waiting_does_not_delay_another() {
+    let limits = Arc::new(limits(|config| config.max_concurrent = 2));
+    let tool = capped("slow", 2);
+    let run = |call: CallContext, held: Duration| {
+        let (limits, tool) = (limits.clone(), tool.clone());
+        async move {
+            let _slots = limits.admit(&call, &tool).await.unwrap();
+            sleep(held).await;
+            call.received.elapsed()
+        }
+    };
+    let second = Duration::from_secs(1);
+    let flood = JoinSet::from_iter((0..20).map(|_| run(call_by("flood", "t"), second)));
+    tokio::task::yield_now().await;
+    assert_eq!(run(call_by("modest", "t"), second).await, second * 2, "it waits for one call, not for eighteen");
+    assert_eq!(flood.join_all().await.len(), 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,7 +275,7 @@ async fn waiting_for_a_slot_ends_with_the_calls_deadline() {
     for tool in [&slow, &other] {
         let call = CallContext { must_end_by: Some(Instant::now() + Duration::from_secs(3)), ..call_by("a", "t") };
         let refusal = limits.admit(&call, tool).await.unwrap_err();
-        assert_eq!(refusal.code(), ErrorCode::Timeout);
+        assert_eq!(refusal.code(), ErrorCode::Overloaded);
         assert_eq!(call.received.elapsed(), Duration::from_secs(3));
     }
     assert_eq!(limits.in_flight(), 1);
@@ -319,7 +338,7 @@ async fn a_slot_of_a_caller_that_disconnects_counts_for_a_lowered_limit() {
     let mut next = Box::pin(admit(2));
     assert!((&mut next).now_or_never().is_none());
     drop(first); // The slot is meant for `next` from now on.
-    assert!(admit(1).await.is_err(), "lowered, and the queue is full");
+    assert!(admit(1).now_or_never().is_none(), "lowered");
     drop(next);
     assert!(admit(1).now_or_never().is_none(), "the second call is as many as may run");
     assert_eq!(limits.in_flight(), 1);

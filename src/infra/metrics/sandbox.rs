@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge};
 
+use super::InFlight;
 use super::families::Families;
 
 /// The gauges and counters of the sandbox. Cheap to clone.
@@ -77,10 +78,14 @@ impl SandboxMetrics {
         self.cpu.inc_by(cpu_time.as_secs_f64());
     }
 
-    /// Sets the numbers of running and waiting runs.
-    pub fn occupied(&self, live: usize, queued: usize) {
-        self.live.set(as_gauge(live));
-        self.queued.set(as_gauge(queued));
+    /// Counts a run until the guard is dropped.
+    pub fn running(&self) -> InFlight {
+        InFlight::new(&self.live)
+    }
+
+    /// Counts a run that waits for capacity until the guard is dropped.
+    pub fn queued(&self) -> InFlight {
+        InFlight::new(&self.queued)
     }
 
     pub fn workers_ready(&self, workers: usize) {

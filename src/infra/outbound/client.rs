@@ -235,7 +235,8 @@ fn wire_request(request: &OutboundRequest<'_>, mut headers: HeaderMap) -> http::
         write_trace(&mut headers, trace);
     }
     let bytes = Full::new(request.body.clone().unwrap_or_default());
-    let mut wire = http::Request::new(RequestBody { bytes, sent: request.sent.clone() });
+    let mut wire =
+        http::Request::new(RequestBody { bytes, sent: request.on_behalf.as_ref().map(|call| call.sent.clone()) });
     *wire.method_mut() = request.method.clone();
     *wire.headers_mut() = headers;
     wire

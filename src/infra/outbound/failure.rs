@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use url::Url;
@@ -44,9 +45,14 @@ pub(super) enum Failure {
     BrokenOff { host: String, cause: String },
     #[error("the response of {host} cannot be decoded")]
     Garbled { host: String, cause: String },
+    #[error("too many requests of this gateway wait for {what}; call again in 1 s")]
+    Overloaded { what: &'static str },
     #[error("the request to {host} cannot be written as HTTP")]
     Unwritable { host: String, cause: String },
 }
+
+/// Seconds after which a caller that got no slot should retry.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
     /// Classifies the HTTP library's error for a request without a response.
@@ -66,12 +72,16 @@ impl Failure {
         } else if !error.is_connect() {
             Self::BrokenOff { host, cause }
         } else if find::<Unresolved>(&error).is_some() {
-            Self::NoConnection { host, problem: "its name cannot be resolved", cause }
+            Self::unresolved(&error, &host)
         } else if error.is_timeout() {
             Self::NoConnection { host, problem: "it did not accept one in time", cause }
         } else {
             Self::NoConnection { host, problem: "it was refused, or the TLS handshake failed", cause }
         }
+    }
+
+    pub(super) fn unresolved(error: &(dyn Error + 'static), host: &str) -> Self {
+        Self::NoConnection { host: host.to_owned(), problem: "its name cannot be resolved", cause: chain(error) }
     }
 
     /// The same for a response whose body has begun.
@@ -87,6 +97,7 @@ impl Failure {
         match self {
             Self::TooLarge { .. } => ErrorCode::OutputTooLarge,
             Self::Deadline { .. } => ErrorCode::Timeout,
+            Self::Overloaded { .. } => ErrorCode::Overloaded,
             Self::NoConnection { .. } | Self::BrokenOff { .. } | Self::Garbled { .. } | Self::BadRedirect { .. } => {
                 ErrorCode::UpstreamError
             }
@@ -107,6 +118,7 @@ impl From<Failure> for CallError {
     fn from(failure: Failure) -> Self {
         let error = Self::new(failure.code(), failure.to_string()).blaming(failure.blame());
         match failure {
+            Failure::Overloaded { .. } => error.retry_after(RETRY_AFTER),
             Failure::NoConnection { cause, .. }
             | Failure::BrokenOff { cause, .. }
             | Failure::Garbled { cause, .. }

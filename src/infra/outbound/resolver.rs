@@ -13,10 +13,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::guard::AddressGuard;
+use crate::core::call::Deadline;
+use crate::core::caller::Owner;
+use crate::core::share::{Lease, Share};
 
 /// Resolves a name; replaced in tests.
 pub(super) type Lookup = Box<dyn Fn(String) -> LookingUp + Send + Sync>;
@@ -78,14 +80,29 @@ const MAX_NAMES: usize = 1_024;
 
 /// Look-ups running at once. One may take half a minute on a blocking thread that cannot be
 /// stopped, and those threads serve the file tools too.
-const MAX_LOOKUPS: usize = 32;
+const MAX_LOOKUPS: u64 = 32;
+
+/// Maximum wait for a look-up without a deadline of its own.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// Minimum time for which an address is kept: a request looks a name up before it connects.
+const MIN_KEPT: Duration = Duration::from_secs(1);
 
 /// The addresses of names, as looked up, for `keep`.
 pub(super) struct Names {
     lookup: Lookup,
     keep: Duration,
     cached: Mutex<HashMap<String, CachedName>>,
-    running: Arc<Semaphore>,
+    /// The right to look a name up. Callers share it fairly.
+    running: Arc<Share>,
+}
+
+/// Why a name's addresses are not known.
+#[derive(Debug)]
+pub(super) enum LookUpError {
+    /// The deadline passed while others looked names up.
+    NotBegun,
+    Failed(io::Error),
 }
 
 struct CachedName {
@@ -95,19 +112,47 @@ struct CachedName {
 
 impl Names {
     pub(super) fn new(lookup: Lookup, keep: Duration) -> Arc<Self> {
-        Arc::new(Self { lookup, keep, cached: Mutex::default(), running: Arc::new(Semaphore::new(MAX_LOOKUPS)) })
+        let keep = keep.max(MIN_KEPT);
+        Arc::new(Self { lookup, keep, cached: Mutex::default(), running: Share::new(MAX_LOOKUPS) })
+    }
+
+    /// Looks a name up, so that its addresses are cached when the connection is made. Waiting for others' look-ups is
+    /// not part of `timeout`.
+    pub(super) async fn prepare(
+        self: &Arc<Self>,
+        owner: &Owner,
+        host: &str,
+        deadline: Deadline,
+        timeout: Duration,
+    ) -> Result<(), LookUpError> {
+        if self.cached(host).is_some() {
+            return Ok(());
+        }
+        let lease = self.running.acquire(owner, 1, usize::MAX, deadline.0).await;
+        let looked_up = tokio::time::timeout(timeout, self.look_up(lease.map_err(|_| LookUpError::NotBegun)?, host));
+        match looked_up.await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(LookUpError::Failed(error)),
+            Err(elapsed) => Err(LookUpError::Failed(elapsed.into())),
+        }
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Vec<IpAddr>> {
         if let Some(addresses) = self.cached(host) {
             return Ok(addresses);
         }
-        let permit = Arc::clone(&self.running).acquire_owned().await.map_err(io::Error::other)?;
+        // It expired since `prepare`. The client's timeout for connections ends the wait.
+        let lease = self.running.acquire(Owner::gateway(), 1, usize::MAX, Instant::now() + MAX_WAIT).await;
+        let lease = lease.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+        self.look_up(lease, host).await
+    }
+
+    async fn look_up(self: &Arc<Self>, lease: Lease, host: &str) -> io::Result<Vec<IpAddr>> {
         let names = Arc::clone(self);
         let host = host.to_owned();
-        // Continues without a waiter, since its thread does, and holds its permit until then.
+        // Continues without a waiter, since its thread does, and holds its lease until then.
         let task = tokio::spawn(async move {
-            let _permit = permit;
+            let _lease = lease;
             let addresses = (names.lookup)(host.clone()).await?;
             names.remember(host, addresses.clone());
             Ok(addresses)
@@ -174,10 +219,26 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_the_look_ups_of_others_is_no_failure_of_the_name() {
+        let lookup: Lookup = Box::new(|_| Box::pin(std::future::pending()));
+        let names = Names::new(lookup, Duration::ZERO);
+        let (busy, modest) = (Owner::gateway(), Owner::of_address([192, 0, 2, 1].into()));
+        let timeout = Duration::from_secs(3);
+        let prepare = |owner, seconds| names.prepare(owner, "slow.example", Deadline::after(seconds), timeout);
+        for _ in 0..MAX_LOOKUPS {
+            let error = prepare(busy, Duration::from_secs(9)).await.unwrap_err();
+            assert!(matches!(error, LookUpError::Failed(_)), "its own look-up takes too long: {error:?}");
+        }
+        let error = prepare(&modest, Duration::from_secs(9)).await.unwrap_err();
+        assert!(matches!(error, LookUpError::NotBegun), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_address_that_changes_is_checked_anew() {
         let (rebinding, _) = names(Duration::ZERO, |turn| vec![["8.8.8.8", "127.0.0.1"][turn]]);
         assert!(resolve(&rebinding, "rebind.example").await.is_ok());
+        tokio::time::advance(MIN_KEPT).await;
         assert!(resolve(&rebinding, "rebind.example").await.is_err());
     }
 

@@ -1,88 +1,91 @@
-//! Limits on concurrent requests: in total (E69) and to one origin (E70).
+//! Limits on concurrent requests: in total (E69) and to one origin (E70). Callers share the slots fairly.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Slots for requests. A request without a free slot waits, in order of arrival.
+use crate::core::call::Deadline;
+use crate::core::caller::Owner;
+use crate::core::share::{Lease, NoLease, Share};
+
+/// Slots for requests.
 #[derive(Debug)]
 pub(super) struct Slots {
-    total: Arc<Semaphore>,
-    per_origin: usize,
+    total: Arc<Share>,
+    per_origin: u64,
     /// Only origins with a slot held or waited for.
-    origins: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    origins: Mutex<HashMap<Arc<str>, Arc<Share>>>,
 }
 
 /// The right to one request, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
-    // The order matters: the lease is dropped last, when no permit keeps the origin alive.
-    _total: OwnedSemaphorePermit,
-    _origin: OwnedSemaphorePermit,
-    _lease: Lease,
+    // The order matters: the entry is dropped last, when no lease keeps the origin alive.
+    _total: Lease,
+    _origin: Lease,
+    _entry: OriginEntry,
 }
 
 impl Slots {
     pub(super) fn new(total: usize, per_origin: usize) -> Arc<Self> {
-        // With a semaphore without permits, every request would wait until its deadline.
-        let total = Arc::new(Semaphore::new(total.clamp(1, Semaphore::MAX_PERMITS)));
-        let per_origin = per_origin.clamp(1, Semaphore::MAX_PERMITS);
-        Arc::new(Self { total, per_origin, origins: Mutex::default() })
+        Arc::new(Self { total: Share::new(total as u64), per_origin: per_origin as u64, origins: Mutex::default() })
     }
 
-    /// Waits for a slot. The origin's comes first: requests in line for a busy origin
-    /// must not keep slots from the others.
-    pub(super) async fn acquire(self: &Arc<Self>, origin: &str) -> Slot {
-        let lease = self.lease(origin);
-        let origin = permit(&lease.slots).await;
-        let total = permit(&self.total).await;
-        Slot { _total: total, _origin: origin, _lease: lease }
+    /// Waits for a slot. The origin's comes first: requests in line for a busy origin must not keep slots from the
+    /// others. As many may wait as there are calls, which are limited themselves.
+    ///
+    /// # Errors
+    /// The deadline passed first.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        owner: &Owner,
+        origin: &str,
+        deadline: Deadline,
+    ) -> Result<Slot, NoLease> {
+        let entry = self.entry(origin);
+        let origin = entry.slots.acquire(owner, 1, usize::MAX, deadline.0).await?;
+        let total = self.total.acquire(owner, 1, usize::MAX, deadline.0).await?;
+        Ok(Slot { _total: total, _origin: origin, _entry: entry })
     }
 
     /// A slot, if one is free.
-    pub(super) fn try_acquire(self: &Arc<Self>, origin: &str) -> Option<Slot> {
-        let lease = self.lease(origin);
-        let origin = Arc::clone(&lease.slots).try_acquire_owned().ok()?;
-        let total = Arc::clone(&self.total).try_acquire_owned().ok()?;
-        Some(Slot { _total: total, _origin: origin, _lease: lease })
+    pub(super) fn try_acquire(self: &Arc<Self>, owner: &Owner, origin: &str) -> Option<Slot> {
+        let entry = self.entry(origin);
+        let origin = entry.slots.try_acquire(owner, 1)?;
+        let total = self.total.try_acquire(owner, 1)?;
+        Some(Slot { _total: total, _origin: origin, _entry: entry })
     }
 
-    fn lease(self: &Arc<Self>, origin: &str) -> Lease {
+    fn entry(self: &Arc<Self>, origin: &str) -> OriginEntry {
         let origin = Arc::<str>::from(origin);
         let mut origins = self.origins.lock();
-        let slots = origins.entry(Arc::clone(&origin)).or_insert_with(|| Arc::new(Semaphore::new(self.per_origin)));
-        Lease { slots: Arc::clone(slots), origin, owner: Arc::clone(self) }
+        let slots = origins.entry(Arc::clone(&origin)).or_insert_with(|| Share::new(self.per_origin));
+        OriginEntry { slots: Arc::clone(slots), origin, all: Arc::clone(self) }
     }
 
     #[cfg(test)]
-    pub(super) fn idle(&self, total: usize) -> bool {
-        self.total.available_permits() == total && self.origins.lock().is_empty()
+    pub(super) fn idle(&self) -> bool {
+        self.total.used() == 0 && self.origins.lock().is_empty()
     }
 }
 
 /// Keeps an origin in the map while it is used.
 #[derive(Debug)]
-struct Lease {
-    slots: Arc<Semaphore>,
+struct OriginEntry {
+    slots: Arc<Share>,
     origin: Arc<str>,
-    owner: Arc<Slots>,
+    all: Arc<Slots>,
 }
 
-impl Drop for Lease {
+impl Drop for OriginEntry {
     fn drop(&mut self) {
-        let mut origins = self.owner.origins.lock();
-        // Leases are made under the lock: two references are the map's and this one.
+        let mut origins = self.all.origins.lock();
+        // Entries are made under the lock: two references are the map's and this one.
         if Arc::strong_count(&self.slots) == 2 {
             origins.remove(&self.origin);
         }
     }
-}
-
-#[expect(clippy::expect_used, reason = "these semaphores are never closed")]
-async fn permit(slots: &Arc<Semaphore>) -> OwnedSemaphorePermit {
-    Arc::clone(slots).acquire_owned().await.expect("an open semaphore")
 }
 
 #[cfg(test)]
@@ -90,43 +93,73 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use tokio::time::timeout;
+    use tokio::time::{Instant, timeout};
 
     use super::*;
 
+    fn owner(caller: &str) -> Owner {
+        Owner { tenant: "acme".into(), caller: caller.into() }
+    }
+
+    fn later() -> Deadline {
+        Deadline::after(Duration::from_secs(10))
+    }
+
     #[tokio::test]
     async fn an_origin_gets_its_share_and_leaves_the_rest_to_others() {
-        let slots = Slots::new(3, 2);
-        let first = slots.acquire("a").await;
-        let second = slots.acquire("a").await;
-        assert!(slots.acquire("a").now_or_never().is_none(), "two an origin");
-        let third = slots.acquire("b").now_or_never().expect("one is left in all");
-        assert!(slots.acquire("c").now_or_never().is_none(), "three in all");
+        let (slots, ann) = (Slots::new(3, 2), owner("ann"));
+        let first = slots.acquire(&ann, "a", later()).await.unwrap();
+        let second = slots.acquire(&ann, "a", later()).await.unwrap();
+        assert!(slots.acquire(&ann, "a", later()).now_or_never().is_none(), "two an origin");
+        let third = slots.acquire(&ann, "b", later()).now_or_never().expect("one is left in all");
+        assert!(slots.acquire(&ann, "c", later()).now_or_never().is_none(), "three in all");
         drop((first, second, third));
-        assert!(slots.idle(3), "idle origins are forgotten");
+        assert!(slots.idle(), "idle origins are forgotten");
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_in_line_for_a_busy_origin_take_no_slot_from_others() {
-        let slots = Slots::new(2, 1);
-        let held = slots.acquire("busy").await;
+        let (slots, ann) = (Slots::new(2, 1), owner("ann"));
+        let held = slots.acquire(&ann, "busy", later()).await.unwrap();
         let waiting = tokio::spawn({
-            let slots = Arc::clone(&slots);
-            async move { slots.acquire("busy").await }
+            let (slots, ann) = (Arc::clone(&slots), ann.clone());
+            async move { slots.acquire(&ann, "busy", later()).await }
         });
         tokio::task::yield_now().await;
-        let other = timeout(Duration::from_secs(1), slots.acquire("other")).await.expect("a slot is free");
-        drop((held, other));
+        let other = timeout(Duration::from_secs(1), slots.acquire(&ann, "other", later())).await;
+        drop((held, other.expect("a slot is free")));
         drop(waiting.await.unwrap());
-        assert!(slots.idle(2));
+        assert!(slots.idle());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_waits_for_one_request_of_a_busy_caller_and_not_for_all() {
+        let slots = Slots::new(10, 1);
+        let request = |caller: &'static str| {
+            let slots = Arc::clone(&slots);
+            async move {
+                let began = Instant::now();
+                let slot = slots.acquire(&owner(caller), "a", later()).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                drop(slot.unwrap());
+                began.elapsed()
+            }
+        };
+        let busy: Vec<_> = (0..5).map(|_| tokio::spawn(request("busy"))).collect();
+        tokio::task::yield_now().await;
+        let took = request("modest").await;
+        assert!(took <= Duration::from_secs(3), "{took:?}");
+        futures_util::future::join_all(busy).await;
+        assert!(slots.idle());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_request_that_stops_waiting_frees_its_slot() {
-        let slots = Slots::new(2, 1);
-        let held = slots.acquire("a").await;
-        assert!(slots.acquire("a").now_or_never().is_none());
+        let (slots, ann) = (Slots::new(2, 1), owner("ann"));
+        let held = slots.acquire(&ann, "a", later()).await.unwrap();
+        assert!(slots.acquire(&ann, "a", later()).now_or_never().is_none());
+        assert_eq!(slots.acquire(&ann, "a", later()).await.map(drop), Err(NoLease::DeadlinePassed));
         drop(held);
-        assert!(slots.idle(2));
+        assert!(slots.idle());
     }
 }

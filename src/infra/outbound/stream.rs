@@ -10,6 +10,7 @@ use super::client::{Body, Response};
 use super::failure::{Failure, host_of};
 use super::slots::Slot;
 use super::{Outbound, OutboundRequest, Trust, origin_of};
+use crate::core::call::OnBehalf;
 use crate::core::error::{CallError, ErrorCode};
 
 /// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
@@ -51,10 +52,12 @@ impl Outbound {
             Trust::Caller => &self.streams,
             Trust::Operator => &self.streams_of_operator,
         };
-        let Some(place) = places.try_acquire(origin_of(&request.url)) else {
+        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
+        let Some(place) = places.try_acquire(owner, origin_of(&request.url)) else {
             let problem = "too many answers of other services are awaited; call again when some have come";
             return Err(CallError::new(ErrorCode::Overloaded, problem));
         };
+        self.look_up(&request).await?;
         let headers = std::mem::take(&mut request.headers);
         let head = self.client(request.trust).send(&request, headers);
         let deadline = |_| Failure::Deadline { host: host_of(&request.url) };

@@ -22,6 +22,8 @@ use tokio::net::TcpListener;
 
 use super::test_server::serve;
 use super::*;
+use crate::core::call::SentFlag;
+use crate::core::caller::Owner;
 use crate::core::error::{Blame, ErrorCode};
 
 /// What every test may take; nothing should come near it.
@@ -55,6 +57,13 @@ fn named(host: &str, address: SocketAddr, path: &str) -> Url {
 
 fn request(url: Url) -> OutboundRequest<'static> {
     OutboundRequest { max_redirects: 5, ..OutboundRequest::get(url, Deadline::after(TEST_TIMEOUT)) }
+}
+
+/// The request, sent for a call.
+fn for_call(request: OutboundRequest<'static>) -> (OutboundRequest<'static>, SentFlag) {
+    let call = OnBehalf { owner: Owner::of_address([192, 0, 2, 1].into()), sent: SentFlag::default() };
+    let sent = call.sent.clone();
+    (OutboundRequest { on_behalf: Some(call), ..request }, sent)
 }
 
 #[tokio::test]
@@ -126,7 +135,7 @@ async fn a_server_that_does_not_shake_hands_is_given_up_before_the_deadline() {
     let error = outbound.send(asked).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
     assert_eq!(error.message(), "no connection to 127.0.0.1: it did not accept one in time");
-    assert!(outbound.slots.idle(100));
+    assert!(outbound.slots.idle());
 }
 
 /// A body that never ends, and sets a flag when it is dropped.
@@ -164,7 +173,7 @@ async fn an_endless_body_is_read_to_the_cap_and_no_further() {
     until("the connection must be closed", || gone.load(Ordering::SeqCst)).await;
     let cut = outbound.send(OutboundRequest { too_long: TooLong::Cut, ..capped }).await.unwrap();
     assert_eq!((cut.body.len(), cut.cut), (100_000, true));
-    assert!(outbound.slots.idle(100));
+    assert!(outbound.slots.idle());
 }
 
 #[tokio::test]
@@ -207,7 +216,7 @@ async fn every_phase_of_a_slow_upstream_ends_at_the_deadline() {
         let deadline = Deadline::after(Duration::from_millis(100));
         let error = outbound.send(OutboundRequest { deadline, ..request(url(address, path)) }).await.unwrap_err();
         assert_eq!((error.code(), error.blame()), (ErrorCode::Timeout, Blame::Network), "{path}");
-        assert!(outbound.slots.idle(100), "{path}");
+        assert!(outbound.slots.idle(), "{path}");
     }
 }
 
@@ -220,7 +229,7 @@ async fn a_request_dropped_half_way_closes_its_connection_and_gives_its_slot_bac
     let sending = outbound.send(OutboundRequest { max_response_bytes: usize::MAX, ..request(url(address, "/")) });
     assert!(tokio::time::timeout(Duration::from_millis(100), sending).await.is_err());
     until("the connection must be closed", || gone.load(Ordering::SeqCst)).await;
-    assert!(outbound.slots.idle(100));
+    assert!(outbound.slots.idle());
 }
 
 /// Counts the requests it holds at once.
@@ -261,7 +270,7 @@ async fn no_more_than_ten_requests_to_an_origin_and_so_many_in_all_are_under_way
     let all = join_all((0..120).map(|turn| outbound.send(request(url(origins[turn % 4], "/"))))).await;
     assert!(all.iter().all(Result::is_ok));
     assert_eq!(busy.most(), 25);
-    assert!(outbound.slots.idle(25));
+    assert!(outbound.slots.idle());
 }
 
 #[tokio::test]
@@ -271,8 +280,11 @@ async fn waiting_for_a_slot_ends_at_the_deadline_too() {
     let deadline = Deadline::after(Duration::from_millis(100));
     let both =
         join_all([1, 2].map(|_| outbound.send(OutboundRequest { deadline, ..request(url(address, "/")) }))).await;
-    assert!(both.into_iter().all(|outcome| outcome.unwrap_err().code() == ErrorCode::Timeout));
-    assert!(outbound.slots.idle(100));
+    let [upstream, waiting] = <[_; 2]>::try_from(both).unwrap().map(Result::unwrap_err);
+    assert_eq!((upstream.code(), upstream.blame()), (ErrorCode::Timeout, Blame::Network));
+    // It says nothing about the upstream.
+    assert_eq!((waiting.code(), waiting.blame()), (ErrorCode::Overloaded, Blame::Call));
+    assert!(outbound.slots.idle());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::admission::Admission;
 use super::*;
 use crate::core::call::SentFlag;
+use crate::core::caller::Owner;
 use crate::core::error::ErrorCode;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::worker_handle::tests::{job, load, stand_in};
@@ -32,7 +33,7 @@ fn soon() -> Deadline {
 impl Made {
     async fn run(&self, code: &str) -> Result<String, CallError> {
         let worker = self.pool.worker(soon()).await?;
-        let ticket = self.admission.enter(&"caller".into(), 1, soon()).await?;
+        let ticket = self.admission.enter(Owner::gateway(), 1, soon()).await?;
         Ok(worker.run(job(code), ticket, &SentFlag::default()).await?.result.unwrap())
     }
 

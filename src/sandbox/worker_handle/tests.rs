@@ -10,6 +10,7 @@ use super::super::interpreter::Kind;
 use super::super::prepare::Prepared;
 use super::*;
 use crate::core::call::{Deadline, SentFlag};
+use crate::core::caller::Owner;
 use crate::infra::metrics::SandboxMetrics;
 use crate::sandbox::capacity::Capacity;
 use crate::sandbox::protocol::{Captured, End, JobLimits, Load, Usage};
@@ -127,7 +128,7 @@ fn admission() -> Admission {
 }
 
 async fn room(admission: &Admission) -> Ticket {
-    admission.enter(&"caller".into(), 1, Deadline::after(Duration::from_secs(1))).await.unwrap()
+    admission.enter(Owner::gateway(), 1, Deadline::after(Duration::from_secs(1))).await.unwrap()
 }
 
 /// Waits for a condition in another process; fails when it does not occur.

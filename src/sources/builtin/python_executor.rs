@@ -158,7 +158,7 @@ impl Executor for PythonExecutor {
         Box::pin(async move {
             let job = self.job(&attempt, &read_arguments(arguments)?)?;
             let Attempt { call, deadline, .. } = attempt;
-            let outcome = self.run.run(&call.caller.key, job, deadline, call.sending.flag()).await?;
+            let outcome = self.run.run(call.on_behalf(), job, deadline).await?;
             answer(&outcome)
         })
     }

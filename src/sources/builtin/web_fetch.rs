@@ -173,7 +173,7 @@ impl WebFetch {
             allowed: &self.allowed,
             trust: Trust::Caller,
             trace: telemetry::outgoing(attempt.call),
-            sent: Some(attempt.call.sending.flag()),
+            on_behalf: Some(attempt.call.on_behalf()),
             ..OutboundRequest::get(url, attempt.deadline)
         }
     }

@@ -255,7 +255,7 @@ impl WebSearch {
             max_response_bytes: MAX_ANSWER_BYTES.min(attempt.memory_limit_bytes / 2),
             trust: Trust::Operator,
             trace: telemetry::outgoing(attempt.call),
-            sent: Some(attempt.call.sending.flag()),
+            on_behalf: Some(attempt.call.on_behalf()),
             ..OutboundRequest::get(url, attempt.deadline)
         }
     }

@@ -154,8 +154,8 @@ impl FunctionTool {
         headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, http::HeaderValue::from_static("application/json"));
         let url = &self.access.url;
-        let (body, sent) = (Some(body.to_string().into()), Some(call.sending.flag()));
-        let answer = self.access.open_noting(Method::POST, url, headers, body, sent).await?;
+        let (body, on_behalf) = (Some(body.to_string().into()), Some(call.on_behalf()));
+        let answer = self.access.open_for(Method::POST, url, headers, body, on_behalf).await?;
         let response = self.access.whole(answer, url).await?;
         crate::infra::outbound::check_status(&response)?;
         let (value, large) = json::parse_answer(&response.body).map_err(|problem| {

@@ -73,6 +73,9 @@ async fn a_name_that_changes_its_address_after_the_check_is_refused() {
     let outbound = outbound_resolving(&config, &["127.0.0.1", "127.0.0.2"]);
     let first = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap();
     assert_eq!(first.remote_addr.unwrap().ip(), address.ip());
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(1)).await;
+    tokio::time::resume();
     let error = outbound.send(request(named("rebind.test", address, "/"))).await.unwrap_err();
     assert_eq!(
         error.message(),
@@ -268,9 +271,8 @@ async fn web_fetch_sends_the_gateway_itself_nothing_that_others_chose() {
         }
     }
     outbound.set_own_listeners(vec![address]);
-    let (asked, sent) = (request(target), SentFlag::default());
-    let asked = OutboundRequest { sent: Some(sent.clone()), ..asked };
-    let error = web.send(asked).await.unwrap_err();
+    let (marked, sent) = for_call(request(target));
+    let error = web.send(marked).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{error}");
     assert!(!sent.is_set());
 }

@@ -4,14 +4,8 @@ use axum::routing::any;
 use tokio::time::timeout;
 
 use super::*;
-use crate::core::call::SentFlag;
 
 const A_MOMENT: Duration = Duration::from_millis(150);
-
-fn noting(request: OutboundRequest<'static>) -> (OutboundRequest<'static>, SentFlag) {
-    let sent = SentFlag::default();
-    (OutboundRequest { sent: Some(sent.clone()), ..request }, sent)
-}
 
 /// Accepts connections and sends nothing.
 async fn silent() -> SocketAddr {
@@ -49,7 +43,7 @@ async fn what_is_refused_or_does_not_connect_was_not_sent() {
         ("a name that is being looked up", lost, request(named("b.test", silent, "/"))),
         ("a handshake that does not end", outbound(), request(encrypted)),
     ] {
-        let (asked, sent) = noting(asked);
+        let (asked, sent) = for_call(asked);
         let outcome = timeout(A_MOMENT, outbound.send(asked.clone())).await;
         assert!(!matches!(outcome, Ok(Ok(_))), "{what}");
         assert!(!sent.is_set(), "{what}");
@@ -63,7 +57,7 @@ async fn what_is_refused_or_does_not_connect_was_not_sent() {
 async fn what_waits_for_a_slot_was_not_sent() {
     let address = silent().await;
     let outbound = Outbound::new(&OutboundConfig { max_connections_per_origin: 1, ..loopback() }).unwrap();
-    let (first, (second, sent)) = (request(url(address, "/")), noting(request(url(address, "/"))));
+    let (first, (second, sent)) = (request(url(address, "/")), for_call(request(url(address, "/"))));
     let both = async { join_all([outbound.send(first), outbound.send(second)]).await };
     assert!(timeout(A_MOMENT, both).await.is_err());
     assert!(!sent.is_set());
@@ -78,7 +72,7 @@ async fn a_written_request_is_marked_as_sent_after_any_failure() {
             for address in [silent, answering] {
                 let asked =
                     OutboundRequest { method: method.clone(), body: body.clone(), ..request(url(address, "/")) };
-                let (asked, sent) = noting(asked);
+                let (asked, sent) = for_call(asked);
                 let answer = timeout(A_MOMENT, outbound().send(asked)).await;
                 assert_eq!(answer.is_ok(), address == answering);
                 assert!(sent.is_set(), "{method} {body:?} {address}");
@@ -93,7 +87,7 @@ async fn a_request_on_a_reused_connection_is_marked_as_sent() {
     let address = serve(Router::new().route("/", any(|| async { "done" }))).await;
     let outbound = outbound();
     for _ in 0..3 {
-        let (asked, sent) = noting(request(url(address, "/")));
+        let (asked, sent) = for_call(request(url(address, "/")));
         outbound.send(asked).await.unwrap();
         assert!(sent.is_set());
     }

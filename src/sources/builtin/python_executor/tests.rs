@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::core::call::{CallContext, Caller, Deadline, SentFlag, Via};
+use crate::core::call::{CallContext, Caller, Deadline, OnBehalf, Via};
 use crate::sandbox::Running;
 use crate::sandbox::protocol::Usage;
 
@@ -14,7 +14,7 @@ struct StandIn {
 }
 
 impl RunPython for StandIn {
-    fn run<'a>(&'a self, _caller: &'a Arc<str>, job: Job, _deadline: Deadline, _sent: SentFlag) -> Running<'a> {
+    fn run<'a>(&'a self, _call: OnBehalf, job: Job, _deadline: Deadline) -> Running<'a> {
         *self.job.lock() = Some(job);
         Box::pin(async { Ok(self.outcome.clone()) })
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
-use crate::core::call::{Deadline, SentFlag};
+use crate::core::call::{Deadline, OnBehalf};
 use crate::core::error::CallError;
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{
@@ -67,30 +67,30 @@ impl AuthorizedHttp {
         headers: HeaderMap,
         body: Option<Bytes>,
     ) -> Result<OutboundStream, CallError> {
-        self.open_noting(method, url, headers, body, None).await
+        self.open_for(method, url, headers, body, None).await
     }
 
-    /// As [`AuthorizedHttp::open`], and sets `sent` when the request is written.
+    /// As [`AuthorizedHttp::open`], for a call.
     ///
     /// # Errors
     /// As [`AuthorizedHttp::open`].
-    pub(crate) async fn open_noting(
+    pub(crate) async fn open_for(
         &self,
         method: Method,
         url: &Url,
         headers: HeaderMap,
         body: Option<Bytes>,
-        sent: Option<SentFlag>,
+        on_behalf: Option<OnBehalf>,
     ) -> Result<OutboundStream, CallError> {
         let mut token = self.token().await?;
         let again = token.is_some().then(|| (headers.clone(), body.clone()));
-        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref(), sent.clone()).await?;
+        let mut answer = self.send(method.clone(), url, headers, body, token.as_ref(), on_behalf.clone()).await?;
         // Boxed, because it is rare.
         if answer.status == StatusCode::UNAUTHORIZED
             && let (Some(refused), Some((headers, body))) = (&token, again)
             && let Some(other) = Box::pin(self.another(refused)).await?
         {
-            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other), sent)).await?;
+            answer = Box::pin(self.send(method.clone(), url, headers, body, Some(&other), on_behalf)).await?;
             token = Some(other);
         }
         if let Tokens::User(sign_in) = &self.tokens {
@@ -160,7 +160,7 @@ impl AuthorizedHttp {
         mut headers: HeaderMap,
         body: Option<Bytes>,
         token: Option<&Token>,
-        sent: Option<SentFlag>,
+        on_behalf: Option<OnBehalf>,
     ) -> Result<OutboundStream, CallError> {
         for (name, value) in &self.headers {
             headers.insert(name, value.clone());
@@ -178,7 +178,7 @@ impl AuthorizedHttp {
             body,
             max_response_bytes: self.max_message_bytes,
             allowed: &self.allowed,
-            sent,
+            on_behalf,
             trust: self.trust,
             ..OutboundRequest::get(url.clone(), Deadline::after(within))
         };

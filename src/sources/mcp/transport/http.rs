@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, Notify};
 
 use super::authorized_http::AuthorizedHttp;
 use super::event_stream::EventStream;
-use crate::core::call::SentFlag;
+use crate::core::call::OnBehalf;
 use crate::core::error::{CallError, ErrorCode};
 use crate::infra::outbound::{OutboundStream, check_status};
 
@@ -95,14 +95,14 @@ impl HttpChannel {
     }
 
     /// # Errors
-    /// As [`AuthorizedHttp::open_noting`].
+    /// As [`AuthorizedHttp::open_for`].
     pub(crate) async fn post(
         &self,
         headers: HeaderMap,
         body: Bytes,
-        sent: Option<SentFlag>,
+        on_behalf: Option<OnBehalf>,
     ) -> Result<OutboundStream, CallError> {
-        self.access.open_noting(Method::POST, &self.access.url, headers, Some(body), sent).await
+        self.access.open_for(Method::POST, &self.access.url, headers, Some(body), on_behalf).await
     }
 
     /// Opens the stream of messages that belong to no request, or continues a stream after an event. `None` if the

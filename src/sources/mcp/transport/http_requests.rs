@@ -30,12 +30,12 @@ impl Connection {
         request: &Outgoing<'_>,
     ) -> Result<Value, Failure> {
         let heading = http.heading();
-        let answer = http.post(heading_of(&heading, request), body.clone(), Some(request.sent.clone())).await;
+        let answer = http.post(heading_of(&heading, request), body.clone(), request.on_behalf.clone()).await;
         let mut answer = answer.map_err(Failure::Call)?;
         if answer.status == StatusCode::NOT_FOUND && heading.has_session {
             // The server no longer knows the session, and has not processed the request. Boxed, because it is rare.
             let heading = Box::pin(self.replace_session(http, &heading)).await?;
-            let again = Box::pin(http.post(heading_of(&heading, request), body, Some(request.sent.clone())));
+            let again = Box::pin(http.post(heading_of(&heading, request), body, request.on_behalf.clone()));
             answer = again.await.map_err(Failure::Call)?;
             if answer.status == StatusCode::NOT_FOUND && heading.has_session {
                 return Err(Failure::Lost);

@@ -12,7 +12,7 @@ use super::event_stream::EventStream;
 use super::http::{EVENT_STREAM, JSON};
 use super::inbound::Source;
 use super::message::{Failure, Message};
-use crate::core::call::SentFlag;
+use crate::core::call::OnBehalf;
 use crate::core::error::{Blame, CallError, ErrorCode};
 
 /// Where messages are sent.
@@ -59,11 +59,11 @@ fn no_stream(why: &str) -> CallError {
 
 impl SseInput {
     /// # Errors
-    /// As [`AuthorizedHttp::open_noting`], and `upstream_error` for an answer without success.
-    pub(super) async fn write(&self, body: Vec<u8>, sent: Option<SentFlag>) -> Result<(), CallError> {
+    /// As [`AuthorizedHttp::open_for`], and `upstream_error` for an answer without success.
+    pub(super) async fn write(&self, body: Vec<u8>, on_behalf: Option<OnBehalf>) -> Result<(), CallError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
-        let posted = self.access.open_noting(Method::POST, &self.endpoint, headers, Some(body.into()), sent);
+        let posted = self.access.open_for(Method::POST, &self.endpoint, headers, Some(body.into()), on_behalf);
         let answer = posted.await?;
         if answer.status.is_success() {
             return Ok(());

@@ -10,7 +10,7 @@ use super::connection::{Channel, Connection};
 use super::in_flight::Waiting;
 use super::message::{self, Failure};
 use super::request_headers::MarkedArguments;
-use crate::core::call::SentFlag;
+use crate::core::call::OnBehalf;
 use crate::core::peer::ClientPeer;
 
 /// Waits for notifications, in revisions without sessions.
@@ -29,14 +29,14 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) marked: Option<&'a MarkedArguments>,
     /// The client behind the request.
     pub(crate) peer: Option<&'a Arc<dyn ClientPeer>>,
-    /// Set when the first byte is sent.
-    pub(crate) sent: SentFlag,
+    /// The call that it is sent for; `None` for a request of the gateway itself.
+    pub(crate) on_behalf: Option<OnBehalf>,
 }
 
 impl<'a> Outgoing<'a> {
     /// A request of the gateway itself.
     pub(crate) fn of(method: &'a str, params: &'a Map<String, Value>) -> Self {
-        Self { method, params, meta: Map::new(), marked: None, peer: None, sent: SentFlag::default() }
+        Self { method, params, meta: Map::new(), marked: None, peer: None, on_behalf: None }
     }
 }
 
@@ -81,11 +81,11 @@ impl Connection {
         request: &Outgoing<'_>,
         answer: Option<oneshot::Receiver<Result<Value, ErrorData>>>,
     ) -> Result<Value, Failure> {
-        let sent = Some(request.sent.clone());
+        let on_behalf = request.on_behalf.clone();
         let written = match &self.channel {
             Channel::Http(http) => return self.exchange_over_http(http, id, body.into(), request).await,
-            Channel::Stdio(input) => input.write(body, sent).await,
-            Channel::Sse(input) => Box::pin(input.write(body, sent)).await,
+            Channel::Stdio(input) => input.write(body, on_behalf.map(|call| call.sent)).await,
+            Channel::Sse(input) => Box::pin(input.write(body, on_behalf)).await,
         };
         written.map_err(Failure::Call)?;
         let answer = answer.ok_or(Failure::Lost)?.await;

@@ -218,7 +218,7 @@ impl OperationExecutor {
             max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
             allowed: &access.allowed,
             trace: telemetry::outgoing(attempt.call),
-            sent: Some(attempt.call.sending.flag()),
+            on_behalf: Some(attempt.call.on_behalf()),
             ..OutboundRequest::get(request.url.clone(), attempt.deadline)
         };
         access.outbound.send(outgoing).await
