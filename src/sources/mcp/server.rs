@@ -35,7 +35,7 @@ use self::catalogue::{Catalogue, TOO_MANY, source, upstream};
 use self::connect::Connector;
 use self::listing::Listing;
 use self::session::Session;
-use self::session_owner::Owner;
+use self::session_owner::SessionOwner;
 use self::subscriptions::Subscriptions;
 use super::changes::Change;
 use super::names::Names;
@@ -200,7 +200,7 @@ impl Server {
     /// breaker, because no request was sent: a server that is up again is called at once. `upstream_error` when the
     /// caller's session cannot be opened, `overloaded` when there are too many sessions.
     pub(super) async fn session(self: &Arc<Self>, call: &CallContext) -> Result<Arc<Session>, CallError> {
-        let owner = Owner::of(call, self.settings().share, self.own_headers(call)?);
+        let owner = SessionOwner::of(call, self.settings().share, self.own_headers(call)?);
         if let Some(session) = self.known(&owner) {
             return Ok(session);
         }

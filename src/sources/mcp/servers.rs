@@ -18,7 +18,7 @@ use self::setup::Unusable;
 use super::changes::Change;
 use super::registration::Registered;
 use super::server::catalogue::source;
-use super::server::session_owner::Owner;
+use super::server::session_owner::SessionOwner;
 use super::server::{Server, ServerContext};
 use crate::config::{Config, McpServerSettings};
 use crate::infra::metrics::Metrics;
@@ -177,7 +177,7 @@ impl McpServers {
         let alone = Arc::new(Semaphore::new(1));
         let (connector, _) = self.connector(name, settings, config, &alone).map_err(problem)?;
         let used = async {
-            let session = connector.connect(&Owner::default()).await?;
+            let session = connector.connect(&SessionOwner::default()).await?;
             connector.list(&session, config.mcp.max_tools_per_server).await.map(drop)
         };
         let wants_sign_in =

@@ -9,11 +9,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Server;
-use super::caller_slots::CapacityError;
+use super::caller_slots::AllInUse;
 use super::connection_loop::{sign_of_life, wait_after};
 use super::endpoint::Endpoint;
 use super::session::Session;
-use super::session_owner::{Owner, OwnerKey};
+use super::session_owner::{OwnerKey, SessionOwner};
 use crate::config::McpShare;
 use crate::core::call::CallContext;
 use crate::core::error::{Blame, CallError, ErrorCode};
@@ -33,7 +33,7 @@ impl Server {
     }
 
     /// The owner's session, where it needs no waiting.
-    pub(super) fn known(&self, owner: &Owner) -> Option<Arc<Session>> {
+    pub(super) fn known(&self, owner: &SessionOwner) -> Option<Arc<Session>> {
         self.main().filter(|main| self.is_shared(main, owner)).or_else(|| self.callers.get(owner.key.as_ref()?))
     }
 
@@ -48,7 +48,7 @@ impl Server {
     /// Whether calls of the owner go over the gateway's own session: where the server is said to be stateless, and
     /// where the protocol says so, since without sessions a connection over HTTP carries nothing. A program has a
     /// memory whichever revision it speaks.
-    fn is_shared(&self, main: &Session, owner: &Owner) -> bool {
+    fn is_shared(&self, main: &Session, owner: &SessionOwner) -> bool {
         if !self.templates.is_empty() {
             return false;
         }
@@ -59,7 +59,7 @@ impl Server {
 
     /// Begins the owner's session, once the server is known to be there. In a box, since it is rare, and what keeps a
     /// session may begin the next one.
-    pub(super) fn begin(self: &Arc<Self>, owner: Owner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
+    pub(super) fn begin(self: &Arc<Self>, owner: SessionOwner) -> BoxFuture<'_, Result<Arc<Session>, CallError>> {
         let beginning = async move {
             let main = self.connected().await?;
             match owner.key.clone() {
@@ -70,8 +70,9 @@ impl Server {
         beginning.boxed()
     }
 
-    async fn begin_own(self: &Arc<Self>, key: OwnerKey, owner: Owner) -> Result<Arc<Session>, CallError> {
-        let claim = self.callers.place(&key, |key| self.subscriptions.has_any(key)).map_err(|full| self.full(full))?;
+    async fn begin_own(self: &Arc<Self>, key: OwnerKey, owner: SessionOwner) -> Result<Arc<Session>, CallError> {
+        let is_kept = |key: &OwnerKey| self.subscriptions.has_any(key);
+        let claim = self.callers.place(&owner.caller, &key, is_kept).map_err(|AllInUse| self.all_in_use())?;
         let begun = claim.place.get_or_try_init(async || {
             let session = self.connector.connect(&owner).await.map_err(|reason| self.not_begun(&reason))?;
             let session = Arc::new(session);
@@ -95,7 +96,7 @@ impl Server {
     }
 
     /// Ends the session when nobody uses it, when its client's ends, or the server is no more.
-    async fn keep_own(self: Arc<Self>, key: OwnerKey, owner: Owner, session: Weak<Session>) {
+    async fn keep_own(self: Arc<Self>, key: OwnerKey, owner: SessionOwner, session: Weak<Session>) {
         let Some((ended, suspect, close)) = session
             .upgrade()
             .map(|session| (session.ended.clone(), Arc::clone(&session.suspect), session.close.clone()))
@@ -131,7 +132,7 @@ impl Server {
     }
 
     /// A session was lost that tells of resources: another one takes its place.
-    async fn begin_again(self: Arc<Self>, key: OwnerKey, owner: Owner) {
+    async fn begin_again(self: Arc<Self>, key: OwnerKey, owner: SessionOwner) {
         let mut failures = 0;
         while self.subscriptions.has_any(&key) {
             failures += 1;
@@ -140,23 +141,24 @@ impl Server {
                 () = self.stop.cancelled() => return,
                 () = owner.client_ended() => return self.subscriptions.forget(&key),
             }
-            let owner = Owner { key: Some(key.clone()), headers: owner.headers.clone(), client: owner.client.clone() };
+            let owner = SessionOwner {
+                caller: owner.caller.clone(),
+                key: Some(key.clone()),
+                headers: owner.headers.clone(),
+                client: owner.client.clone(),
+            };
             if self.begin(owner).await.is_ok() {
                 return;
             }
         }
     }
 
-    fn full(&self, full: CapacityError) -> CallError {
-        let name = self.name();
-        let problem = match full {
-            CapacityError::Caller(most) => format!(
-                "this caller has {most} sessions with the MCP server {name}, all in use; end one, or retry later"
-            ),
-            CapacityError::Server(most) => {
-                format!("the MCP server {name} has {most} sessions (max_sessions), all in use; retry later")
-            }
-        };
+    fn all_in_use(&self) -> CallError {
+        let problem = format!(
+            "the MCP server {} has no session left for you (`max_sessions`): all that could end are in use; end one, or \
+             retry later",
+            self.name()
+        );
         CallError::new(ErrorCode::Overloaded, problem)
     }
 }

@@ -12,7 +12,7 @@ use super::handler::{Handler, ServerEvents};
 use super::handshake::{Handshake, Mode};
 use super::listing::Listing;
 use super::session::Session;
-use super::session_owner::Owner;
+use super::session_owner::SessionOwner;
 use crate::config::{McpServerSettings, McpTransport};
 use crate::core::redaction::SentSecrets;
 use crate::sources::mcp::auth::SignIn;
@@ -43,7 +43,7 @@ impl Connector {
     ///
     /// # Errors
     /// The reason, as a text for an operator.
-    pub(crate) async fn connect(&self, owner: &Owner) -> Result<Session, String> {
+    pub(crate) async fn connect(&self, owner: &SessionOwner) -> Result<Session, String> {
         let within = Duration::from_secs(self.settings.connect_timeout_seconds.into());
         if let Some(sign_in) = self.sign_in().filter(|_| owner.key.is_none()) {
             sign_in.connects();
@@ -100,7 +100,7 @@ impl Connector {
         listing.flatten().map_err(|reason| self.secrets(&session.sent).strike(&reason).into_owned())
     }
 
-    async fn try_each(&self, owner: &Owner) -> Result<Session, String> {
+    async fn try_each(&self, owner: &SessionOwner) -> Result<Session, String> {
         let places = if owner.key.is_none() { &*self.connecting } else { &self.beginning };
         let _place = places.acquire().await.map_err(|_| "the gateway is shutting down".to_owned())?;
         let mut reason = String::new();
@@ -125,7 +125,7 @@ impl Connector {
     }
 
     /// If a server does not answer a caller's older handshake, half of the time is left for the newer one.
-    async fn try_in_time(&self, mode: Mode, owner: &Owner, more: bool) -> Result<Session, Attempt> {
+    async fn try_in_time(&self, mode: Mode, owner: &SessionOwner, more: bool) -> Result<Session, Attempt> {
         let attempt = self.try_as(mode, owner);
         if owner.key.is_none() || !more {
             return attempt.await;
@@ -135,7 +135,7 @@ impl Connector {
         tokio::time::timeout(within, attempt).await.unwrap_or_else(|_| Err(silent()))
     }
 
-    async fn try_as(&self, mode: Mode, owner: &Owner) -> Result<Session, Attempt> {
+    async fn try_as(&self, mode: Mode, owner: &SessionOwner) -> Result<Session, Attempt> {
         match &self.reach {
             Endpoint::Program(program) => {
                 let started = child_process::start(&self.name, program, &self.settings).map_err(Attempt::Final)?;
@@ -153,7 +153,12 @@ impl Connector {
         }
     }
 
-    async fn connect_http(&self, access: Arc<AuthorizedHttp>, mode: Mode, owner: &Owner) -> Result<Session, Attempt> {
+    async fn connect_http(
+        &self,
+        access: Arc<AuthorizedHttp>,
+        mode: Mode,
+        owner: &SessionOwner,
+    ) -> Result<Session, Attempt> {
         let transport = self.settings.transport;
         if transport == McpTransport::Sse || self.speaks_sse.get().is_some() {
             return self.connect_sse(access, owner).await;
@@ -170,13 +175,13 @@ impl Connector {
         }
     }
 
-    async fn connect_sse(&self, access: Arc<AuthorizedHttp>, owner: &Owner) -> Result<Session, Attempt> {
+    async fn connect_sse(&self, access: Arc<AuthorizedHttp>, owner: &SessionOwner) -> Result<Session, Attempt> {
         let connection = Connection::sse(access, Handler::new(Arc::clone(&self.events), owner)).await;
         let connection = connection.map_err(|error| Attempt::Failed(error.message().to_owned()))?;
         self.begin(connection, Mode::Initialize, owner).await
     }
 
-    async fn begin(&self, connection: Arc<Connection>, mode: Mode, owner: &Owner) -> Result<Session, Attempt> {
+    async fn begin(&self, connection: Arc<Connection>, mode: Mode, owner: &SessionOwner) -> Result<Session, Attempt> {
         // Closes the connection also if this future is dropped before the handshake ends.
         let guard = connection.close.clone().drop_guard();
         self.era.begin(&connection, mode).await.map_err(|error| Attempt::of(&error, &connection))?;

@@ -14,7 +14,7 @@ use super::catalogue::{Catalogue, ListingPolicy, source};
 use super::executor::ServerTool;
 use super::operations;
 use super::session::{Session, listen};
-use super::session_owner::Owner;
+use super::session_owner::SessionOwner;
 use super::{FIRST_WAIT, REMOVED, Server, ServerContext, State};
 use crate::core::error::Detail;
 use crate::sources::mcp::changes::Change;
@@ -71,7 +71,7 @@ impl Server {
 
     /// Returns why the connection ended or could not be opened.
     async fn connect_and_tend(self: &Arc<Self>) -> String {
-        let session = match self.connector.connect(&Owner::default()).await {
+        let session = match self.connector.connect(&SessionOwner::default()).await {
             Ok(session) => Arc::new(session),
             Err(reason) => return reason,
         };

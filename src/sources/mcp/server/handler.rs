@@ -6,17 +6,18 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rmcp::model::{ErrorCode, ErrorData, GetMeta, ServerNotification, ServerRequest};
 use serde_json::Value;
-use tokio::sync::{Notify, Semaphore, broadcast};
+use tokio::sync::{Notify, broadcast};
 
-use super::session_owner::{Owner, OwnerKey};
+use super::session_owner::{OwnerKey, SessionOwner};
 use crate::core::peer::{ClientPeer, ClientSession, LogMessage, Progress, Question, Questions, Unanswered};
+use crate::core::share::Share;
 use crate::sources::mcp::changes::{Change, ResourceOwner};
 use crate::sources::mcp::names::Names;
 use crate::sources::mcp::transport::in_flight::InFlight;
 use crate::sources::mcp::transport::inbound::Inbound;
 
 /// Maximum concurrent requests of one server that wait for an answer.
-const MAX_QUESTIONS: usize = 32;
+const MAX_QUESTIONS: u64 = 32;
 
 /// The key in `_meta` of a request of an older revision under which a client of the newer one is asked. The older
 /// protocol has no such keys.
@@ -30,7 +31,7 @@ pub(crate) struct Handler {
     owner: Option<OwnerKey>,
     client: Option<Arc<dyn ClientSession>>,
     is_one_caller: bool,
-    questions: Semaphore,
+    questions: Arc<Share>,
 }
 
 /// The changes that a server has announced.
@@ -42,13 +43,13 @@ pub(crate) struct ServerEvents {
 }
 
 impl Handler {
-    pub(crate) fn new(events: Arc<ServerEvents>, owner: &Owner) -> Arc<Self> {
+    pub(crate) fn new(events: Arc<ServerEvents>, owner: &SessionOwner) -> Arc<Self> {
         Arc::new(Self {
             events,
             owner: owner.key.clone(),
             client: owner.client.clone(),
             is_one_caller: owner.is_one_caller(),
-            questions: Semaphore::new(MAX_QUESTIONS),
+            questions: Share::new(MAX_QUESTIONS),
         })
     }
 
@@ -56,14 +57,14 @@ impl Handler {
         let unknown = || refused(ErrorCode::METHOD_NOT_FOUND, "no such request");
         let question = serde_json::to_value(request).ok().and_then(|json| serde_json::from_value(json).ok());
         let question: Question = question.ok_or_else(unknown)?;
-        let _place = self
-            .questions
-            .try_acquire()
-            .map_err(|_| refused(ErrorCode::INTERNAL_ERROR, &Unanswered::TooMany.to_string()))?;
         let peer = peer.ok_or_else(|| {
             let why = "the request cannot be assigned to a client, or the client accepts no requests";
             refused(ErrorCode::INVALID_REQUEST, why)
         })?;
+        let _place = self
+            .questions
+            .try_acquire(peer.owner(), 1)
+            .ok_or_else(|| refused(ErrorCode::INTERNAL_ERROR, &Unanswered::TooMany.to_string()))?;
         let key = request.get_meta().get(KEY_META).and_then(Value::as_str).unwrap_or("question");
         match peer.ask(Questions::from([(key.to_owned(), question)])).await {
             Ok(mut answers) => match answers.remove(key) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::session_owner::Owner;
+use super::session_owner::SessionOwner;
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::handshake::HandshakeError;
 
@@ -42,7 +42,7 @@ impl Handshake {
 
     /// The handshakes to try, in this order. For a client of an older revision, the older handshake is used if the server
     /// supports both, because only then can the server send requests to the client.
-    pub(crate) fn modes(&self, owner: &Owner) -> &'static [Mode] {
+    pub(crate) fn modes(&self, owner: &SessionOwner) -> &'static [Mode] {
         match self.known.load(Ordering::Relaxed) {
             Self::LEGACY => &[Mode::Initialize],
             Self::MODERN if owner.has_handshake() && self.may_know_older() => &[Mode::Initialize, Mode::Discover],
@@ -73,7 +73,7 @@ impl Handshake {
     }
 
     /// Records the result of a handshake. That of the gateway's own session determines which one the server prefers.
-    pub(crate) fn remember(&self, owner: &Owner, modern: bool) {
+    pub(crate) fn remember(&self, owner: &SessionOwner, modern: bool) {
         if owner.key.is_some() {
             self.refuses_older.fetch_or(modern && owner.has_handshake(), Ordering::Relaxed);
             return;
@@ -90,7 +90,7 @@ impl Handshake {
 
     /// Resets the state: the server may have been replaced by one of another revision. Not done when only a caller's
     /// session fails.
-    pub(crate) fn forget(&self, owner: &Owner) {
+    pub(crate) fn forget(&self, owner: &SessionOwner) {
         if owner.key.is_some() {
             return;
         }
@@ -115,11 +115,11 @@ mod tests {
         let seconds = || handshake.discover_timeout().as_secs();
         let mut given = vec![seconds()];
         for _ in 0..4 {
-            handshake.forget(&Owner::default());
+            handshake.forget(&SessionOwner::default());
             given.push(seconds());
         }
         assert_eq!(given, [2, 4, 8, 10, 10]);
-        handshake.remember(&Owner::default(), true);
-        assert_eq!((seconds(), handshake.modes(&Owner::default())), (2, &[Mode::Discover][..]));
+        handshake.remember(&SessionOwner::default(), true);
+        assert_eq!((seconds(), handshake.modes(&SessionOwner::default())), (2, &[Mode::Discover][..]));
     }
 }

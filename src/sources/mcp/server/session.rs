@@ -132,8 +132,8 @@ impl Session {
     ) -> Result<Value, Failure> {
         let peer = call.peer.as_ref();
         for _ in 0..MAX_ROUNDS {
-            let (meta, sent) = (self.meta(call), call.sending.flag());
-            let request = Outgoing { method, params: &params, meta, marked, peer, sent };
+            let (meta, on_behalf) = (self.meta(call), Some(call.on_behalf()));
+            let request = Outgoing { method, params: &params, meta, marked, peer, on_behalf };
             let result = self.connection.request(request).await?;
             if result.get("resultType").and_then(Value::as_str) != Some("input_required") {
                 return Ok(result);

@@ -8,11 +8,14 @@ use sha2::{Digest, Sha256};
 
 use crate::config::McpShare;
 use crate::core::call::{CallContext, Via};
+use crate::core::caller::Owner;
 use crate::core::peer::ClientSession;
 
 /// On whose behalf a session is made.
-#[derive(Debug, Default)]
-pub(in crate::sources::mcp) struct Owner {
+#[derive(Debug)]
+pub(in crate::sources::mcp) struct SessionOwner {
+    /// For whom it counts.
+    pub(super) caller: Owner,
     /// `None` for the gateway's own, over which the server's lists are read.
     pub(in crate::sources::mcp) key: Option<OwnerKey>,
     /// The caller's own, sent with every request.
@@ -46,13 +49,21 @@ enum Part {
     Tenant,
 }
 
-impl Owner {
+/// The gateway's own.
+impl Default for SessionOwner {
+    fn default() -> Self {
+        Self { caller: Owner::gateway().clone(), key: None, headers: HeaderMap::new(), client: None }
+    }
+}
+
+impl SessionOwner {
     /// Whose the session of a call is. `headers` are those with the caller's own tokens.
     pub(super) fn of(call: &CallContext, share: McpShare, headers: HeaderMap) -> Self {
         let digest = (!headers.is_empty()).then(|| digest(&headers));
+        let caller = call.caller.owner.clone();
         if share == McpShare::Tenant {
             let key = OwnerKey { scope: Arc::clone(&call.caller.tenant), part: Part::Tenant, headers: digest };
-            return Self { key: Some(key), headers, client: None };
+            return Self { caller, key: Some(key), headers, client: None };
         }
         let part = match (&call.client_session, &call.session) {
             (Some(client), _) => Part::McpSession(client.id()),
@@ -61,7 +72,7 @@ impl Owner {
             (None, _) => Part::Caller,
         };
         let key = OwnerKey { scope: Arc::clone(&call.caller.key), part, headers: digest };
-        Self { key: Some(key), headers, client: call.client_session.clone() }
+        Self { caller, key: Some(key), headers, client: call.client_session.clone() }
     }
 
     /// Whether its client speaks a revision with sessions, in which a server may ask it something at any time.
@@ -116,7 +127,7 @@ mod tests {
             CallContext { session, ..call }
         };
         let user = |name: &'static str| HeaderMap::from_iter([(http::header::FROM, name.parse().unwrap())]);
-        let key = |call: &CallContext, headers| Owner::of(call, McpShare::Never, headers).key;
+        let key = |call: &CallContext, headers| SessionOwner::of(call, McpShare::Never, headers).key;
         let keys = || {
             [
                 key(&call("a", "t", Via::Rest), HeaderMap::new()),
@@ -143,8 +154,9 @@ mod tests {
 
     #[test]
     fn a_tenant_may_share() {
-        let key =
-            |id: &str, tenant: &str| Owner::of(&call(id, tenant, Via::Mcp), McpShare::Tenant, HeaderMap::new()).key;
+        let key = |id: &str, tenant: &str| {
+            SessionOwner::of(&call(id, tenant, Via::Mcp), McpShare::Tenant, HeaderMap::new()).key
+        };
         assert!(key("a", "t") == key("b", "t"));
         assert!(key("a", "t") != key("a", "other"));
     }
