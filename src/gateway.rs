@@ -7,7 +7,6 @@ mod lock;
 mod mcp;
 mod openapi;
 mod parts;
-mod sessions;
 mod tool_set;
 
 use std::collections::BTreeMap;
@@ -51,12 +50,10 @@ pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
 pub use self::parts::{loader_of, registry_of};
-pub use self::sessions::Sessions;
 
 /// The running service, independent of its APIs.
 pub struct Gateway {
     pub pipeline: Arc<Pipeline>,
-    pub sessions: Sessions,
     pub readiness: Arc<Readiness>,
     config: ArcSwap<Config>,
     authenticator: ArcSwap<Authenticator>,
@@ -152,7 +149,6 @@ impl Gateway {
             .map_err(component_error("store"))?;
         let gateway = Arc::new(Self {
             pipeline,
-            sessions: Sessions::new(&config.session),
             readiness,
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
@@ -328,7 +324,7 @@ impl Gateway {
         self.pipeline.breakers.reconfigure(mcp::breaker_rules(&config));
         self.pipeline.retries.reconfigure(&config.execution);
         self.pipeline.replies.reconfigure(&config.session);
-        self.sessions.reconfigure(&config.session);
+        self.pipeline.sessions.reconfigure(&config.session);
         if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
             self.lock.store(lock);
             self.mcp_servers.announce(Change::Prompts);

@@ -10,6 +10,7 @@ mod execute;
 mod explain;
 mod idempotency;
 mod receipt;
+mod sessions;
 mod settle;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use self::execute::Retries;
 pub use self::explain::Verdict;
 pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
+pub use self::sessions::Sessions;
 pub use self::settle::{CallScope, Settlement};
 
 /// Everything that a call passes through. Built by [`crate::gateway`].
@@ -49,6 +51,7 @@ pub struct Pipeline {
     pub breakers: Breakers,
     pub retries: Retries,
     pub replies: Arc<Replies>,
+    pub sessions: Sessions,
     pub settlement: Settlement,
 }
 
@@ -148,6 +151,7 @@ impl Pipeline {
             // Boxed, because few calls have a key.
             Box::pin(guard.record(call.deadline(tool.timeout()))).await?;
         }
+        self.sessions.open_for(call)?;
         scope.keep(hold);
         let done = scope.record_stage(Stage::Execute, self.retries.execute(call, &tool, &permit, breaker).await)?;
         scope.accept(&tool, done.output)

@@ -20,7 +20,6 @@ use super::request::{JsonBody, Parameters, RequestMeta, forbid_other_sites};
 use crate::agent::summary::CompletedCall;
 use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::session::Session;
 use crate::gateway::Gateway;
 
 /// The next message of a conversation.
@@ -132,7 +131,9 @@ pub(super) async fn tool_settings(
     for name in tools.keys() {
         gateway.pipeline.registry.find(name, &origin.caller)?;
     }
-    let session = gateway.sessions.open(&origin.caller, &session_id)?;
+    let sessions = &gateway.pipeline.sessions;
+    let session = sessions.prepare(&origin.caller, &session_id)?;
+    sessions.open(&origin.caller, &session)?;
     let off = session.switch_tools(&tools);
     let known = gateway.pipeline.tools_for(&origin.caller);
     let tools = known.visible().map(|(tool, _)| (tool.name().to_owned(), !off.contains(tool.name()))).collect();
@@ -151,31 +152,13 @@ impl ChatRequest {
         let config = gateway.config();
         let name = self.model.as_deref().unwrap_or(&config.agent.default_profile);
         let profile = service::profile(&config.agent, name)?;
-        let (id, session) = open_session(self.session_id, origin, gateway)?;
-        let toolbox = Arc::new(origin.toolbox(gateway, session));
+        let id = self.session_id.unwrap_or_else(|| Uuid::new_v4().to_string());
+        let session = gateway.pipeline.sessions.prepare(&origin.caller, &id)?;
+        let id = Arc::clone(&session.id);
+        let toolbox = Arc::new(origin.toolbox(gateway, Some(session)));
         let mut request_to_agent = origin.agent_request(name, profile, toolbox, vec![Message::User(self.message)]);
         request_to_agent.session = Some(Arc::clone(&id));
         Ok((id, request_to_agent))
-    }
-}
-
-/// The named session, or a new one. If the caller has too many sessions, the run starts without one: only tools that
-/// store something need it.
-fn open_session(
-    id: Option<String>,
-    origin: &RequestMeta,
-    gateway: &Gateway,
-) -> Result<(Arc<str>, Option<Arc<Session>>), CallError> {
-    match id {
-        Some(id) => {
-            let session = gateway.sessions.open(&origin.caller, &id)?;
-            Ok((Arc::clone(&session.id), Some(session)))
-        }
-        None => {
-            let id: Arc<str> = Uuid::new_v4().to_string().into();
-            let session = gateway.sessions.open(&origin.caller, &id).ok();
-            Ok((id, session))
-        }
     }
 }
 

@@ -83,8 +83,9 @@ pub(super) async fn complete(
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
     let profile = service::profile(&gateway.config().agent, &name)?;
     let (messages, client_tools) = request.into_conversation()?;
-    // A thread has its own files and settings, if the caller may have one more session.
-    let session = origin.thread.as_deref().and_then(|thread| gateway.sessions.open(&origin.caller, thread).ok());
+    // A thread has its own files and settings.
+    let sessions = &gateway.pipeline.sessions;
+    let session = origin.thread.as_deref().and_then(|thread| sessions.prepare(&origin.caller, thread).ok());
     let toolbox = Arc::new(origin.toolbox(&gateway, session));
     let agent_request = AgentRequest { client_tools, ..origin.agent_request(&name, profile, toolbox, messages) };
     let events = agents.begin(agent_request).await?;

@@ -154,7 +154,7 @@ impl Chat {
         let (agent, profile) = profile_of(&gateway.config(), command.model.as_deref())?;
         let caller = command.identity.caller();
         let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
-        let session = gateway.sessions.open(&caller, &session)?;
+        let session = gateway.pipeline.sessions.prepare(&caller, &session)?;
         let (screen, history) = (Screen::new(json), Vec::new());
         Ok(Self { agents, agent, profile, caller, session, remote, screen, history })
     }

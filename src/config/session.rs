@@ -9,7 +9,7 @@ use super::check::Findings;
 pub struct SessionConfig {
     /// A session unused for this long is deleted, with its workspace.
     pub idle_seconds: u64,
-    /// Maximum sessions of one caller; a further one is refused.
+    /// Maximum sessions of one caller. For a further one, the least recently used is deleted, with its workspace.
     pub max_per_caller: usize,
     /// How long a reply to a call with an `Idempotency-Key` is stored.
     pub idempotency_seconds: u64,

@@ -38,7 +38,7 @@ impl Gateway {
         if let Err(error) = self.pipeline.replies.forget_expired().await {
             tracing::warn!(%error, "cannot remove expired records of calls with an Idempotency-Key from the store");
         }
-        for workspace in self.sessions.evict_idle() {
+        for workspace in self.pipeline.sessions.evict_idle() {
             if let Err(error) = self.workspaces.remove(&workspace).await {
                 tracing::warn!(%error, workspace, "cannot delete the workspace of an expired session");
             }

@@ -22,7 +22,7 @@ use crate::infra::outbound::{DomainList, Outbound};
 use crate::infra::readiness::Readiness;
 use crate::infra::store::Store;
 use crate::limits::Limits;
-use crate::pipeline::{Pipeline, Replies, Retries, Settlement};
+use crate::pipeline::{Pipeline, Replies, Retries, Sessions, Settlement};
 use crate::policy::Policy;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
@@ -138,6 +138,7 @@ pub(super) async fn pipeline(
         budget: Arc::new(Budgets::new(&config.budget)),
         breakers: Breakers::new(mcp::breaker_rules(config), Arc::clone(&metrics)),
         retries: Retries::new(&config.execution),
+        sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
         settlement: Settlement { metrics, audit: audit.map_err(component_error("audit"))? },
     }))

@@ -5,12 +5,12 @@
 //! Only calls that began are recorded: a call that was refused or not sent can be sent again, and then runs.
 //!
 //! A call is recorded in the store before it is sent, so that it does not run twice after a crash: the outcome of a
-//! call that ran then is unknown. Each tenant has a bounded number of records ([`shares`]). When a reply is too large
+//! call that ran then is unknown. Each tenant has a bounded number of records ([`record_counts`]). When a reply is too large
 //! or evicted, its record stays.
 
 mod errors;
 mod key;
-mod shares;
+mod record_counts;
 mod stored;
 
 use std::collections::HashMap;
@@ -28,7 +28,7 @@ use self::errors::{
     all_open, conflict, no_longer_kept, outcome_unknown, recorded_too_late, still_running, unavailable,
 };
 use self::key::{RecordId, RequestDigest};
-use self::shares::{Share, Shares};
+use self::record_counts::{Count, RecordCounts};
 use super::receipt::Reply;
 use crate::config::SessionConfig;
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, SendingState};
@@ -44,7 +44,7 @@ pub struct Replies {
     store: Store,
     running: Mutex<HashMap<RecordId, Running>>,
     /// Locked while records are added or removed, so that concurrent calls do not exceed the bound.
-    shares: tokio::sync::Mutex<Shares>,
+    counts: tokio::sync::Mutex<RecordCounts>,
     ttl_seconds: AtomicU64,
     max_records_of_tenant: AtomicUsize,
     tasks: TaskTracker,
@@ -98,11 +98,11 @@ impl Replies {
     /// # Errors
     /// The store cannot be read.
     pub async fn open(config: &SessionConfig, store: Store) -> Result<Self, StoreError> {
-        let shares = Shares::of(store.owned_idempotency_records().await?);
+        let counts = RecordCounts::of(store.owned_idempotency_records().await?);
         let replies = Self {
             store,
             running: Mutex::default(),
-            shares: tokio::sync::Mutex::new(shares),
+            counts: tokio::sync::Mutex::new(counts),
             ttl_seconds: AtomicU64::default(),
             max_records_of_tenant: AtomicUsize::default(),
             tasks: TaskTracker::new(),
@@ -122,9 +122,9 @@ impl Replies {
     /// # Errors
     /// The store cannot be written.
     pub async fn forget_expired(&self) -> Result<(), StoreError> {
-        let mut shares = self.shares.lock().await;
+        let mut counts = self.counts.lock().await;
         for (owner, bytes) in self.store.forget_idempotency_records_until(self.expired_at(Timestamp::now())).await? {
-            shares.remove_record(&owner, bytes);
+            counts.remove_record(&owner, bytes);
         }
         Ok(())
     }
@@ -143,7 +143,7 @@ impl Replies {
     /// The number of records in the store, and of running calls.
     #[cfg(test)]
     pub(super) async fn len(&self) -> (u64, usize) {
-        (self.shares.lock().await.records(), self.running.lock().len())
+        (self.counts.lock().await.records(), self.running.lock().len())
     }
 
     /// Runs a call in its own task, which continues when this future is dropped; `None` when the call was aborted.
@@ -236,26 +236,26 @@ impl Replies {
     }
 
     /// Evicts records until the tenant may have one more, from the caller with the most records first.
-    async fn evict_for(&self, shares: &mut Shares, tenant: &Arc<str>) -> Result<(), CallError> {
+    async fn evict_for(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<(), CallError> {
         let max = self.max_records_of_tenant.load(Ordering::Relaxed) as u64;
         let mut is_exact = false;
-        while shares.of_tenant(tenant).records >= max {
-            let forgotten = self.forget_oldest(shares, tenant).await.map_err(|error| unavailable(&error))?;
+        while counts.of_tenant(tenant).records >= max {
+            let forgotten = self.forget_oldest(counts, tenant).await.map_err(|error| unavailable(&error))?;
             if !forgotten && is_exact {
                 return Err(all_open(max));
             }
             if !forgotten {
-                *shares = self.count().await.map_err(|error| unavailable(&error))?;
+                *counts = self.count().await.map_err(|error| unavailable(&error))?;
                 is_exact = true;
             }
         }
         Ok(())
     }
 
-    async fn forget_oldest(&self, shares: &mut Shares, tenant: &Arc<str>) -> Result<bool, StoreError> {
-        for owner in shares.largest_first(tenant, |share: &Share| share.records) {
+    async fn forget_oldest(&self, counts: &mut RecordCounts, tenant: &Arc<str>) -> Result<bool, StoreError> {
+        for owner in counts.largest_first(tenant, |count: &Count| count.records) {
             if let Some(bytes) = self.store.forget_oldest_idempotency_record(&owner).await? {
-                shares.remove_record(&owner, bytes);
+                counts.remove_record(&owner, bytes);
                 return Ok(true);
             }
         }
@@ -263,8 +263,8 @@ impl Replies {
     }
 
     /// Reads the counts from the store, which another process may have changed.
-    async fn count(&self) -> Result<Shares, StoreError> {
-        self.store.owned_idempotency_records().await.map(Shares::of)
+    async fn count(&self) -> Result<RecordCounts, StoreError> {
+        self.store.owned_idempotency_records().await.map(RecordCounts::of)
     }
 
     async fn keep(&self, guard: &InFlightGuard, reply: &Reply) -> Result<(), StoreError> {
@@ -272,26 +272,26 @@ impl Replies {
             tracing::error!(%error, "a reply could not be written as JSON");
             None
         });
-        let mut shares = self.shares.lock().await;
+        let mut counts = self.counts.lock().await;
         if self.store.end_idempotent_call(&guard.id.0, text.as_deref(), Timestamp::now()).await? {
-            shares.add_bytes(&guard.owner, text.map_or(0, |text| text.len() as u64));
+            counts.add_bytes(&guard.owner, text.map_or(0, |text| text.len() as u64));
         }
         let tenant = &guard.owner.tenant;
-        while shares.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
-            let largest = shares.largest_first(tenant, |share: &Share| share.bytes);
+        while counts.of_tenant(tenant).bytes > MAX_TENANT_BYTES {
+            let largest = counts.largest_first(tenant, |count: &Count| count.bytes);
             let Some(owner) = largest.first() else { break };
             match self.store.drop_oldest_idempotent_reply(owner).await? {
-                Some(bytes) => shares.remove_bytes(owner, bytes),
-                None => *shares = self.count().await?,
+                Some(bytes) => counts.remove_bytes(owner, bytes),
+                None => *counts = self.count().await?,
             }
         }
         Ok(())
     }
 
     async fn forget(&self, guard: &InFlightGuard) -> Result<(), StoreError> {
-        let mut shares = self.shares.lock().await;
+        let mut counts = self.counts.lock().await;
         if let Some(bytes) = self.store.forget_idempotency_record(&guard.id.0).await? {
-            shares.remove_record(&guard.owner, bytes);
+            counts.remove_record(&guard.owner, bytes);
         }
         Ok(())
     }
@@ -311,14 +311,14 @@ impl InFlightGuard {
     /// not run in either case.
     pub(super) async fn record(&mut self, deadline: Deadline) -> Result<(), CallError> {
         let replies = &self.replies;
-        let mut shares = timeout_at(deadline.0, replies.shares.lock()).await.map_err(|_| recorded_too_late())?;
-        replies.evict_for(&mut shares, &self.owner.tenant).await?;
+        let mut counts = timeout_at(deadline.0, replies.counts.lock()).await.map_err(|_| recorded_too_late())?;
+        replies.evict_for(&mut counts, &self.owner.tenant).await?;
         let call = StartedCall { id: &self.id.0, owner: &self.owner, request: &self.request.0 };
         let added = replies.store.start_idempotent_call(call, Timestamp::now()).await;
         if !added.map_err(|error| unavailable(&error))? {
             return Err(still_running());
         }
-        shares.add_record(&self.owner);
+        counts.add_record(&self.owner);
         self.is_recorded = true;
         if deadline.has_passed() { Err(recorded_too_late()) } else { Ok(()) }
     }

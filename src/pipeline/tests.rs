@@ -133,6 +133,7 @@ impl Checkpoint {
             budget: Arc::new(Budgets::new(&config.budget)),
             breakers: Breakers::new(BreakerRules::new(&config.breaker, []), Arc::clone(&metrics)),
             retries: Retries::new(&config.execution),
+            sessions: Sessions::new(&config.session),
             replies: Arc::new(replies),
             settlement: Settlement { metrics, audit },
         });

@@ -67,7 +67,7 @@ impl Context {
             let tool = snapshot.get(&call.tool).filter(|tool| !tool.metadata.is_hidden_from(&context.caller));
             // A client's files and interpreters exist as long as its session.
             let session = context.session_id.as_ref().filter(|_| tool.is_some_and(|tool| tool.metadata.session_aware));
-            let session = match session.map(|id| gateway.sessions.open(&context.caller, id)).transpose() {
+            let session = match session.map(|id| gateway.pipeline.sessions.prepare(&context.caller, id)).transpose() {
                 Ok(session) => session,
                 Err(error) => return Ok(result::of_error(&error).into()),
             };
