@@ -136,17 +136,14 @@ async fn a_session_is_its_callers_alone_and_ends_when_deleted() {
 }
 
 #[tokio::test]
-async fn sessions_are_bounded() {
+async fn for_one_session_too_many_the_least_recently_used_ends() {
     let app = TestApp::with("server: {mcp: {max_sessions_per_caller: 2}}").await;
-    let _first = McpClient::connect(&app, OLDER).await;
-    let second = McpClient::connect(&app, OLDER).await;
-    let third = McpClient::new(&app, OLDER, None);
-    let (status, reply) = third.send("initialize", client::initialize(OLDER)).await;
-    assert_eq!((status, crate::app::code(&reply)), (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
-    let deleted =
-        app.client.delete(format!("{}/mcp", app.url)).header("mcp-session-id", second.session.as_ref().unwrap());
-    assert!(deleted.send().await.unwrap().status().is_success());
-    McpClient::connect(&app, OLDER).await;
+    let (first, second) = (McpClient::connect(&app, OLDER).await, McpClient::connect(&app, OLDER).await);
+    assert_eq!(first.send("tools/list", json!({})).await.0, StatusCode::OK);
+    let third = McpClient::connect(&app, OLDER).await;
+    for (client, expected) in [(&first, StatusCode::OK), (&second, StatusCode::NOT_FOUND), (&third, StatusCode::OK)] {
+        assert_eq!(client.send("tools/list", json!({})).await.0, expected);
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 
 use super::session::McpSession;
 use crate::core::call::OpenTime;
+use crate::core::caller::Owner;
 use crate::core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, LogLevel, LogMessage, Progress, Question, QuestionMethod, Questions,
     Unanswered,
@@ -34,6 +35,7 @@ const ASKED_TOGETHER: Duration = Duration::from_millis(20);
 /// A running call's handle to its client.
 #[derive(Debug)]
 pub(super) struct Client {
+    owner: Owner,
     capabilities: Value,
     /// Names the request in its notifications of progress; `None` if the client requested none.
     progress_token: Option<ProgressToken>,
@@ -65,6 +67,7 @@ pub(super) struct ClientQuestion {
 
 impl Client {
     pub(super) fn new(
+        owner: &Owner,
         capabilities: Value,
         progress_token: Option<ProgressToken>,
         log_level: Option<LogLevel>,
@@ -73,6 +76,7 @@ impl Client {
         let (events, event_receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
         let (questions, question_receiver) = mpsc::channel(MAX_QUEUED_QUESTIONS);
         let client = Self {
+            owner: owner.clone(),
             capabilities,
             progress_token,
             log_level,
@@ -153,6 +157,10 @@ impl ClientEvents {
 }
 
 impl ClientPeer for Client {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     fn capabilities(&self) -> &Value {
         &self.capabilities
     }
@@ -253,7 +261,7 @@ mod tests {
 
     fn client(capabilities: Value, given: Value) -> (Client, ClientEvents) {
         let given = serde_json::from_value(given).expect("answers");
-        Client::new(capabilities, None, Some(LogLevel::Warning), given)
+        Client::new(Owner::gateway(), capabilities, None, Some(LogLevel::Warning), given)
     }
 
     #[tokio::test]

@@ -149,17 +149,17 @@ impl Context {
     /// The client, for the work of this request.
     fn client(&self, given: Option<InputResponses>) -> (Client, ClientEvents) {
         let token = self.meta.get_progress_token();
-        let given = given.unwrap_or_default();
+        let (owner, given) = (&self.client.caller.owner, given.unwrap_or_default());
         match self.client.session.as_ref().filter(|_| self.era == Era::Sessions) {
             Some(session) => {
                 let capabilities = ClientPeer::capabilities(&**session).clone();
-                let (client, events) = Client::new(capabilities, token, Some(session.level()), given);
+                let (client, events) = Client::new(owner, capabilities, token, Some(session.level()), given);
                 (client.in_session(session), events)
             }
             None => {
                 let level = self.meta.log_level().and_then(|level| serde_json::from_value(json!(level)).ok());
                 let capabilities = json!(self.meta.client_capabilities().unwrap_or_default());
-                Client::new(capabilities, token, level, given)
+                Client::new(owner, capabilities, token, level, given)
             }
         }
     }

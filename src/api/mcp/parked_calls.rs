@@ -4,10 +4,8 @@
 //! The `requestState` that it sends back names the parked call. It is signed with a key of this process and bound to
 //! caller and request, so that nobody else can use it.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use rmcp::model::{ErrorCode, ErrorData, InputRequests, InputRequiredResult, RequestStateCodec, SealOptions};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -18,6 +16,7 @@ use super::running_request::Running;
 use crate::core::call::{Arguments, Caller};
 use crate::core::json;
 use crate::core::peer::{ANSWER_TIMEOUT, Answers, Questions, Unanswered};
+use crate::core::per_owner::PerOwner;
 
 /// Maximum number of parked calls: of all callers, and of one.
 const MAX_WAITING: usize = 256;
@@ -26,7 +25,7 @@ const MAX_WAITING_OF_A_CALLER: usize = 16;
 #[derive(Debug)]
 pub(super) struct ParkedCalls {
     codec: RequestStateCodec,
-    calls: Arc<Mutex<HashMap<u128, ParkedCall>>>,
+    calls: Arc<PerOwner<u128, ParkedCall>>,
 }
 
 /// The scope of a `requestState`: the same request of the same caller.
@@ -35,7 +34,6 @@ pub(super) struct Binding(Vec<u8>);
 
 #[derive(Debug)]
 struct ParkedCall {
-    caller: Arc<str>,
     running: Running,
     questions: Questions,
     pending: Vec<PendingAnswer>,
@@ -70,7 +68,8 @@ impl Binding {
 
 impl ParkedCalls {
     pub(super) fn new() -> Self {
-        Self { codec: RequestStateCodec::new_unchecked(rand::random::<[u8; 32]>().to_vec()), calls: Arc::default() }
+        let codec = RequestStateCodec::new_unchecked(rand::random::<[u8; 32]>().to_vec());
+        Self { codec, calls: Arc::new(PerOwner::new(MAX_WAITING, MAX_WAITING_OF_A_CALLER)) }
     }
 
     /// Parks a call until all its questions are answered, at most until the call's own deadline.
@@ -94,17 +93,18 @@ impl ParkedCalls {
                 return Err(running);
             }
         };
-        let mut calls = self.calls.lock();
-        let of_caller = calls.values().filter(|parked| parked.caller == caller.key).count();
-        if calls.len() >= MAX_WAITING || of_caller >= MAX_WAITING_OF_A_CALLER {
-            drop(calls);
-            refuse(pending, &Unanswered::TooMany);
-            return Err(running);
-        }
         let until = Instant::now() + ANSWER_TIMEOUT;
-        let parked =
-            ParkedCall { caller: Arc::clone(&caller.key), running: running.in_background(), questions, pending };
-        calls.insert(id, parked);
+        let parked = ParkedCall { running: running.in_background(), questions, pending };
+        let evicted = match self.calls.insert(&caller.owner, id, parked, |_, _| true) {
+            Ok(evicted) => evicted,
+            Err(ParkedCall { running, pending, .. }) => {
+                refuse(pending, &Unanswered::TooMany);
+                return Err(running);
+            }
+        };
+        for (_, ParkedCall { pending, .. }) in evicted {
+            refuse(pending, &Unanswered::TooMany);
+        }
         forget_later(Arc::downgrade(&self.calls), id, until);
         Ok(result)
     }
@@ -120,21 +120,13 @@ impl ParkedCalls {
             not_ours()
         })?;
         let id = u128::from_le_bytes(<[u8; 16]>::try_from(opened).map_err(|_wrong_length| not_ours())?);
-        let mut calls = self.calls.lock();
-        let parked = calls.get(&id).ok_or_else(not_ours)?;
-        let questions = &parked.questions;
-        let mismatch =
-            questions.iter().find(|(key, question)| given.get(*key).is_some_and(|it| !fits(question.method, it)));
-        if let Some((key, question)) = mismatch {
-            let message = format!("inputResponses.{key} is not an answer to {}", json!(question.method));
-            return Err(ErrorData::invalid_params(message, None));
+        let missing =
+            self.calls.with(&id, |parked| missing_answers(&parked.questions, &given)).ok_or_else(not_ours)??;
+        if let Some(questions) = missing {
+            return self.ask(id, &questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
         }
-        if questions.keys().any(|key| !given.contains_key(key)) {
-            return self.ask(id, questions, binding).map(Resumed::StillAsking).map_err(|_not_json| not_ours());
-        }
-        // It exists: the lock is held since the lookup.
-        let Some(ParkedCall { running, pending, .. }) = calls.remove(&id) else { return Err(not_ours()) };
-        drop(calls);
+        // Another request may have resumed it meanwhile.
+        let Some(ParkedCall { running, pending, .. }) = self.calls.remove(&id) else { return Err(not_ours()) };
         for PendingAnswer { keys, answer } in pending {
             let answers = keys.into_iter().filter_map(|(key, own)| Some((own, given.remove(&key)?)));
             // A call that no longer waits ends with its own error.
@@ -157,6 +149,21 @@ impl ParkedCalls {
             .collect();
         Ok(InputRequiredResult::new(Some(requests?), Some(state)))
     }
+}
+
+/// The questions, if not all of them have their answers.
+///
+/// # Errors
+/// An answer does not match its question.
+fn missing_answers(questions: &Questions, given: &Answers) -> Result<Option<Questions>, ErrorData> {
+    let mismatch =
+        questions.iter().find(|(key, question)| given.get(*key).is_some_and(|it| !fits(question.method, it)));
+    if let Some((key, question)) = mismatch {
+        let message = format!("inputResponses.{key} is not an answer to {}", json!(question.method));
+        return Err(ErrorData::invalid_params(message, None));
+    }
+    let is_missing = questions.keys().any(|key| !given.contains_key(key));
+    Ok(is_missing.then(|| questions.clone()))
 }
 
 /// All questions, each with a unique key: older servers send none, and send several concurrent questions.
@@ -184,12 +191,11 @@ fn refuse(pending: Vec<PendingAnswer>, why: &Unanswered) {
 }
 
 /// Dropping a parked call cancels it.
-fn forget_later(calls: Weak<Mutex<HashMap<u128, ParkedCall>>>, id: u128, until: Instant) {
+fn forget_later(calls: Weak<PerOwner<u128, ParkedCall>>, id: u128, until: Instant) {
     tokio::spawn(async move {
         tokio::time::sleep_until(until).await;
         if let Some(calls) = calls.upgrade() {
-            let forgotten = calls.lock().remove(&id);
-            drop(forgotten);
+            drop(calls.remove(&id));
         }
     });
 }

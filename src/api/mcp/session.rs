@@ -22,6 +22,7 @@ use super::event_log::{EventLog, STANDALONE};
 use super::message::Message;
 use super::subscriptions::{self, Subscriptions};
 use crate::core::call::{Caller, OpenTime};
+use crate::core::caller::Owner;
 use crate::core::peer::{
     ANSWER_TIMEOUT, Answers, ClientPeer, ClientSession, LogLevel, LogMessage, Progress, Question, Questions, Unanswered,
 };
@@ -33,6 +34,7 @@ const MAX_PENDING_LOGS: usize = 64;
 pub(super) struct McpSession {
     /// Unique in this process, and known to it alone.
     number: u64,
+    owner: Owner,
     /// The events of its streams, over HTTP.
     pub(super) events: Arc<EventLog>,
     /// The way to the client outside its requests.
@@ -75,22 +77,23 @@ pub(super) struct Active(Arc<McpSession>);
 
 impl McpSession {
     /// A session over HTTP.
-    pub(super) fn over_http() -> Arc<Self> {
+    pub(super) fn over_http(owner: &Owner) -> Arc<Self> {
         let events = Arc::<EventLog>::default();
         let outside = Channel::Stream(EventStream::new(Arc::clone(&events), STANDALONE));
-        Self::new(events, outside)
+        Self::new(owner, events, outside)
     }
 
     /// The session of a client at standard input and output.
-    pub(super) fn over_lines(lines: mpsc::Sender<Arc<str>>) -> Arc<Self> {
-        Self::new(Arc::default(), Channel::Lines(lines))
+    pub(super) fn over_lines(owner: &Owner, lines: mpsc::Sender<Arc<str>>) -> Arc<Self> {
+        Self::new(owner, Arc::default(), Channel::Lines(lines))
     }
 
-    fn new(events: Arc<EventLog>, outside: Channel) -> Arc<Self> {
+    fn new(owner: &Owner, events: Arc<EventLog>, outside: Channel) -> Arc<Self> {
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
         let (logs, pending_logs) = mpsc::channel(MAX_PENDING_LOGS);
         Arc::new(Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            owner: owner.clone(),
             events,
             outside,
             cancelled: Cancelled::default(),
@@ -138,9 +141,14 @@ impl McpSession {
         Active(Arc::clone(self))
     }
 
+    /// Whether it serves no request.
+    pub(super) fn is_idle(&self) -> bool {
+        self.activity.running.load(Ordering::Relaxed) == 0
+    }
+
     /// How long until the session has been idle for `idle`; `None` if it has.
     pub(super) fn time_left(&self, idle: Duration) -> Option<Duration> {
-        if self.activity.running.load(Ordering::Relaxed) > 0 {
+        if !self.is_idle() {
             return Some(idle);
         }
         let left = idle.saturating_sub(self.activity.last.lock().elapsed());
@@ -245,6 +253,10 @@ impl ClientSession for McpSession {
 }
 
 impl ClientPeer for McpSession {
+    fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     fn capabilities(&self) -> &Value {
         self.capabilities.get().unwrap_or(&Value::Null)
     }
@@ -302,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_has_its_own_log_level_and_asks_only_supported_questions() {
-        let (quiet, other) = (McpSession::over_http(), McpSession::over_http());
+        let (quiet, other) = (McpSession::over_http(Owner::gateway()), McpSession::over_http(Owner::gateway()));
         assert_ne!(quiet.id(), other.id());
         quiet.set_level(LogLevel::Error);
         for session in [&quiet, &other] {
@@ -320,7 +332,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_reaches_its_own_question_once() {
         let (lines, mut sent) = mpsc::channel(4);
-        let session = McpSession::over_lines(lines);
+        let session = McpSession::over_lines(Owner::gateway(), lines);
         session.initialize(json!({"roots": {}}));
         session.is_ready();
         let asking = session.ask(roots());
@@ -340,7 +352,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_idle_when_no_request_was_served_for_a_while() {
-        let session = McpSession::over_http();
+        let session = McpSession::over_http(Owner::gateway());
         let idle = Duration::from_secs(40);
         let active = session.active();
         tokio::time::advance(2 * idle).await;

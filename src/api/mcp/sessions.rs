@@ -1,10 +1,8 @@
 //! The sessions over HTTP: bound to the caller who started them, limited in number, and ended when idle.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::session::McpSession;
@@ -12,14 +10,13 @@ use crate::config::McpServerConfig;
 use crate::core::call::Caller;
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
+use crate::core::per_owner::PerOwner;
 
 /// All sessions of the process.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    by_id: Mutex<HashMap<String, Entry>>,
+    by_id: PerOwner<String, Entry>,
     idle: Duration,
-    max_total: usize,
-    max_per_caller: usize,
 }
 
 #[derive(Debug)]
@@ -32,40 +29,42 @@ struct Entry {
 impl Sessions {
     pub(super) fn new(config: &McpServerConfig) -> Self {
         Self {
-            by_id: Mutex::default(),
+            by_id: PerOwner::new(config.max_sessions, config.max_sessions_per_caller),
             idle: Duration::from_secs(config.session_idle_seconds),
-            max_total: config.max_sessions,
-            max_per_caller: config.max_sessions_per_caller,
         }
     }
 
-    /// Starts a session of the caller, and returns its id.
+    /// Starts a session of the caller, and returns its id. If there are too many, another one ends: that of this caller
+    /// or of one with more sessions which is least recently used, and which serves no request if there is such a one.
     ///
     /// # Errors
-    /// `overloaded`: there are too many sessions.
+    /// `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
-        let (id, session) = (Uuid::new_v4().to_string(), McpSession::over_http());
-        let mut by_id = self.by_id.lock();
-        let of_caller = by_id.values().filter(|entry| entry.owner == caller.key).count();
-        if by_id.len() >= self.max_total || of_caller >= self.max_per_caller {
+        let (id, session) = (Uuid::new_v4().to_string(), McpSession::over_http(&caller.owner));
+        let entry = Entry { owner: Arc::clone(&caller.key), session: Arc::clone(&session) };
+        let insert = |entry, may_go: fn(&Entry) -> bool| {
+            self.by_id.insert(&caller.owner, id.clone(), entry, |_, entry| may_go(entry))
+        };
+        let ended = insert(entry, |entry| entry.session.is_idle()).or_else(|entry| insert(entry, |_| true));
+        let ended = ended.map_err(|_| {
             let message = "there are too many MCP sessions; end one, or try again later";
-            return Err(CallError::new(ErrorCode::Overloaded, message));
+            CallError::new(ErrorCode::Overloaded, message)
+        })?;
+        for (_, entry) in ended {
+            entry.session.end();
         }
-        by_id.insert(id.clone(), Entry { owner: Arc::clone(&caller.key), session: Arc::clone(&session) });
-        drop(by_id);
         tokio::spawn(end_when_idle(Arc::downgrade(self), id.clone(), Arc::downgrade(&session), self.idle));
         Ok((id, session))
     }
 
     /// The caller's own session: those of others do not exist for it.
     pub(super) fn get(&self, caller: &Caller, id: &str) -> Option<Arc<McpSession>> {
-        let by_id = self.by_id.lock();
-        by_id.get(id).filter(|entry| entry.owner == caller.key).map(|entry| Arc::clone(&entry.session))
+        let own = |entry: &mut Entry| (entry.owner == caller.key).then(|| Arc::clone(&entry.session));
+        self.by_id.with(&id.to_owned(), own)?
     }
 
     pub(super) fn end(&self, id: &str) {
-        let ended = self.by_id.lock().remove(id);
-        if let Some(ended) = ended {
+        if let Some(ended) = self.by_id.remove(&id.to_owned()) {
             ended.session.end();
         }
     }
@@ -124,13 +123,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn sessions_are_limited_for_each_caller_and_in_all() {
-        let sessions = sessions();
-        for key in ["a", "a", "b"] {
-            sessions.start(&caller(key)).expect("a session");
-        }
-        for key in ["a", "b"] {
-            assert_eq!(sessions.start(&caller(key)).expect_err("too many").code(), ErrorCode::Overloaded);
-        }
+    async fn one_too_many_ends_the_least_recently_used_of_those_who_have_most() {
+        let (sessions, ann, bob) = (sessions(), caller("ann"), caller("bob"));
+        let [(first, kept), (second, gone)] = [0, 1].map(|_| sessions.start(&ann).expect("a session"));
+        assert!(sessions.get(&ann, &first).is_some());
+        let (third, _) = sessions.start(&ann).expect("a session");
+        assert!(gone.ended().is_cancelled() && sessions.get(&ann, &second).is_none());
+        assert!(sessions.get(&ann, &first).is_some());
+
+        let (of_bob, _) = sessions.start(&bob).expect("a session");
+        let active = kept.active();
+        sessions.start(&bob).expect("a session");
+        assert!(sessions.get(&bob, &of_bob).is_none(), "ann has not more than one of his");
+        let rival = Caller::new("eve", "rival", Vec::new());
+        sessions.start(&rival).expect("a session");
+        assert!(sessions.get(&ann, &third).is_none(), "the other one of hers serves a request");
+        assert!(sessions.get(&ann, &first).is_some());
+        drop(active);
     }
 }

@@ -46,7 +46,7 @@ async fn serve(
 ) -> io::Result<()> {
     let (lines, queued) = mpsc::channel(MAX_QUEUED);
     let mut writing = tokio::spawn(write(output, queued));
-    let session = McpSession::over_lines(lines.clone());
+    let session = McpSession::over_lines(&caller.owner, lines.clone());
     let client = McpClientContext { session: Some(Arc::clone(&session)), ..McpClientContext::new(caller) };
     let connection = Connection { server, client: Arc::new(client), session, channel: Channel::Lines(lines) };
     let mut requests = JoinSet::new();

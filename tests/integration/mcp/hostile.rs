@@ -1,11 +1,9 @@
 //! Requests that are no requests, and too many of them.
 
-use std::time::Duration;
-
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use super::client::{self, McpClient};
+use super::client::McpClient;
 use super::{NEWER, OLDER};
 use crate::app::TestApp;
 
@@ -95,22 +93,32 @@ async fn sizes_types_methods_and_sessions_are_refused_by_their_status() {
 }
 
 #[tokio::test]
-async fn a_flood_of_sessions_is_bounded_and_evicts_idle_ones() {
-    let app = TestApp::with("server: {mcp: {max_sessions: 5, session_idle_seconds: 1}}").await;
-    let begin = async || {
-        let client = McpClient::new(&app, OLDER, None);
-        client.send("initialize", client::initialize(OLDER)).await.0
-    };
-    let begun: Vec<StatusCode> = futures_util::future::join_all((0..50).map(|_| begin())).await;
-    let count = |status| begun.iter().filter(|begun| **begun == status).count();
-    assert_eq!((count(StatusCode::OK), count(StatusCode::SERVICE_UNAVAILABLE)), (5, 45), "{begun:?}");
-    for _ in 0..100 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        if begin().await == StatusCode::OK {
-            return;
+async fn a_flood_of_sessions_ends_its_own_and_no_other_tenants() {
+    let settings = "
+        server: {mcp: {max_sessions: 8, max_sessions_per_caller: 4}}
+        auth: {api_keys: [{key: key-of-tenant-a, id: ann, tenant: a}, {key: key-of-tenant-b-1, id: bob, tenant: b},
+            {key: key-of-tenant-b-2, id: ben, tenant: b}, {key: key-of-tenant-b-3, id: bea, tenant: b}]}";
+    let app = TestApp::with(settings).await;
+    let begin = async |key: &str| McpClient::connect_as(&app, OLDER, Some(key)).await;
+    let exists = async |client: &McpClient| client.send("tools/list", json!({})).await.0 == StatusCode::OK;
+    let of_ann = [begin("key-of-tenant-a").await, begin("key-of-tenant-a").await];
+    let mut of_others = Vec::new();
+    for _ in 0..10 {
+        for key in ["key-of-tenant-b-1", "key-of-tenant-b-2", "key-of-tenant-b-3"] {
+            of_others.push(begin(key).await);
         }
     }
-    panic!("the sessions did not end");
+    for client in &of_ann {
+        assert!(exists(client).await);
+    }
+    let mut remaining = Vec::new();
+    for (number, client) in of_others.iter().enumerate() {
+        if exists(client).await {
+            remaining.push(number);
+        }
+    }
+    // The last ones; ann's reserve is a quarter of all.
+    assert_eq!(remaining, [24, 25, 26, 27, 28, 29]);
 }
 
 #[tokio::test]
