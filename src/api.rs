@@ -1,7 +1,9 @@
 //! The HTTP API, with all routes in one list. `request_guard` holds the checks of every request.
 
 mod admin;
+mod body;
 mod chat;
+mod connections;
 mod documentation;
 mod event_stream;
 mod listener;

@@ -50,6 +50,11 @@ trait Limit: fmt::Debug + Send + Sync {
     /// Takes one call. `None` where nothing is limited; `rate_limited` with the wait otherwise.
     fn take(&self, caller: &Caller, tool: &Tool) -> Result<Option<RateState>, CallError>;
 
+    /// Refuses if a call of the caller would be refused whatever its tool; takes nothing.
+    fn check(&self, _caller: &Caller) -> Result<(), CallError> {
+        Ok(())
+    }
+
     /// Refunds a [`take`](Self::take) of a call that a later limit refused.
     fn give_back(&self, caller: &Caller, tool: &Tool);
 
@@ -84,6 +89,14 @@ impl Limits {
         }
         self.concurrency.reconfigure(numbers);
         Ok(())
+    }
+
+    /// Whether a call of this caller, of whatever tool, could be admitted now; takes nothing.
+    ///
+    /// # Errors
+    /// `rate_limited`, as for a call.
+    pub fn check(&self, caller: &Caller) -> Result<(), CallError> {
+        self.rates.iter().try_for_each(|limit| limit.check(caller))
     }
 
     /// Admits one call, after waiting in a queue if necessary, at most until the call's deadline.

@@ -13,10 +13,11 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+use super::body::JsonBody;
 use super::documentation::ReplyBody;
 use super::event_stream;
 use super::reply;
-use super::request::{JsonBody, Parameters, RequestMeta, forbid_other_sites};
+use super::request::{Parameters, RequestMeta, forbid_other_sites};
 use crate::agent::summary::CompletedCall;
 use crate::agent::{AgentRequest, AgentService, Event, Message, RunUsage, service};
 use crate::core::error::{CallError, ErrorCode};
@@ -79,7 +80,7 @@ pub(super) async fn chat(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
-    JsonBody(request): JsonBody<ChatRequest>,
+    JsonBody(request, _memory): JsonBody<ChatRequest>,
 ) -> Result<Response, CallError> {
     let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
     let (profile, question, scopes) =
@@ -126,7 +127,7 @@ pub(super) async fn stream(
 pub(super) async fn tool_settings(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    JsonBody(ToolSettings { session_id, tools }): JsonBody<ToolSettings>,
+    JsonBody(ToolSettings { session_id, tools }, _memory): JsonBody<ToolSettings>,
 ) -> Result<Response, CallError> {
     for name in tools.keys() {
         gateway.pipeline.registry.find(name, &origin.caller)?;

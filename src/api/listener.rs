@@ -9,23 +9,20 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
-use super::poll_inline::PollInline;
-use super::preface_timeout::PrefaceTimeout;
+use super::body::BodyMemory;
+use super::connections::Connections;
 use super::request_guard::RequestGuard;
 use crate::agent::AgentService;
 use crate::config::ServerConfig;
+use crate::core::caller::Owner;
 use crate::gateway::Gateway;
+
+/// Maximum connections of the metrics listener.
+const MAX_METRICS_CONNECTIONS: u64 = 64;
 
 /// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
@@ -70,18 +67,23 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
     let config = gateway.config();
     gateway.outbound().set_own_listeners(listening.addresses());
     gateway.look_for_interpreter();
-    let connections = Connections::new(&config.server);
+    let read_timeout = Duration::from_secs(config.server.read_timeout_seconds);
+    let calls = Connections::new(config.server.max_connections as u64, read_timeout);
+    let scrapes = Connections::new(MAX_METRICS_CONNECTIONS, read_timeout);
     let mut shutdown = pin!(shutdown);
-    let calls =
-        connections.accept(&listening.calls, RequestGuard::new(super::router(agents), config.server.is_loopback()));
+    let memory = Arc::new(BodyMemory::new(&config.server));
+    let routes = RequestGuard::new(super::router(agents), config.server.is_loopback(), Arc::clone(&memory));
     let metrics = async {
         match &listening.metrics {
-            Some(listener) => connections.accept(listener, RequestGuard::new(metrics_router(gateway), false)).await,
+            Some(listener) => {
+                let guard = RequestGuard::new(metrics_router(gateway), false, memory);
+                accept(listener, &scrapes, &guard).await;
+            }
             None => std::future::pending().await,
         }
     };
     tokio::select! {
-        () = calls => {}
+        () = accept(&listening.calls, &calls, &routes) => {}
         () = metrics => {}
         () = &mut shutdown => {}
     }
@@ -89,9 +91,27 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
     drop(listening);
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
-    connections.finish(grace).await;
+    tokio::join!(calls.finish(until), scrapes.finish(until));
     // Removes the tasks of closed connections.
     gateway.pipeline.replies.finish(until).await;
+}
+
+/// Accepts connections for ever. One that there is no place for is closed: it never waits unseen.
+async fn accept(listener: &TcpListener, connections: &Connections, guard: &RequestGuard) {
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                rest_after(&error).await;
+                continue;
+            }
+        };
+        // Replies are written whole: Nagle's algorithm would only delay them.
+        match stream.set_nodelay(true) {
+            Ok(()) => connections.serve(stream, &Owner::of_address(peer.ip()), guard),
+            Err(error) => tracing::debug!(%error, "a connection closed before it was served"),
+        }
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
@@ -102,75 +122,6 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 fn metrics_router(gateway: &Arc<Gateway>) -> Router {
     let gateway = Arc::clone(gateway);
     Router::new().route("/metrics", get(async move || super::rest::health::exposition(&gateway)))
-}
-
-struct Connections {
-    http: auto::Builder<TokioExecutor>,
-    read_timeout: Duration,
-    slots: Arc<Semaphore>,
-    open: GracefulShutdown,
-    tasks: TaskTracker,
-    cut_off: CancellationToken,
-}
-
-impl Connections {
-    fn new(config: &ServerConfig) -> Self {
-        let mut http = auto::Builder::new(TokioExecutor::new());
-        let read_timeout = Duration::from_secs(config.read_timeout_seconds);
-        http.http1().timer(TokioTimer::new()).header_read_timeout(read_timeout);
-        http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
-        Self {
-            http,
-            read_timeout,
-            slots: Arc::new(Semaphore::new(config.max_connections)),
-            open: GracefulShutdown::new(),
-            tasks: TaskTracker::new(),
-            cut_off: CancellationToken::new(),
-        }
-    }
-
-    async fn accept(&self, listener: &TcpListener, edge: RequestGuard) {
-        loop {
-            // Never closed, so a permit is always granted in the end.
-            let Ok(slot) = Arc::clone(&self.slots).acquire_owned().await else { return };
-            match listener.accept().await {
-                Ok((stream, _)) => self.serve(stream, edge.clone(), slot),
-                Err(error) => rest_after(&error).await,
-            }
-        }
-    }
-
-    fn serve(&self, stream: TcpStream, edge: RequestGuard, slot: OwnedSemaphorePermit) {
-        // Replies are written whole: Nagle's algorithm would only delay them.
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection closed before it was served");
-            return;
-        }
-        let stream = TokioIo::new(PrefaceTimeout::new(stream, self.read_timeout));
-        let service = service_fn(move |request| edge.clone().answer(request));
-        let connection = self.http.serve_connection(stream, service).into_owned();
-        let connection = self.cut_off.clone().run_until_cancelled_owned(self.open.watch(connection));
-        self.tasks.spawn(PollInline::new(async move {
-            if let Some(Err(error)) = connection.await {
-                tracing::debug!(%error, "a connection ended with an error");
-            }
-            drop(slot);
-        }));
-    }
-
-    async fn finish(self, grace: Duration) {
-        if tokio::time::timeout(grace, self.open.shutdown()).await.is_err() {
-            tracing::warn!(
-                connections = self.tasks.len(),
-                grace_seconds = grace.as_secs(),
-                "calls were cancelled at the end of the grace period"
-            );
-            self.cut_off.cancel();
-        }
-        // Cancelled calls are settled before the audit trail is closed.
-        self.tasks.close();
-        self.tasks.wait().await;
-    }
 }
 
 /// A connection that closes before it is accepted needs no action; other errors (out of file descriptors) need a

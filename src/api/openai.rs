@@ -16,10 +16,11 @@ use utoipa::ToSchema;
 
 use self::completion::{Chunk, ChunkEncoder, Completion};
 use self::request::CompletionRequest;
+use super::body::JsonBody;
 use super::documentation::OpenAiErrorBody;
 use super::event_stream;
 use super::reply;
-use super::request::{JsonBody, Name, RequestMeta};
+use super::request::{Name, RequestMeta};
 use crate::agent::{AgentRequest, AgentService, Event, service};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
@@ -79,7 +80,7 @@ pub(super) async fn complete(
     request: Request,
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
-    let JsonBody(request) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
+    let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
     let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
     let profile = service::profile(&gateway.config().agent, &name)?;
     let (messages, client_tools) = request.into_conversation()?;

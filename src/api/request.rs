@@ -1,33 +1,29 @@
 //! Turns an HTTP request into a tool call: its caller, session, budgets and arguments.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::body::{self, HeldMemory};
+use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
 use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
-use crate::core::error::{CallError, Detail, ErrorCode};
-use crate::core::headers::{HeaderError, content_type, single};
-use crate::core::json;
-use crate::core::json::InvalidJson;
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::headers::{HeaderError, single};
 use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
 use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
-use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
@@ -92,6 +88,15 @@ pub(super) struct Incoming {
     pub arguments: Arguments,
 }
 
+impl Incoming {
+    /// The call holds this memory until it ends.
+    #[must_use]
+    pub(super) fn holding(mut self, memory: &HeldMemory) -> Self {
+        self.call.memory.clone_from(memory);
+        self
+    }
+}
+
 impl ExecuteRequest {
     /// # Errors
     /// `invalid_request` for contradictory fields or headers, and the errors of opening the session.
@@ -107,6 +112,12 @@ impl ExecuteRequest {
 }
 
 impl ExecuteNamedRequest {
+    /// # Errors
+    /// `invalid_request`: another form.
+    pub(super) fn from_json(request: Value) -> Result<Self, CallError> {
+        serde_json::from_value(request).map_err(body::wrong_form)
+    }
+
     /// # Errors
     /// As [`ExecuteRequest::into_call`].
     pub(super) fn into_call(self, origin: &RequestMeta, gateway: &Gateway) -> Result<Incoming, CallError> {
@@ -194,7 +205,7 @@ impl RequestMeta {
             agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
             task: context.task_id.or_else(|| self.scopes.task.clone()),
         };
-        call.session = context.session_id.map(|id| gateway.sessions.open(&self.caller, &id)).transpose()?;
+        call.session = context.session_id.map(|id| gateway.pipeline.sessions.prepare(&self.caller, &id)).transpose()?;
         call.claimed_user = context.user_id;
         call.prompt_params = context.prompt_params.unwrap_or_default();
         call.tool_parameters = context.tool_parameters.unwrap_or_default();
@@ -209,7 +220,12 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let headers = &parts.headers;
-        let caller = gateway.authenticator().authenticate(headers).await?;
+        let mut caller = gateway.authenticator().authenticate(headers).await?;
+        if caller.anonymous
+            && let Ok(connection) = Connection::of(parts)
+        {
+            caller = Arc::new(caller.owned_by(connection.peer.clone()));
+        }
         let scopes = BudgetScopes {
             request: text_header(headers, &REQUEST_ID)?,
             agent: text_header(headers, &AGENT_ID)?,
@@ -219,7 +235,11 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
         });
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
-        Ok(Self { caller, thread, scopes, idempotency_key: text_header(headers, &IDEMPOTENCY_KEY)?, trace })
+        let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
+        if let Some(connection) = parts.extensions.get_mut::<Connection>() {
+            connection.caller = Some(Arc::clone(&caller));
+        }
+        Ok(Self { caller, thread, scopes, idempotency_key, trace })
     }
 }
 
@@ -250,99 +270,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> 
             |rejection: QueryRejection| invalid(format!("the query cannot be read: {}", rejection.body_text())),
         )
     }
-}
-
-/// An administrator's request; the body is read as JSON only after the role is checked.
-#[derive(Debug)]
-pub(super) struct FromAdministrator<T> {
-    pub caller: Arc<Caller>,
-    pub body: T,
-}
-
-impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
-    type Rejection = CallError;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let (mut parts, body) = request.into_parts();
-        let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
-        origin.require_role("admin")?;
-        let max = gateway.config().server.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
-        Ok(Self { caller: origin.caller, body: bounded_json(gateway, &parts.headers, body, max).await? })
-    }
-}
-
-/// Minimum body limit for administrators: the largest OpenAPI document that is read, with its quotes escaped.
-const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
-
-/// A request's body as JSON: declared as JSON, within the size and time limits, without duplicate keys.
-#[derive(Debug)]
-pub(super) struct JsonBody<T>(pub T);
-
-impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
-    type Rejection = CallError;
-
-    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
-        let (parts, body) = request.into_parts();
-        bounded_json(gateway, &parts.headers, body, gateway.config().server.max_body_bytes).await.map(Self)
-    }
-}
-
-async fn bounded_json<T: DeserializeOwned>(
-    gateway: &Gateway,
-    headers: &HeaderMap,
-    body: Body,
-    max: usize,
-) -> Result<T, CallError> {
-    if !declares_json(headers) {
-        let message = "the body must be JSON; send `content-type: application/json`";
-        return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
-    }
-    let within = Duration::from_secs(gateway.config().server.read_timeout_seconds);
-    let bytes = read(body, max, within).await?;
-    let value = json::parse(&bytes).map_err(unacceptable)?;
-    serde_json::from_value(value).map_err(|problem| {
-        // The message quotes the body, however long it is.
-        let shown: String = problem.to_string().chars().take(300).collect();
-        invalid(format!("the body has the wrong form: {shown}"))
-    })
-}
-
-fn unacceptable(problem: InvalidJson) -> CallError {
-    let error = format!("the body is not acceptable JSON: {problem}");
-    let Some(path) = problem.large_integer else { return invalid(error) };
-    // Locations of other errors in a call begin at its arguments too.
-    let code = match path.contains("/arguments/") {
-        true => ErrorCode::InvalidArguments,
-        false => ErrorCode::InvalidRequest,
-    };
-    let path = match path.strip_prefix("/arguments") {
-        Some(below) if below.starts_with('/') => below.to_owned(),
-        _ => path,
-    };
-    CallError::new(code, error).with_detail(Detail { path, rule: "integer".into(), message: problem.message })
-}
-
-/// Reads a whole body, within the size and time limits.
-///
-/// # Errors
-/// `too_large`, `invalid_request`.
-pub(super) async fn read(body: Body, max: usize, within: Duration) -> Result<Bytes, CallError> {
-    let collected = tokio::time::timeout(within, Limited::new(body, max).collect()).await;
-    match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(CallError::new(ErrorCode::TooLarge, format!("the body is larger than {max} bytes")))
-        }
-        Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
-        Err(_) => Err(invalid(format!("the body did not arrive within {} s", within.as_secs()))),
-    }
-}
-
-/// RFC 6839 suffixes included. A form or plain text, which a web page could send without a preflight, is not JSON.
-fn declares_json(headers: &HeaderMap) -> bool {
-    let essence = content_type(headers);
-    essence.eq_ignore_ascii_case("application/json")
-        || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
 }
 
 fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result<Arguments, CallError> {
@@ -392,6 +319,7 @@ fn invalid(message: impl Into<String>) -> CallError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::json;
 
     #[test]
     fn hostile_bytes_as_the_body_of_a_call() {

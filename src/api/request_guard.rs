@@ -4,10 +4,13 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::HOST;
+use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Request, Uri};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +18,9 @@ use futures_util::FutureExt;
 use hyper::body::Incoming;
 use tower::Service;
 
+use super::body::BodyMemory;
 use super::reply;
+use crate::core::caller::{Caller, Owner};
 use crate::core::error::{CallError, ErrorCode};
 
 /// The routes, behind the checks of every request.
@@ -23,16 +28,52 @@ use crate::core::error::{CallError, ErrorCode};
 pub(super) struct RequestGuard {
     router: Router,
     on_loopback: bool,
+    connection: Connection,
+    only_probes: bool,
+}
+
+/// What the requests of one connection share, in the extensions of each.
+#[derive(Debug, Clone)]
+pub(super) struct Connection {
+    /// The owner of what a request holds before its caller is known, and of what callers without credentials hold.
+    pub peer: Owner,
+    /// Once it is known.
+    pub caller: Option<Arc<Caller>>,
+    pub memory: Arc<BodyMemory>,
+}
+
+impl Connection {
+    /// # Errors
+    /// Internal: no [`RequestGuard`] is in front of the routes.
+    pub(super) fn of(parts: &Parts) -> Result<&Self, CallError> {
+        parts.extensions.get().ok_or_else(|| CallError::internal("the request has no connection"))
+    }
+
+    pub(super) fn owner(&self) -> &Owner {
+        self.caller.as_ref().map_or(&self.peer, |caller| &caller.owner)
+    }
 }
 
 impl RequestGuard {
     /// `on_loopback`: the listener is bound to a loopback address.
-    pub(super) fn new(router: Router, on_loopback: bool) -> Self {
-        Self { router, on_loopback }
+    pub(super) fn new(router: Router, on_loopback: bool, memory: Arc<BodyMemory>) -> Self {
+        let connection = Connection { peer: Owner::gateway().clone(), caller: None, memory };
+        Self { router, on_loopback, connection, only_probes: false }
+    }
+
+    /// The checks of the requests of one connection.
+    pub(super) fn of_connection(&self, peer: &Owner) -> Self {
+        let connection = Connection { peer: peer.clone(), ..self.connection.clone() };
+        Self { connection, ..self.clone() }
+    }
+
+    /// Answers probes and metrics, and refuses everything else.
+    pub(super) fn for_probes(&self) -> Self {
+        Self { only_probes: true, ..self.clone() }
     }
 
     /// Answers a request, even if its handler panics.
-    pub(super) async fn answer(self, request: Request<Incoming>) -> Result<Response, Infallible> {
+    pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
         // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
             return Ok(invalid("duplicate `Host` header").into_response());
@@ -40,6 +81,10 @@ impl RequestGuard {
         if self.on_loopback && !names_loopback(request.uri(), request.headers()) {
             return Ok(invalid(HOST_NOT_LOOPBACK).into_response());
         }
+        if self.only_probes && !PROBES.contains(&request.uri().path()) {
+            return Ok(too_many_connections().into_response());
+        }
+        request.extensions_mut().insert(self.connection);
         let mut router = self.router;
         match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
             Ok(answer) => answer,
@@ -47,6 +92,9 @@ impl RequestGuard {
         }
     }
 }
+
+/// What is answered whatever the number of connections.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 const HOST_NOT_LOOPBACK: &str = "this server listens on loopback and accepts only localhost as host; to use another host name, set `server.listen` to a non-loopback address";
 
@@ -63,6 +111,11 @@ fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     };
     let address = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn too_many_connections() -> CallError {
+    let message = "there are too many connections (`server.max_connections`); close some, or try again later";
+    CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
 }
 
 fn invalid(message: &str) -> CallError {

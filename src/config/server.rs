@@ -6,6 +6,7 @@ use url::Url;
 
 use super::check::Findings;
 use super::overrides::Overrides;
+use crate::core::json::MAX_VALUES;
 
 /// The HTTP server.
 #[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
@@ -17,7 +18,10 @@ pub struct ServerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// Maximum request body, in bytes.
     pub max_body_bytes: usize,
-    /// Maximum connections at once; further ones wait in the kernel's queue.
+    /// Maximum JSON values in one body: small ones take far more memory than text.
+    pub max_json_values: usize,
+    /// Maximum connections at once. Once a second address was seen, none has more than three quarters of them. A
+    /// further connection is answered with 503, except for `/healthz`, `/readyz` and `/metrics`.
     pub max_connections: usize,
     /// Timeout for a request's head, and then for its body, in seconds each.
     pub read_timeout_seconds: u64,
@@ -33,6 +37,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             metrics_listen: None,
             max_body_bytes: 4 << 20,
+            max_json_values: MAX_VALUES,
             max_connections: 10_000,
             read_timeout_seconds: 15,
             shutdown_grace_seconds: 30,
@@ -60,6 +65,7 @@ impl ServerConfig {
             );
         }
         findings.above_zero("server.max_body_bytes", self.max_body_bytes);
+        findings.above_zero("server.max_json_values", self.max_json_values);
         findings.above_zero("server.max_connections", self.max_connections);
         findings.seconds("server.read_timeout_seconds", self.read_timeout_seconds);
         findings.at_most_a_year("server.shutdown_grace_seconds", self.shutdown_grace_seconds);

@@ -19,8 +19,10 @@ pub use self::open_time::OpenTime;
 pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::target::{CallKind, Target};
 pub use crate::core::caller::Caller;
+use crate::core::caller::Owner;
 use crate::core::peer::{ClientPeer, ClientSession};
 use crate::core::session::Session;
+use crate::core::share::Lease;
 
 /// The named arguments of a tool call, as the caller sent them: not validated yet.
 pub type Arguments = Map<String, Value>;
@@ -62,6 +64,8 @@ pub struct CallContext {
     pub client_session: Option<Arc<dyn ClientSession>>,
     /// How long it has waited for sessions of MCP servers to start: not counted as the tool's time.
     pub starting: OpenTime,
+    /// What its arguments take of the memory for bodies.
+    pub memory: Option<Arc<Lease>>,
 }
 
 impl CallContext {
@@ -88,6 +92,7 @@ impl CallContext {
             sending: Sending::default(),
             client_session: None,
             starting: OpenTime::default(),
+            memory: None,
         }
     }
 

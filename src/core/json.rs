@@ -1,21 +1,23 @@
 //! Strict parsing of external JSON: input that two parsers could read differently is refused.
 //!
 //! An object with a duplicate key is refused, so that a policy never sees one value and the tool another. So are
-//! bytes after the value, invalid UTF-8, lone surrogates, numbers outside the range of `f64`, and nesting beyond
-//! [`MAX_DEPTH`]. Integers beyond 64 bits are never rounded: they are refused in requests, and become strings of
+//! bytes after the value, invalid UTF-8, lone surrogates, numbers outside the range of `f64`, nesting beyond
+//! [`MAX_DEPTH`], and more than [`MAX_VALUES`] values. Integers beyond 64 bits are never rounded: they are refused in requests, and become strings of
 //! their digits in responses of upstreams.
 
 mod canonical;
+mod check;
 mod large;
 mod reader;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Deserializer};
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use self::check::Counts;
 use self::large::LargeInteger;
 
 pub use self::canonical::digest;
@@ -26,6 +28,15 @@ pub(crate) use self::size::approximate_size;
 /// Maximum nesting of arrays and objects (the limit of `serde_json`).
 pub const MAX_DEPTH: usize = 127;
 
+/// Maximum JSON values in one text: a small number takes 72 bytes of memory and two of text.
+pub const MAX_VALUES: usize = 500_000;
+
+/// Memory of one value while its container grows.
+const VALUE_BYTES: usize = 2 * size_of::<Value>();
+
+/// Memory of an object besides its values: its index, and space for three members.
+const OBJECT_BYTES: usize = 384;
+
 /// Where and why a text is not accepted as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} (line {line}, column {column})")]
@@ -35,20 +46,70 @@ pub struct InvalidJson {
     pub line: usize,
     /// In bytes, counted from 1; 0 when the error is at the preceding line break.
     pub column: usize,
-    /// JSON Pointer to an integer beyond 64 bits, if that is the error.
-    pub large_integer: Option<String>,
+    pub kind: InvalidJsonKind,
+}
+
+/// What is wrong with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InvalidJsonKind {
+    /// Not JSON, a duplicate key, or another form than expected.
+    Malformed,
+    TooManyValues,
+    /// An integer beyond 64 bits.
+    LargeInteger {
+        /// JSON Pointer (RFC 6901).
+        path: String,
+    },
+}
+
+/// A text that is JSON without duplicate keys, and has a bounded number of values. No value is built yet.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckedJson<'t> {
+    text: &'t [u8],
+    counts: Counts,
+}
+
+impl<'t> CheckedJson<'t> {
+    /// # Errors
+    /// [`InvalidJson`] with the position.
+    pub fn new(text: &'t [u8], max_values: usize) -> Result<Self, InvalidJson> {
+        match check::count_values(text, max_values) {
+            Ok(counts) => Ok(Self { text, counts }),
+            Err((error, true)) => Err(InvalidJson { kind: InvalidJsonKind::TooManyValues, ..error.into() }),
+            Err((error, false)) => Err(error.into()),
+        }
+    }
+
+    /// Refuses integers beyond 64 bits: reading would round them.
+    ///
+    /// # Errors
+    /// [`InvalidJson`] with the position of the first.
+    pub fn without_large_integers(self) -> Result<Self, InvalidJson> {
+        match large::find(self.text).into_iter().next() {
+            None => Ok(self),
+            Some(large) => Err(InvalidJson::large_integer(self.text, large)),
+        }
+    }
+
+    /// Maximum memory of the value, in bytes.
+    pub fn memory(&self) -> usize {
+        let Counts { values, objects } = self.counts;
+        self.text.len() + values * VALUE_BYTES + objects * OBJECT_BYTES
+    }
+
+    /// # Errors
+    /// [`InvalidJson`] where the text does not match `T`.
+    pub fn read<T: DeserializeOwned>(self) -> Result<T, InvalidJson> {
+        serde_json::from_slice(self.text).map_err(InvalidJson::from)
+    }
 }
 
 /// Parses one JSON value of a request.
 ///
 /// # Errors
 /// [`InvalidJson`] with the position, for everything this module refuses.
-pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
-    let Strict(value) = parse_as(bytes)?;
-    match large::find(bytes).into_iter().next() {
-        None => Ok(value),
-        Some(large) => Err(InvalidJson::too_large(bytes, large)),
-    }
+pub fn parse(text: &[u8]) -> Result<Value, InvalidJson> {
+    CheckedJson::new(text, MAX_VALUES)?.without_large_integers()?.read()
 }
 
 /// Parses one JSON value of an upstream's response: integers beyond 64 bits become strings of their digits. Returns
@@ -56,22 +117,22 @@ pub fn parse(bytes: &[u8]) -> Result<Value, InvalidJson> {
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_answer(bytes: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
-    let Strict(value) = parse_as(bytes)?;
-    let Exact { text, paths } = exact(bytes, |_| true);
-    if paths.is_empty() {
-        return Ok((value, paths));
+pub fn parse_answer(text: &[u8]) -> Result<(Value, Vec<String>), InvalidJson> {
+    let checked = CheckedJson::new(text, MAX_VALUES)?;
+    let Exact { text, paths } = exact(text, |_| true);
+    match paths.is_empty() {
+        true => checked.read(),
+        false => CheckedJson { text: &text, ..checked }.read(),
     }
-    parse_as(&text).map(|Strict(value)| (value, paths))
+    .map(|value| (value, paths))
 }
 
-/// Parses a body of a known type in one pass. Its free-form fields should be [`Strict`]; `serde`'s derive refuses
-/// duplicate fields of structs itself.
+/// Parses a text of a known type.
 ///
 /// # Errors
 /// As [`parse`], and where the text does not match `T`.
-pub fn parse_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, InvalidJson> {
-    serde_json::from_slice(bytes).map_err(InvalidJson::from)
+pub fn parse_as<T: DeserializeOwned>(text: &[u8]) -> Result<T, InvalidJson> {
+    CheckedJson::new(text, MAX_VALUES)?.read()
 }
 
 /// Approximate memory of a value in bytes: a list of small numbers takes many times its text.
@@ -89,36 +150,14 @@ fn footprint_of_members(members: &Map<String, Value>) -> usize {
     members.iter().map(|(key, member)| size_of::<String>() + key.len() + footprint(member)).sum()
 }
 
-/// JSON alone, of any size: what limits a body limits its values.
-#[derive(Debug, Clone, Copy)]
-struct StrictJson;
-
-impl Rules for StrictJson {
-    const IS_YAML: bool = false;
-
-    fn spend<E>(self, _text_bytes: usize) -> Result<(), E> {
-        Ok(())
-    }
-}
-
-/// Any JSON value without duplicate keys: for fields of structs that are deserialized.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Strict(pub Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        ValueReader::new(StrictJson).deserialize(deserializer).map(Self)
-    }
-}
-
 impl InvalidJson {
-    fn too_large(text: &[u8], LargeInteger { path, place }: LargeInteger) -> Self {
+    fn large_integer(text: &[u8], LargeInteger { path, place }: LargeInteger) -> Self {
         let before = &text[..place.start];
         let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
         let column = place.start - before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1) + 1;
         let shown: String = path.chars().take(300).collect();
         let message = format!("the integer at {shown:?} does not fit into 64 bits; send it as a string");
-        Self { message, line, column, large_integer: Some(path) }
+        Self { message, line, column, kind: InvalidJsonKind::LargeInteger { path } }
     }
 }
 
@@ -132,6 +171,6 @@ impl From<serde_json::Error> for InvalidJson {
         if message == "recursion limit exceeded" {
             message = format!("nested more than {MAX_DEPTH} levels deep; send it flatter");
         }
-        Self { message, line, column, large_integer: None }
+        Self { message, line, column, kind: InvalidJsonKind::Malformed }
     }
 }

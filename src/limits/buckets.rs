@@ -67,6 +67,14 @@ impl Buckets {
         }
     }
 
+    /// How long until the key's bucket has a call, if it is empty; takes nothing.
+    pub(super) fn wait(&self, key: &Arc<str>) -> Option<Duration> {
+        let refill = refill_nanos(self.per_minute);
+        let until_full = self.levels.0.get(key).map_or(0, |level| level.full_at()).saturating_sub(self.now());
+        let wait = until_full.saturating_sub(refill.saturating_mul(u64::from(self.per_minute.get()) - 1));
+        (wait > 0).then(|| Duration::from_nanos(wait))
+    }
+
     /// The state of the key's bucket; takes nothing.
     pub(super) fn state(&self, key: &Arc<str>) -> RateState {
         let full_at = self.levels.0.get(key).map_or(0, |level| level.full_at());

@@ -51,6 +51,16 @@ impl Limit for SharedRateLimit {
         }
     }
 
+    fn check(&self, caller: &Caller) -> Result<(), CallError> {
+        let buckets = self.buckets.load();
+        let Some(buckets) = &*buckets else { return Ok(()) };
+        let key = (self.key)(caller);
+        match buckets.wait(key) {
+            None => Ok(()),
+            Some(wait) => Err(used_up(buckets.per_minute(), self.whose, wait).with_rate(buckets.state(key))),
+        }
+    }
+
     fn give_back(&self, caller: &Caller, _tool: &Tool) {
         if let Some(buckets) = &*self.buckets.load() {
             buckets.give_back((self.key)(caller));

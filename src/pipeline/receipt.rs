@@ -43,6 +43,11 @@ pub struct Answered {
 }
 
 impl Answered {
+    /// A call that was refused before it reached the pipeline.
+    pub fn refused(call: &CallContext, error: CallError) -> Self {
+        Self::first(Reply::without_a_run(call, error))
+    }
+
     pub(super) fn first(reply: Reply) -> Self {
         Self { reply: Arc::new(reply), replayed: false }
     }
@@ -177,7 +182,7 @@ impl Annotate for Hold {
 impl Annotate for BreakerPermit {
     fn annotate(&self, receipt: &mut Receipt) {
         if let (Some(upstream), Some(state)) = (self.upstream(), self.state()) {
-            receipt.breaker = Some(BreakerNote { upstream: Arc::clone(&upstream.0), state });
+            receipt.breaker = Some(BreakerNote { upstream: Arc::clone(&upstream.name), state });
         }
     }
 }

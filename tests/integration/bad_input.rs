@@ -2,6 +2,8 @@
 
 use reqwest::StatusCode;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::app::{TestApp, answer, code};
 
@@ -34,6 +36,12 @@ fn cases() -> Vec<Case> {
         case("deep nesting", deep(100_000), bad, "invalid_request"),
         case("a number beyond reason", r#"{"arguments":{"expression":1e999999}}"#, bad, "invalid_request"),
         case("fifty megabytes", vec![b' '; 50 << 20], StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        case(
+            "more values than the limit",
+            format!(r#"{{"arguments":{{"expression":[{}0]}}}}"#, "0,".repeat(500_000)),
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "too_large",
+        ),
         case("a lone surrogate", r#"{"arguments":{"expression":"\ud800"}}"#, bad, "invalid_request"),
         case(
             "a long unknown argument",
@@ -59,6 +67,44 @@ async fn every_bad_body_has_its_typed_error() {
     }
     let (status, reply) = app.call("calculator", json!({"expression": "6*7"})).await;
     assert_eq!((status, &reply["output"]), (StatusCode::OK, &json!(42)));
+}
+
+#[tokio::test]
+async fn one_bad_call_of_a_batch_fails_alone() {
+    let app = TestApp::start().await;
+    let good = json!({"tool_name": "calculator", "arguments": {"expression": "6*7"}});
+    let calls = json!([
+        good,
+        {"tool_name": "calculator", "arguments": {}, "parameters": {}},
+        7,
+        {"tool_name": "calculator", "arguments": {}, "extra": 1},
+        {"tool_name": "calculator", "arguments": {}, "session_context": {"session_id": ""}},
+        good
+    ]);
+    let (status, replies) = answer(app.post("/tools/batch-execute").json(&calls)).await;
+    assert_eq!(status, StatusCode::OK, "{replies}");
+    let replies = replies.as_array().unwrap();
+    assert_eq!(replies.len(), 6);
+    for (number, reply) in replies.iter().enumerate() {
+        match number {
+            0 | 5 => assert_eq!(reply["output"], 42, "{reply}"),
+            _ => assert_eq!((&reply["success"], code(reply)), (&json!(false), "invalid_request"), "{reply}"),
+        }
+    }
+}
+
+/// The body is announced, and never sent.
+#[tokio::test]
+async fn a_large_body_of_a_caller_over_its_rate_is_refused_before_it_is_read() {
+    let app = TestApp::with("limits: {caller_rate_limit: 1}").await;
+    assert!(app.call("calculator", json!({"expression": "6*7"})).await.0.is_success());
+    let head = "POST /tools/calculator/execute HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                content-length: 1000000\r\n\r\n";
+    let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 429");
 }
 
 #[tokio::test]

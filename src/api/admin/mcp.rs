@@ -8,9 +8,9 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::FromAdministrator;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{AddServerError, Gateway};
 use crate::sources::mcp::McpRegistration;
@@ -32,7 +32,7 @@ pub(super) struct Added {
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { caller, body }: FromAdministrator<McpRegistration>,
+    FromAdministrator { caller, body, .. }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let tools = gateway.register_mcp(body).await.map_err(|error| not_added(&error))?;

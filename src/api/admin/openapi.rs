@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::ToSchema;
 
+use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{FromAdministrator, Name, RequestMeta};
+use crate::api::request::{Name, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, RegisterError};
 use crate::sources::openapi::load::fetch::FetchError;
@@ -134,7 +135,7 @@ pub(super) struct Registered<'a> {
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { caller, body }: FromAdministrator<Registration>,
+    FromAdministrator { caller, body, .. }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
     let collection = gateway.register(body).await.map_err(|error| not_registered(&error))?;

@@ -262,7 +262,7 @@ mod tests {
         let initialize = |params: Value| {
             let Request { id, meta, .. } = call(Some(new));
             let params = params.as_object().cloned().expect("an object");
-            Request { id, method: "initialize".to_owned(), params, meta }
+            Request { id, method: "initialize".to_owned(), params, meta, memory: None }
         };
         let named = initialize(json!({"protocolVersion": new}));
         assert_eq!(era(&header(new), &named), Ok(Era::Sessions));

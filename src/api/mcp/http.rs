@@ -1,10 +1,9 @@
 //! The route `/mcp`: streamable HTTP. Authenticates the caller, checks headers, finds the session, and answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::{HeaderName, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
@@ -26,10 +25,13 @@ use super::running_request::{Sent, StatelessRequest};
 use super::session::McpSession;
 use super::session_request::SessionRequest;
 use super::{McpServer, browser_guard, headers, message, protected_resource, result};
+use crate::api::body::{self, BodyLimits};
 use crate::api::reply;
-use crate::api::request::{RequestMeta, read};
+use crate::api::request::RequestMeta;
+use crate::api::request_guard::Connection;
 use crate::config::McpToolListing;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::json::InvalidJsonKind;
 use crate::core::peer::ClientSession;
 use crate::gateway::Gateway;
 
@@ -79,7 +81,7 @@ async fn post(
             "the content type must be application/json",
         ));
     }
-    let message = read_message(gateway, body).await?;
+    let message = read_message(gateway, Connection::of(parts)?, body).await?;
     let schema = |name: &str| server.catalogues.present(gateway).schema_with_headers(name, &origin.caller);
     let request = match message {
         Message::Request(request) => request,
@@ -266,11 +268,19 @@ fn delete(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Resul
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn read_message(gateway: &Gateway, body: Body) -> Result<Message, HttpRefusal> {
-    let config = &gateway.config().server;
-    let within = Duration::from_secs(config.read_timeout_seconds);
-    let bytes: Bytes = read(body, config.max_body_bytes, within).await?;
-    Ok(message::read(&bytes)?)
+async fn read_message(gateway: &Gateway, connection: &Connection, body: Body) -> Result<Message, HttpRefusal> {
+    let limits = BodyLimits::of(&gateway.config().server);
+    let text = connection.memory.read(body, connection.owner(), limits).await?;
+    let checked = match limits.check(&text) {
+        Ok(checked) => checked,
+        Err(problem) if problem.kind == InvalidJsonKind::TooManyValues => {
+            return Err(body::unacceptable(problem).into());
+        }
+        Err(problem) => return Err(message::unacceptable(&text, &problem).into()),
+    };
+    let memory = connection.memory.hold(checked, connection.owner(), limits).await?;
+    let message = checked.read().map_err(|problem| message::unacceptable(&text, &problem))?;
+    Ok(message::from_json(message, memory)?)
 }
 
 /// The caller's session that the header names.

@@ -3,7 +3,8 @@
 use rmcp::model::{ErrorCode, ErrorData, MetaObject, RequestId, RequestMetaObject};
 use serde_json::{Map, Value, json};
 
-use crate::core::json::{self, InvalidJson};
+use crate::api::body::HeldMemory;
+use crate::core::json::{self, InvalidJson, InvalidJsonKind};
 
 /// One message of a client.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(super) struct Request {
     /// Without `_meta`.
     pub params: Map<String, Value>,
     pub meta: RequestMetaObject,
+    /// What they take of the memory for bodies.
+    pub memory: HeldMemory,
 }
 
 /// Why a body is not one message, and the id of the intended message.
@@ -51,10 +54,16 @@ impl Refusal {
 }
 
 /// # Errors
-/// [`Refusal`] if the body is not acceptable JSON, or not one message.
-pub(super) fn read(body: &[u8]) -> Result<Message, Box<Refusal>> {
+/// [`Refusal`] if the text is not acceptable JSON, or not one message.
+pub(super) fn read(text: &[u8]) -> Result<Message, Box<Refusal>> {
     // Parsers that use the first of two keys would see another request than those that use the last.
-    let message = json::parse(body).map_err(|problem| unacceptable(body, &problem))?;
+    let message = json::parse(text).map_err(|problem| unacceptable(text, &problem))?;
+    from_json(message, None)
+}
+
+/// # Errors
+/// [`Refusal`] if it is not one message.
+pub(super) fn from_json(message: Value, memory: HeldMemory) -> Result<Message, Box<Refusal>> {
     let Value::Object(mut fields) = message else {
         return Err(Refusal::invalid("a message must be an object; send each message in a request of its own", None));
     };
@@ -75,7 +84,7 @@ pub(super) fn read(body: &[u8]) -> Result<Message, Box<Refusal>> {
             return Err(Refusal::new(ErrorData::invalid_params("`_meta` must be an object", None), Some(id)));
         }
     };
-    Ok(Message::Request(Request { id, method, params, meta: RequestMetaObject(MetaObject(meta)) }))
+    Ok(Message::Request(Request { id, method, params, meta: RequestMetaObject(MetaObject(meta)), memory }))
 }
 
 /// The message that answers it.
@@ -99,9 +108,10 @@ fn answer(id: Option<RequestId>, mut fields: Map<String, Value>) -> Message {
     Message::Answer { id, answer }
 }
 
-fn unacceptable(body: &[u8], problem: &InvalidJson) -> Box<Refusal> {
+/// Why a text is not acceptable JSON, for the id in it.
+pub(super) fn unacceptable(body: &[u8], problem: &InvalidJson) -> Box<Refusal> {
     let message = format!("the body is not acceptable JSON: {problem}");
-    if problem.large_integer.is_none() {
+    if !matches!(problem.kind, InvalidJsonKind::LargeInteger { .. }) {
         return Refusal::new(ErrorData::new(ErrorCode::PARSE_ERROR, message, None), None);
     }
     // The rest can be parsed, including the id of a request.

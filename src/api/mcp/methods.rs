@@ -27,6 +27,7 @@ use super::parked_calls::{Binding, Resumed};
 use super::running_request::{Outcome, Running};
 use super::session::McpSession;
 use super::subscriptions;
+use crate::api::body::HeldMemory;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::peer::ClientPeer;
 
@@ -45,6 +46,7 @@ struct Context {
     server: Arc<McpServer>,
     client: Arc<McpClientContext>,
     meta: RequestMetaObject,
+    memory: HeldMemory,
     era: Era,
 }
 
@@ -60,8 +62,8 @@ struct Questionable {
 
 /// Starts a request. Its errors are outcomes too.
 pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, request: Request, era: Era) -> Started {
-    let Request { id, method, params, meta } = request;
-    let context = Context { server: Arc::clone(server), client: Arc::clone(client), meta, era };
+    let Request { id, method, params, meta, memory } = request;
+    let context = Context { server: Arc::clone(server), client: Arc::clone(client), meta, memory, era };
     let session = client.session.as_ref().filter(|_| era == Era::Sessions);
     let started = match (method.as_str(), era) {
         ("tools/call", _) => parsed(params).and_then(|params| context.call_tool(params)),
@@ -173,7 +175,8 @@ impl Context {
     ) -> Started {
         let (client, client_events) = self.client(given);
         let client = Arc::new(client);
-        let call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
+        let mut call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
+        call.memory.clone_from(&self.memory);
         Started { running: Running { work: work(self, call, client), client_events }, binding: None }
     }
 

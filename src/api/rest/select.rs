@@ -12,9 +12,10 @@ use utoipa::ToSchema;
 
 use crate::agent::AgentService;
 use crate::agent::toolbox::{ToolDescription, ToolboxCall};
+use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{JsonBody, RequestMeta};
+use crate::api::request::RequestMeta;
 use crate::core::call::Arguments;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
@@ -68,7 +69,7 @@ pub(crate) async fn select(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
-    JsonBody(request): JsonBody<SelectRequest>,
+    JsonBody(request, _memory): JsonBody<SelectRequest>,
 ) -> Result<Response, CallError> {
     request.check()?;
     let tools = gateway.pipeline.tools_for(&origin.caller);

@@ -8,13 +8,17 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::body::{HeldMemory, JsonBody};
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, JsonBody, Name, Parameters, RequestMeta};
+use crate::api::request::{ExecuteNamedRequest, ExecuteRequest, Incoming, Name, Parameters, RequestMeta};
+use crate::core::call::{CallContext, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use crate::pipeline::Answered;
 use crate::policy::{Access, CallerTools};
 use crate::registry::{ToolMetadata, ToolSchema, ToolSummary};
 use crate::tool::{Metadata, Tool};
@@ -157,9 +161,9 @@ pub(crate) async fn execute(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-    JsonBody(request): JsonBody<ExecuteRequest>,
+    JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
-    let incoming = request.into_call(name, &origin, &gateway)?;
+    let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
     Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
 
@@ -169,9 +173,9 @@ pub(crate) async fn execute(
 pub(crate) async fn execute_named(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    JsonBody(request): JsonBody<ExecuteNamedRequest>,
+    JsonBody(request, memory): JsonBody<ExecuteNamedRequest>,
 ) -> Result<Response, CallError> {
-    let incoming = request.into_call(&origin, &gateway)?;
+    let incoming = request.into_call(&origin, &gateway)?.holding(&memory);
     Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }
 
@@ -184,22 +188,33 @@ const MAX_BATCH: usize = 100;
 pub(crate) async fn batch_execute(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
-    JsonBody(requests): JsonBody<Vec<ExecuteNamedRequest>>,
+    JsonBody(requests, memory): JsonBody<Vec<Value>>,
 ) -> Result<Response, CallError> {
     origin.forbid_idempotency_key()?;
     if requests.len() > MAX_BATCH {
         let message = format!("a batch may have at most {MAX_BATCH} calls, this one has {}", requests.len());
         return Err(CallError::new(ErrorCode::InvalidRequest, message));
     }
-    let incoming =
-        requests.into_iter().map(|request| request.into_call(&origin, &gateway)).collect::<Result<Vec<_>, _>>()?;
     let parallelism = gateway.config().limits.parallelism as usize;
-    let replies: Vec<_> = futures_util::stream::iter(incoming)
-        .map(|incoming| gateway.pipeline.call(incoming.call, incoming.arguments))
+    let replies: Vec<_> = futures_util::stream::iter(requests)
+        .map(|request| one_of_batch(&origin, &gateway, request, &memory))
         .buffered(parallelism)
         .collect()
         .await;
     Ok(ok(&replies.iter().map(|answered| &*answered.reply).collect::<Vec<_>>()))
+}
+
+/// A call that cannot be read fails alone.
+async fn one_of_batch(origin: &RequestMeta, gateway: &Gateway, request: Value, memory: &HeldMemory) -> Answered {
+    let name = request.get("tool_name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let read = ExecuteNamedRequest::from_json(request).and_then(|request| request.into_call(origin, gateway));
+    match read {
+        Ok(incoming) => {
+            let Incoming { call, arguments } = incoming.holding(memory);
+            gateway.pipeline.call(call, arguments).await
+        }
+        Err(error) => Answered::refused(&CallContext::new(name, Arc::clone(&origin.caller), Via::Rest), error),
+    }
 }
 
 impl Filter {

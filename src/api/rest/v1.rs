@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
+use crate::api::body::JsonBody;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
-use crate::api::request::{ExecuteRequest, JsonBody, Name, Parameters, RequestMeta};
+use crate::api::request::{ExecuteRequest, Name, Parameters, RequestMeta};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 use crate::policy::Access;
@@ -100,8 +101,8 @@ pub(crate) async fn execute(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Name(name): Name,
-    JsonBody(request): JsonBody<ExecuteRequest>,
+    JsonBody(request, memory): JsonBody<ExecuteRequest>,
 ) -> Result<Response, CallError> {
-    let incoming = request.into_call(name, &origin, &gateway)?;
+    let incoming = request.into_call(name, &origin, &gateway)?.holding(&memory);
     Ok(gateway.pipeline.call(incoming.call, incoming.arguments).await.into_response())
 }

@@ -1,4 +1,4 @@
-//! Reads a value of any form without duplicate keys: strict JSON, or YAML that becomes JSON, within a budget.
+//! Reads a document without duplicate keys: JSON, or YAML that becomes JSON, within a budget.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(crate) struct ValueReader<'a, R> {
 
 /// The current position: a list on the stack that costs nothing unless an error is reported.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+pub(super) enum Place<'a> {
     Root,
     Key(&'a Place<'a>, &'a str),
     Index(&'a Place<'a>, usize),
@@ -163,7 +163,7 @@ impl<'de, R: Rules> Visitor<'de> for ValueReader<'_, R> {
 }
 
 #[cold]
-fn duplicate(key: &str, object: Place<'_>) -> String {
+pub(super) fn duplicate(key: &str, object: Place<'_>) -> String {
     let key: String = key.chars().take(100).collect();
     let object: String = object.to_string().chars().take(300).collect();
     let object = if object.is_empty() { String::new() } else { format!(" in {object:?}") };

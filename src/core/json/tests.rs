@@ -84,20 +84,44 @@ fn nesting_is_read_to_the_bound_and_no_deeper() {
 /// With its `raw_value` feature, `serde_json` reads this key of a `Value` as "more JSON inside".
 #[test]
 fn no_key_is_magic() {
-    let text = br#"{"$serde_json::private::RawValue":"{\"a\":1,\"a\":2}"}"#;
-    assert_eq!(parse(text).unwrap()["$serde_json::private::RawValue"], r#"{"a":1,"a":2}"#);
+    let text = br#"{"a":{"$serde_json::private::RawValue":"{\"a\":1,\"a\":2}"}}"#;
+    assert!(parse(text).unwrap_err().message.contains("reserved"));
 }
 
 #[test]
-fn a_body_is_read_strictly_in_one_pass() {
+fn a_body_of_a_known_type_is_read_as_strictly() {
     #[derive(Debug, serde::Deserialize)]
     struct Body {
-        arguments: Strict,
+        arguments: Value,
     }
     let body: Body = parse_as(br#"{"arguments":{"z":1,"a":[1.5]}}"#).unwrap();
-    assert_eq!(body.arguments.0, json!({"z": 1, "a": [1.5]}));
+    assert_eq!(body.arguments, json!({"z": 1, "a": [1.5]}));
     for text in [r#"{"arguments":{"a":1,"a":2}}"#, r#"{"arguments":{},"arguments":{}}"#, r#"{"arguments":{}}x"#] {
         assert!(parse_as::<Body>(text.as_bytes()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn values_are_counted_before_any_is_built() {
+    let cases = [("0", 1), ("[]", 1), ("[0,[],{}]", 4), (r#"{"a":1,"b":[null,"x"]}"#, 5), (r#""a,b[c""#, 1)];
+    for (text, values) in cases {
+        assert_eq!(CheckedJson::new(text.as_bytes(), values).unwrap().counts.values, values, "{text}");
+        let refused = CheckedJson::new(text.as_bytes(), values - 1).unwrap_err();
+        assert_eq!(refused.kind, InvalidJsonKind::TooManyValues, "{text}");
+    }
+    let zeros = format!("[{}0]", "0,".repeat(MAX_VALUES));
+    assert_eq!(parse(zeros.as_bytes()).unwrap_err().kind, InvalidJsonKind::TooManyValues);
+}
+
+#[test]
+fn a_duplicate_among_many_keys_is_found() {
+    let members = |last: &str| {
+        let keys: Vec<_> = (0..100).map(|n| format!("\"k{n}\":0")).chain([format!("{last}:1")]).collect();
+        format!("{{{}}}", keys.join(","))
+    };
+    assert!(parse(members("\"k100\"").as_bytes()).is_ok());
+    for twice in ["\"k3\"", "\"k\\u0033\"", "\"k77\"", "\"k\\u00377\""] {
+        assert!(parse(members(twice).as_bytes()).unwrap_err().message.starts_with("duplicate key"), "{twice}");
     }
 }
 

@@ -1,0 +1,231 @@
+//! Bodies of requests: read within limits of size, time and memory, and parsed as strict JSON.
+//!
+//! All bodies together have a bounded memory, divided fairly between callers: first for the bytes that are being read,
+//! then for the values, whose number is known before any is built. A body waits for both; one that waits for the
+//! second holds the first, and no call that holds the second waits for the first, so that they never block each other.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::HeaderMap;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
+
+use super::request::RequestMeta;
+use super::request_guard::Connection;
+use crate::config::ServerConfig;
+use crate::core::call::Caller;
+use crate::core::caller::Owner;
+use crate::core::error::{CallError, Detail, ErrorCode};
+use crate::core::headers::content_type;
+use crate::core::json::{CheckedJson, InvalidJson, InvalidJsonKind};
+use crate::core::share::{Lease, Share};
+use crate::gateway::Gateway;
+use crate::sources::openapi::load::document::MAX_DOCUMENT_BYTES;
+
+/// Minimum body limit for administrators: the largest OpenAPI document that is read, with its quotes escaped.
+const MAX_OF_ADMINISTRATORS: usize = MAX_DOCUMENT_BYTES + (MAX_DOCUMENT_BYTES >> 1);
+
+/// Bytes of all bodies that are being read.
+const READING_BYTES: usize = 64 << 20;
+
+/// Bytes of the values of all bodies whose calls run. A body that needs more takes all of it.
+const VALUE_BYTES: usize = 128 << 20;
+
+/// Bodies up to this size, and values up to this memory, are not counted: their number is bounded by that of the
+/// connections.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+
+/// Maximum bodies that wait, for each of the two.
+const MAX_WAITING: usize = 1_000;
+
+/// The memory of all bodies.
+#[derive(Debug)]
+pub(super) struct BodyMemory {
+    reading: Arc<Share>,
+    values: Arc<Share>,
+}
+
+/// What a body's values take, until this is dropped; `None` for few.
+pub(super) type HeldMemory = Option<Arc<Lease>>;
+
+/// An administrator's request; the body is read as JSON only after the role is checked.
+#[derive(Debug)]
+pub(super) struct FromAdministrator<T> {
+    pub caller: Arc<Caller>,
+    pub body: T,
+    _memory: HeldMemory,
+}
+
+/// A request's body as JSON: declared as JSON, within the limits, without duplicate keys.
+#[derive(Debug)]
+pub(super) struct JsonBody<T>(pub T, pub HeldMemory);
+
+/// The limits of one body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BodyLimits {
+    bytes: usize,
+    values: usize,
+    /// When it must have been read.
+    deadline: Instant,
+}
+
+impl BodyMemory {
+    pub(super) fn new(config: &ServerConfig) -> Self {
+        let largest = config.max_body_bytes.max(MAX_OF_ADMINISTRATORS);
+        Self { reading: Share::new(READING_BYTES.max(largest) as u64), values: Share::new(VALUE_BYTES as u64) }
+    }
+
+    /// Reads a whole body.
+    ///
+    /// # Errors
+    /// `too_large`, `invalid_request`; `overloaded` if there is no memory for it in time.
+    pub(super) async fn read(&self, body: Body, owner: &Owner, limits: BodyLimits) -> Result<Bytes, CallError> {
+        let too_large =
+            || CallError::new(ErrorCode::TooLarge, format!("the body is larger than {} bytes", limits.bytes));
+        let size = body.size_hint();
+        if size.lower() > limits.bytes as u64 {
+            return Err(too_large());
+        }
+        let expected = size.exact().unwrap_or(limits.bytes as u64);
+        let _reading = hold(&self.reading, owner, expected, limits.deadline).await?;
+        match timeout_at(limits.deadline, Limited::new(body, limits.bytes).collect()).await {
+            Ok(Ok(collected)) => Ok(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+            Ok(Err(error)) => Err(invalid("the body is incomplete: the connection ended").caused_by(error)),
+            Err(_) => Err(invalid("the body did not arrive in time (`server.read_timeout_seconds`)")),
+        }
+    }
+
+    /// Holds the memory of the values of a body.
+    ///
+    /// # Errors
+    /// `overloaded` if there is no memory for them in time.
+    pub(super) async fn hold(
+        &self,
+        checked: CheckedJson<'_>,
+        owner: &Owner,
+        limits: BodyLimits,
+    ) -> Result<HeldMemory, CallError> {
+        let lease = hold(&self.values, owner, checked.memory() as u64, limits.deadline).await?;
+        Ok(lease.map(Arc::new))
+    }
+
+    async fn json<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        owner: &Owner,
+        limits: BodyLimits,
+    ) -> Result<(T, HeldMemory), CallError> {
+        if !declares_json(headers) {
+            let message = "the body must be JSON; send `content-type: application/json`";
+            return Err(CallError::new(ErrorCode::UnsupportedMediaType, message));
+        }
+        let bytes = self.read(body, owner, limits).await?;
+        let checked = limits.check(&bytes).map_err(unacceptable)?;
+        let memory = self.hold(checked, owner, limits).await?;
+        Ok((checked.read().map_err(wrong_form)?, memory))
+    }
+}
+
+impl BodyLimits {
+    /// From now on.
+    pub(super) fn of(config: &ServerConfig) -> Self {
+        let within = Duration::from_secs(config.read_timeout_seconds);
+        Self { bytes: config.max_body_bytes, values: config.max_json_values, deadline: Instant::now() + within }
+    }
+
+    /// # Errors
+    /// The text is not JSON, or has too many values or an integer beyond 64 bits.
+    pub(super) fn check(self, text: &[u8]) -> Result<CheckedJson<'_>, InvalidJson> {
+        CheckedJson::new(text, self.values)?.without_large_integers()
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (mut parts, body) = request.into_parts();
+        let origin = RequestMeta::from_request_parts(&mut parts, gateway).await?;
+        origin.require_role("admin")?;
+        let limits = BodyLimits::of(&gateway.config().server);
+        let limits = BodyLimits { bytes: limits.bytes.max(MAX_OF_ADMINISTRATORS), ..limits };
+        let connection = Connection::of(&parts)?;
+        let (body, memory) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
+        Ok(Self { caller: origin.caller, body, _memory: memory })
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for JsonBody<T> {
+    type Rejection = CallError;
+
+    async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
+        let (parts, body) = request.into_parts();
+        let connection = Connection::of(&parts)?;
+        let limits = BodyLimits::of(&gateway.config().server);
+        if body.size_hint().lower() > UNCOUNTED_BYTES as u64
+            && let Some(caller) = &connection.caller
+        {
+            gateway.pipeline.limits.check(caller)?;
+        }
+        let (value, memory) = connection.memory.json(&parts.headers, body, connection.owner(), limits).await?;
+        Ok(Self(value, memory))
+    }
+}
+
+async fn hold(share: &Arc<Share>, owner: &Owner, bytes: u64, deadline: Instant) -> Result<Option<Lease>, CallError> {
+    if bytes <= UNCOUNTED_BYTES as u64 {
+        return Ok(None);
+    }
+    share.acquire(owner, bytes.min(share.capacity()), MAX_WAITING, deadline).await.map(Some).map_err(|_| {
+        let message = "there is no memory for a body of this size now; call again in 1 s";
+        CallError::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
+    })
+}
+
+/// Why a body is not acceptable JSON.
+pub(super) fn unacceptable(problem: InvalidJson) -> CallError {
+    let error = format!("the body is not acceptable JSON: {problem}");
+    let path = match problem.kind {
+        InvalidJsonKind::Malformed => return invalid(error),
+        InvalidJsonKind::TooManyValues => return CallError::new(ErrorCode::TooLarge, error),
+        InvalidJsonKind::LargeInteger { path } => path,
+    };
+    // Locations of other errors in a call begin at its arguments too.
+    let code = match path.contains("/arguments/") {
+        true => ErrorCode::InvalidArguments,
+        false => ErrorCode::InvalidRequest,
+    };
+    let path = match path.strip_prefix("/arguments") {
+        Some(below) if below.starts_with('/') => below.to_owned(),
+        _ => path,
+    };
+    CallError::new(code, error).with_detail(Detail { path, rule: "integer".into(), message: problem.message })
+}
+
+/// RFC 6839 suffixes included. A form or plain text, which a web page could send without a preflight, is not JSON.
+fn declares_json(headers: &HeaderMap) -> bool {
+    let essence = content_type(headers);
+    essence.eq_ignore_ascii_case("application/json")
+        || essence.get(essence.len().saturating_sub(5)..).is_some_and(|end| end.eq_ignore_ascii_case("+json"))
+}
+
+/// It is JSON, of another form than expected.
+pub(super) fn wrong_form(problem: impl fmt::Display) -> CallError {
+    // The message quotes the body, however long it is.
+    let shown: String = problem.to_string().chars().take(300).collect();
+    invalid(format!("the body has the wrong form: {shown}"))
+}
+
+fn invalid(message: impl Into<String>) -> CallError {
+    CallError::new(ErrorCode::InvalidRequest, message)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! The open connections: how many each peer may have, when idle ones end, and their end on shutdown.
+//!
+//! Connections are divided fairly between peers ([`Share`]). One more than that is served for a short time, and answers
+//! only probes and metrics: whoever takes all connections hides neither the state of the service nor what it is busy
+//! with.
+
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, Version};
+use axum::response::Response;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::poll_inline::PollInline;
+use super::preface_timeout::PrefaceTimeout;
+use super::request_guard::RequestGuard;
+use crate::core::caller::Owner;
+use crate::core::share::{Lease, Share};
+
+/// How long an HTTP/2 connection without a request stays open, at least, and at most twice as long. PING frames keep
+/// none open. For HTTP/1.1, the timeout for the head of a request applies.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+
+/// Connections that answer only probes.
+const MAX_PROBES: u64 = 64;
+
+/// How long such a connection stays open.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a connection may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The connections of one listener.
+pub(super) struct Connections {
+    http: auto::Builder<TokioExecutor>,
+    read_timeout: Duration,
+    slots: Arc<Share>,
+    probes: Arc<Share>,
+    tasks: TaskTracker,
+    draining: CancellationToken,
+    cut_off: CancellationToken,
+}
+
+/// What a connection serves.
+#[derive(Debug, Default)]
+struct Activity {
+    running: AtomicUsize,
+    /// Requests that began, and that ended.
+    changes: AtomicUsize,
+    is_http1: AtomicBool,
+}
+
+/// A request that is served until this is dropped.
+struct Running(Arc<Activity>);
+
+impl Connections {
+    pub(super) fn new(max: u64, read_timeout: Duration) -> Self {
+        let mut http = auto::Builder::new(TokioExecutor::new());
+        http.http1().timer(TokioTimer::new()).header_read_timeout(read_timeout);
+        http.http2().timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(30));
+        Self {
+            http,
+            read_timeout,
+            slots: Share::new(max),
+            probes: Share::new(MAX_PROBES),
+            tasks: TaskTracker::new(),
+            draining: CancellationToken::new(),
+            cut_off: CancellationToken::new(),
+        }
+    }
+
+    /// Serves a connection of this peer in a task of its own. Closes it if there is no slot.
+    pub(super) fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: &Owner,
+        guard: &RequestGuard,
+    ) {
+        if let Some(slot) = self.slots.try_acquire(peer, 1) {
+            self.spawn(stream, guard.of_connection(peer), slot, None);
+        } else if let Some(slot) = self.probes.try_acquire(peer, 1) {
+            self.spawn(stream, guard.for_probes(), slot, Some(PROBE_TIMEOUT));
+        } else {
+            tracing::debug!("a connection was closed: there are too many");
+        }
+    }
+
+    /// Waits until this time for the requests that are served to end, then aborts the others.
+    pub(super) async fn finish(self, until: Instant) {
+        self.draining.cancel();
+        self.tasks.close();
+        if timeout_at(until, self.tasks.wait()).await.is_err() {
+            let connections = self.tasks.len();
+            tracing::warn!(connections, "calls were cancelled at the end of the grace period");
+            self.cut_off.cancel();
+        }
+        // Cancelled calls are settled before the audit trail is closed.
+        self.tasks.wait().await;
+    }
+
+    fn spawn(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        guard: RequestGuard,
+        slot: Lease,
+        longest: Option<Duration>,
+    ) {
+        let activity = Arc::<Activity>::default();
+        let service = {
+            let activity = Arc::clone(&activity);
+            service_fn(move |request| answer(Arc::clone(&activity), guard.clone(), request))
+        };
+        let stream = TokioIo::new(PrefaceTimeout::new(stream, self.read_timeout));
+        let connection = self.http.serve_connection(stream, service).into_owned();
+        let draining = self.draining.clone();
+        let serving = async move {
+            let mut connection = pin!(connection);
+            tokio::select! {
+                biased;
+                ended = &mut connection => return ended,
+                () = draining.cancelled() => {
+                    connection.as_mut().graceful_shutdown();
+                    return connection.await;
+                }
+                () = activity.idle() => {}
+                () = sleep(longest.unwrap_or(Duration::MAX)), if longest.is_some() => {}
+            }
+            connection.as_mut().graceful_shutdown();
+            timeout(CLOSE_TIMEOUT, connection).await.unwrap_or(Ok(()))
+        };
+        let serving = self.cut_off.clone().run_until_cancelled_owned(serving);
+        self.tasks.spawn(PollInline::new(async move {
+            if let Some(Err(error)) = serving.await {
+                tracing::debug!(%error, "a connection ended with an error");
+            }
+            drop(slot);
+        }));
+    }
+}
+
+impl Activity {
+    /// Returns when no request was served for [`IDLE_TIMEOUT`].
+    async fn idle(&self) {
+        loop {
+            let before = self.changes.load(Ordering::Relaxed);
+            sleep(IDLE_TIMEOUT).await;
+            if self.is_http1.load(Ordering::Relaxed) {
+                return std::future::pending().await;
+            }
+            if self.running.load(Ordering::Relaxed) == 0 && self.changes.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.changes.fetch_add(1, Ordering::Relaxed);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn answer(
+    activity: Arc<Activity>,
+    guard: RequestGuard,
+    request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    if request.version() != Version::HTTP_2 {
+        activity.is_http1.store(true, Ordering::Relaxed);
+        return guard.answer(request).await;
+    }
+    activity.changes.fetch_add(1, Ordering::Relaxed);
+    activity.running.fetch_add(1, Ordering::Relaxed);
+    let running = Running(activity);
+    let response = guard.answer(request).await?;
+    // Until the whole body is sent.
+    let held = move |error| {
+        let _running = &running;
+        error
+    };
+    Ok(response.map(|body| Body::new(body.map_err(held))))
+}
+
+#[cfg(test)]
+mod tests;

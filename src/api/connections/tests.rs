@@ -1,0 +1,104 @@
+use axum::Router;
+use axum::routing::get;
+use http_body_util::Empty;
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::client::conn::{http1, http2};
+use tokio::io::duplex;
+
+use super::*;
+use crate::api::body::BodyMemory;
+use crate::config::ServerConfig;
+
+fn routes() -> RequestGuard {
+    let slow = async || {
+        sleep(Duration::from_secs(600)).await;
+        "slow"
+    };
+    let memory = Arc::new(BodyMemory::new(&ServerConfig::default()));
+    RequestGuard::new(Router::new().route("/healthz", get("ok")).route("/slow", get(slow)), false, memory)
+}
+
+fn peer(address: &str) -> Owner {
+    Owner::of_address(address.parse().expect("an address"))
+}
+
+fn connections(max: u64) -> Connections {
+    Connections::new(max, Duration::from_secs(15))
+}
+
+fn request(path: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://gateway.test{path}")).body(Empty::new()).expect("a request")
+}
+
+/// The status of one request over a new connection; `None` if it was closed.
+async fn status(connections: &Connections, owner: &Owner, path: &str) -> Option<StatusCode> {
+    let (client, server) = duplex(1 << 16);
+    connections.serve(server, owner, &routes());
+    let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.ok()?;
+    tokio::spawn(connection);
+    let request = Request::get(path).header("host", "gateway.test").body(Empty::<Bytes>::new()).expect("a request");
+    Some(sender.send_request(request).await.ok()?.status())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_only_answers_pings_ends() {
+    let connections = connections(1);
+    let (client, server) = duplex(1 << 16);
+    connections.serve(server, &peer("192.0.2.1"), &routes());
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(10)).keep_alive_while_idle(true);
+    let (mut sender, connection) = http.handshake(TokioIo::new(client)).await.expect("a connection");
+    let connection = tokio::spawn(connection);
+    let began = Instant::now();
+    // Its request takes longer than it may be idle.
+    let answer = sender.send_request(request("/slow")).await.expect("an answer");
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(began.elapsed().as_secs(), 600);
+    drop(answer);
+    connection.await.expect("no panic").expect("ended in order");
+    let idle = began.elapsed() - Duration::from_secs(600);
+    assert!(IDLE_TIMEOUT <= idle && idle <= 2 * IDLE_TIMEOUT, "{idle:?}");
+    connections.tasks.close();
+    connections.tasks.wait().await;
+    assert_eq!(connections.slots.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_cannot_take_all_connections_nor_hide_the_probes() {
+    let connections = connections(8);
+    let (flood, other) = (peer("2001:db8::1"), peer("192.0.2.1"));
+    assert_eq!(status(&connections, &other, "/healthz").await, Some(StatusCode::OK));
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(connections.slots.used(), 0);
+    let mut clients = Vec::new();
+    for n in 0_u32..8 {
+        let (client, server) = duplex(1 << 10);
+        // Addresses of one network are one peer.
+        connections.serve(server, &peer(&format!("2001:db8::{n}")), &routes());
+        clients.push(client);
+    }
+    assert_eq!((connections.slots.used(), connections.probes.used()), (6, 2));
+    assert_eq!(status(&connections, &flood, "/slow").await, Some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(status(&connections, &flood, "/healthz").await, Some(StatusCode::OK));
+    assert_eq!(status(&connections, &other, "/slow").await, Some(StatusCode::OK));
+    // Probes end by themselves.
+    sleep(PROBE_TIMEOUT + CLOSE_TIMEOUT).await;
+    assert_eq!(connections.probes.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_shutdown_requests_are_finished_until_the_end_of_the_grace_period() {
+    for (grace, is_finished) in [(900, true), (60, false)] {
+        let connections = connections(8);
+        let (client, server) = duplex(1 << 16);
+        connections.serve(server, &peer("192.0.2.1"), &routes());
+        let (mut sender, connection) =
+            http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.expect("a connection");
+        tokio::spawn(connection);
+        let answer = tokio::spawn(sender.send_request(request("/slow")));
+        sleep(Duration::from_secs(1)).await;
+        connections.finish(Instant::now() + Duration::from_secs(grace)).await;
+        assert_eq!(answer.await.expect("no panic").is_ok(), is_finished, "{grace} s");
+    }
+}
