@@ -62,7 +62,7 @@ impl Executor for InstantTool {
     }
 
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
-        self.down.then(|| Upstream("https://down.test:443".into()))
+        self.down.then(|| Upstream::new("https://down.test:443"))
     }
 }
 

@@ -22,12 +22,18 @@ use self::circuit::{Circuit, Outcome, Ticket};
 use crate::config::BreakerConfig;
 use crate::core::breaker_state::BreakerState;
 use crate::core::call::Upstream;
+use crate::core::caller::Owner;
 use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::per_owner::PerOwner;
 use crate::infra::metrics::Metrics;
 
 /// Maximum upstreams with a breaker of their own. A tool that fetches from any host must not fill memory or the
 /// metrics with host names.
 const MAX_LIVE: usize = 256;
+
+/// Maximum breakers for addresses that callers choose: of all callers, and of one.
+const MAX_CHOSEN: usize = 1_024;
+const MAX_CHOSEN_OF_A_CALLER: usize = 64;
 
 /// A breaker unused for this long is removed, unless it is open.
 const IDLE_AFTER: Duration = Duration::from_secs(600);
@@ -39,8 +45,11 @@ const OTHER: &str = "other";
 ///
 /// When [`MAX_LIVE`] of them exist, a new one replaces the one that has been idle longest. If each is open or has
 /// calls under way, new upstreams share a single breaker, [`OTHER`], until one can be replaced.
+///
+/// An address that a caller chooses has a breaker of that caller, apart from all of these and without a metric.
 #[derive(Debug)]
 pub struct Breakers {
+    chosen: PerOwner<Upstream, Arc<Circuit>>,
     circuits: DashMap<Upstream, Arc<Circuit>>,
     other: OnceLock<Arc<Circuit>>,
     rules: ArcSwap<BreakerRules>,
@@ -83,6 +92,7 @@ impl BreakerRules {
 impl Breakers {
     pub fn new(rules: BreakerRules, metrics: Arc<Metrics>) -> Self {
         Self {
+            chosen: PerOwner::new(MAX_CHOSEN, MAX_CHOSEN_OF_A_CALLER),
             circuits: DashMap::new(),
             other: OnceLock::new(),
             rules: ArcSwap::from_pointee(rules),
@@ -100,6 +110,7 @@ impl Breakers {
             if let Some(other) = self.other.get() {
                 other.adopt(&rules.all);
             }
+            self.chosen.for_each(|circuit| circuit.adopt(&rules.all));
             self.rules.store(Arc::new(rules));
         });
     }
@@ -119,16 +130,22 @@ impl Breakers {
 
     /// The state, without changes: for explain, dry runs and receipts.
     pub fn state(&self, upstream: &Upstream) -> BreakerState {
-        self.circuits.get(upstream).map_or(BreakerState::Closed, |circuit| circuit.state())
+        let state = match upstream.chosen_by {
+            Some(_) => self.chosen.with(upstream, |circuit| circuit.state()),
+            None => self.circuits.get(upstream).map(|circuit| circuit.state()),
+        };
+        state.unwrap_or(BreakerState::Closed)
     }
 
     /// Removes unused breakers; run every minute.
     pub fn evict_idle(&self) {
+        let is_idle = |circuit: &Arc<Circuit>| spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
+        drop(self.chosen.take_if(is_idle));
         self.exclusively(|| {
             self.circuits.retain(|upstream, circuit| {
-                let idle = spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);
+                let idle = is_idle(circuit);
                 if idle {
-                    self.metrics.forget_breaker(&upstream.0);
+                    self.metrics.forget_breaker(&upstream.name);
                 }
                 !idle
             });
@@ -136,6 +153,26 @@ impl Breakers {
     }
 
     fn circuit_of(&self, upstream: &Upstream) -> Arc<Circuit> {
+        match &upstream.chosen_by {
+            Some(owner) => self.circuit_of_caller(upstream, owner),
+            None => self.circuit_of_configuration(upstream),
+        }
+    }
+
+    fn circuit_of_caller(&self, upstream: &Upstream, owner: &Owner) -> Arc<Circuit> {
+        let known = || self.chosen.with(upstream, |circuit| Arc::clone(circuit));
+        known().unwrap_or_else(|| {
+            self.exclusively(|| {
+                known().unwrap_or_else(|| {
+                    let circuit = Arc::new(Circuit::new(&upstream.name, &self.rules.load().all, None));
+                    drop(self.chosen.insert(owner, upstream.clone(), Arc::clone(&circuit), |_, _| true));
+                    circuit
+                })
+            })
+        })
+    }
+
+    fn circuit_of_configuration(&self, upstream: &Upstream) -> Arc<Circuit> {
         let known = || self.circuits.get(upstream).map(|circuit| Arc::clone(&circuit));
         known().unwrap_or_else(|| {
             self.exclusively(|| {
@@ -143,7 +180,7 @@ impl Breakers {
                     if self.circuits.len() >= MAX_LIVE && !self.evict_longest_idle() {
                         return Arc::clone(self.other.get_or_init(|| self.new_circuit(OTHER, &self.rules.load().all)));
                     }
-                    let circuit = self.new_circuit(&upstream.0, self.rules.load().of(upstream));
+                    let circuit = self.new_circuit(&upstream.name, self.rules.load().of(upstream));
                     self.circuits.insert(upstream.clone(), Arc::clone(&circuit));
                     circuit
                 })
@@ -152,7 +189,7 @@ impl Breakers {
     }
 
     fn new_circuit(&self, label: &str, rules: &Arc<BreakerConfig>) -> Arc<Circuit> {
-        Arc::new(Circuit::new(label, rules, self.metrics.for_breaker(label)))
+        Arc::new(Circuit::new(label, rules, Some(self.metrics.for_breaker(label))))
     }
 
     /// Removes the breaker that has been idle longest, if one can be removed.
@@ -162,7 +199,7 @@ impl Breakers {
         // It may have been called again by now.
         let dropped = self.circuits.remove_if(&upstream, |_, circuit| spare_since(circuit).is_some()).is_some();
         if dropped {
-            self.metrics.forget_breaker(&upstream.0);
+            self.metrics.forget_breaker(&upstream.name);
         }
         dropped
     }
@@ -232,7 +269,7 @@ fn circuit_open(upstream: &Upstream, wait: Duration) -> CallError {
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     CallError::new(
         ErrorCode::CircuitOpen,
-        format!("{} keeps failing and is not called for now; call again in {seconds} s", upstream.0),
+        format!("{} keeps failing and is not called for now; call again in {seconds} s", upstream.name),
     )
     .retry_after(Duration::from_secs(seconds))
 }

@@ -143,7 +143,7 @@ impl Pipeline {
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;
         let hold = scope.record_stage(Stage::Budget, self.budget.reserve(call, &tool))?;
-        let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(&tool, &permit)))?;
+        let breaker = scope.record_stage(Stage::Breaker, self.breakers.admit(upstream_of(call, &tool, &permit)))?;
         if call.dry_run {
             return Ok(Accepted::not_run(&hold));
         }

@@ -21,7 +21,8 @@ use crate::infra::metrics::BreakerMetrics;
 pub(super) struct Circuit {
     label: Box<str>,
     inside: Mutex<Inside>,
-    metrics: BreakerMetrics,
+    /// `None` for an address that a caller chose.
+    metrics: Option<BreakerMetrics>,
 }
 
 #[derive(Debug)]
@@ -64,8 +65,10 @@ const WHILE_PROBING: Duration = Duration::from_secs(1);
 const MAX_PAUSE: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 impl Circuit {
-    pub(super) fn new(label: &str, rules: &Arc<BreakerConfig>, metrics: BreakerMetrics) -> Self {
-        metrics.set_state(BreakerState::Closed);
+    pub(super) fn new(label: &str, rules: &Arc<BreakerConfig>, metrics: Option<BreakerMetrics>) -> Self {
+        if let Some(metrics) = &metrics {
+            metrics.set_state(BreakerState::Closed);
+        }
         let inside = Inside {
             phase: Phase::Closed,
             generation: 0,
@@ -97,8 +100,8 @@ impl Circuit {
         if inside.generation != pass.generation {
             return;
         }
-        if outcome == Outcome::Failed {
-            self.metrics.failed();
+        if let Some(metrics) = self.metrics.as_ref().filter(|_| outcome == Outcome::Failed) {
+            metrics.failed();
         }
         match (inside.phase, outcome) {
             (Phase::Closed, Outcome::Alive) => inside.policy.record_success(),
@@ -179,7 +182,8 @@ impl Circuit {
     fn enter(&self, inside: &mut Inside, phase: Phase) {
         inside.phase = phase;
         inside.generation += 1;
-        self.metrics.set_state(match phase {
+        let Some(metrics) = &self.metrics else { return };
+        metrics.set_state(match phase {
             Phase::Closed => BreakerState::Closed,
             Phase::Open { .. } => BreakerState::Open,
             Phase::HalfOpen { .. } => BreakerState::HalfOpen,

@@ -18,7 +18,7 @@ fn breakers(change: impl FnOnce(&mut BreakerConfig)) -> Breakers {
 }
 
 fn upstream(name: &str) -> Upstream {
-    Upstream(name.into())
+    Upstream::new(name)
 }
 
 fn host() -> Upstream {

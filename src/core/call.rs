@@ -291,9 +291,22 @@ impl Stage {
     }
 }
 
-/// What a circuit breaker guards: `scheme://host:port`, or `mcp:<server>`.
+/// What a circuit breaker guards.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Upstream(pub Arc<str>);
+pub struct Upstream {
+    /// `scheme://host:port`, or `mcp:<server>`.
+    pub name: Arc<str>,
+    /// The caller who chose the address; `None` for one of the configuration. What callers choose never closes the way
+    /// to an upstream of the configuration.
+    pub chosen_by: Option<Owner>,
+}
+
+impl Upstream {
+    /// An upstream of the configuration.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), chosen_by: None }
+    }
+}
 
 /// The state of a rate limit's bucket, for `X-RateLimit-*` headers and receipts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -343,7 +356,6 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::core::caller::Owner;
     use crate::core::peer::{Answers, LogLevel, LogMessage, Progress, Questions, Unanswered};
 
     /// A client that starts to consider a question when the call arrives, and takes this long.

@@ -110,6 +110,10 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
         is_to_go.then(|| state.remove(key)).flatten()
     }
 
+    pub fn for_each(&self, mut visit: impl FnMut(&mut V)) {
+        self.state.lock().entries.values_mut().for_each(|entry| visit(&mut entry.value));
+    }
+
     /// Removes all entries for which this is true, and returns them.
     pub fn take_if(&self, is_to_go: impl Fn(&V) -> bool) -> Vec<V> {
         let mut state = self.state.lock();

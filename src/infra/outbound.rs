@@ -389,7 +389,7 @@ impl Outbound {
 pub fn upstream_of(url: &Url) -> Upstream {
     let host = url.host_str().unwrap_or_default();
     let port = url.port_or_known_default().unwrap_or_default();
-    Upstream(format!("{}://{host}:{port}", url.scheme()).into())
+    Upstream::new(format!("{}://{host}:{port}", url.scheme()))
 }
 
 /// As [`upstream_of`], but as in the URL: without a default port.

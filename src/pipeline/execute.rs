@@ -88,8 +88,11 @@ impl Retries {
 }
 
 /// The upstream of the permitted call, which its circuit breaker guards.
-pub(super) fn upstream_of(tool: &Tool, permit: &Permit) -> Option<Upstream> {
-    tool.executor().upstream(permit.arguments())
+pub(super) fn upstream_of(call: &CallContext, tool: &Tool, permit: &Permit) -> Option<Upstream> {
+    let executor = tool.executor();
+    let upstream = executor.upstream(permit.arguments())?;
+    let chosen_by = executor.callers_choose_upstream().then(|| call.caller.owner.clone());
+    Some(Upstream { chosen_by, ..upstream })
 }
 
 /// Runs the tool once. Only here are the arguments taken out of a permit and passed to an executor.

@@ -70,7 +70,7 @@ impl Pipeline {
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
             )
         }));
-        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(tool, &permit))));
+        verdicts.push(self.breaker_verdict(permit.and_then(|permit| upstream_of(call, tool, &permit))));
         verdicts
     }
 
@@ -109,7 +109,7 @@ impl Pipeline {
     fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> Verdict {
         let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "the tool has no upstream") };
         let state = self.breakers.state(&upstream);
-        let because = format!("the circuit breaker of {} is {}", upstream.0, state.as_str());
+        let because = format!("the circuit breaker of {} is {}", upstream.name, state.as_str());
         Verdict {
             stage: Stage::Breaker,
             passes: Some(state != crate::core::breaker_state::BreakerState::Open),

@@ -154,7 +154,7 @@ impl Checkpoint {
         let (call, tool) = (call(), self.tool());
         let arguments = tool.input.validate(Arguments::new()).unwrap();
         let permit = policy.authorize(&call, &tool, arguments).unwrap();
-        let breaker = breakers.admit(upstream_of(&tool, &permit)).unwrap();
+        let breaker = breakers.admit(upstream_of(&call, &tool, &permit)).unwrap();
         retries.execute(&call, &tool, &permit, breaker).await
     }
 
@@ -176,7 +176,7 @@ pub(super) fn call() -> CallContext {
 }
 
 pub(super) fn upstream() -> Upstream {
-    Upstream("https://api.example.com:443".into())
+    Upstream::new("https://api.example.com:443")
 }
 
 pub(super) fn failure(blame: Blame) -> CallError {

@@ -78,9 +78,15 @@ pub trait Executor: Send + Sync {
         false
     }
 
-    /// The upstream whose circuit breaker guards this call; `None` for a local tool.
+    /// The upstream whose circuit breaker guards this call; `None` for a local tool. An address that the arguments name
+    /// belongs to the caller who chose it: see [`Executor::callers_choose_upstream`].
     fn upstream(&self, _arguments: &Arguments) -> Option<Upstream> {
         None
+    }
+
+    /// Whether the arguments name the upstream.
+    fn callers_choose_upstream(&self) -> bool {
+        false
     }
 
     /// The target of a call, for `tools.lock`: a request's method and URL, a server's origin, or a program. Contains no

@@ -198,7 +198,7 @@ impl Executor for TestTool {
 
     fn upstream(&self, arguments: &Arguments) -> Option<Upstream> {
         let host = arguments.get("host").and_then(Value::as_str).unwrap_or("upstream.test");
-        matches!(self.name, "upstream" | "flaky").then(|| Upstream(format!("https://{host}:443").into()))
+        matches!(self.name, "upstream" | "flaky").then(|| Upstream::new(format!("https://{host}:443")))
     }
 }
 

@@ -9,6 +9,35 @@ async fn one_upstreams_failures_block_no_other() {
     call(&breakers, &upstream("mcp:other"), Ok(())).unwrap();
 }
 
+fn chosen_by(caller: &str, name: &str) -> Upstream {
+    let owner = crate::core::call::Caller::new(caller, "acme", Vec::new()).owner;
+    Upstream { chosen_by: Some(owner), ..upstream(name) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_a_caller_chooses_is_guarded_for_that_caller_alone() {
+    let breakers = breakers(|_| {});
+    let chosen = chosen_by("ann", &host().name);
+    fail(&breakers, &chosen, 5);
+    assert_eq!(breakers.state(&chosen), BreakerState::Open);
+    assert_eq!(call(&breakers, &chosen, Ok(())), Err(ErrorCode::CircuitOpen));
+    call(&breakers, &host(), Ok(())).unwrap();
+    call(&breakers, &chosen_by("bob", &host().name), Ok(())).unwrap();
+    // Many of them take nothing from the upstreams of the configuration, nor from another caller.
+    for at in 0..2 * MAX_CHOSEN {
+        fail(&breakers, &chosen_by("eve", &format!("http://{at}")), 5);
+    }
+    assert_eq!(breakers.chosen.len(), 2 + MAX_CHOSEN_OF_A_CALLER);
+    assert_eq!(breakers.state(&chosen), BreakerState::Open);
+    let exposition = breakers.metrics.render();
+    assert!(exposition.contains(&*host().name) && !exposition.contains("http://1"), "{exposition}");
+    advance(RECOVERY).await;
+    call(&breakers, &chosen, Ok(())).unwrap();
+    advance(IDLE_AFTER).await;
+    breakers.evict_idle();
+    assert!(breakers.chosen.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_new_breaker_replaces_the_one_idle_longest() {
     let breakers = breakers(|_| {});
@@ -53,7 +82,7 @@ async fn idle_breakers_are_removed_and_those_in_use_or_open_are_not() {
     advance(IDLE_AFTER / 2).await;
     breakers.evict_idle();
     let left =
-        ["mcp:idle", "mcp:recent", "mcp:used", &host().0].map(|it| breakers.circuits.contains_key(&upstream(it)));
+        ["mcp:idle", "mcp:recent", "mcp:used", &host().name].map(|it| breakers.circuits.contains_key(&upstream(it)));
     assert_eq!(left, [false, true, true, true]);
     drop(used);
     advance(Duration::from_secs(10_000)).await;

@@ -349,6 +349,6 @@ fn an_upstream_is_scheme_host_and_port() {
         ("http://example.com", "http://example.com:80"),
         ("http://[::1]:8080/", "http://[::1]:8080"),
     ] {
-        assert_eq!(&*upstream_of(&Url::parse(url).unwrap()).0, expected);
+        assert_eq!(&*upstream_of(&Url::parse(url).unwrap()).name, expected);
     }
 }

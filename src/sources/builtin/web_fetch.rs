@@ -145,6 +145,10 @@ impl Executor for WebFetch {
         let url = arguments.get("url")?.as_str()?;
         Url::parse(url).ok().as_ref().map(upstream_of)
     }
+
+    fn callers_choose_upstream(&self) -> bool {
+        true
+    }
 }
 
 impl WebFetch {

@@ -143,7 +143,7 @@ impl Executor for FunctionTool {
     }
 
     fn reaches(&self) -> Option<String> {
-        Some(format!("{} {}", upstream_of(&self.access.url).0, self.function))
+        Some(format!("{} {}", upstream_of(&self.access.url).name, self.function))
     }
 }
 

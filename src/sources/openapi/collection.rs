@@ -15,7 +15,7 @@ use super::load::overlay::OverlayError;
 use super::loader::READ_TIMEOUT;
 use super::read::report::Report;
 use crate::config::CollectionSettings;
-use crate::core::call::{Arguments, Upstream};
+use crate::core::call::Arguments;
 use crate::infra::outbound::{DomainList, InvalidNetwork};
 use crate::tool::ToolDefinition;
 
@@ -42,7 +42,7 @@ impl Collection {
     pub fn servers(&self) -> BTreeSet<Url> {
         let nothing = Arguments::new();
         let servers = self.tools.iter().filter_map(|tool| tool.executor.upstream(&nothing));
-        servers.filter_map(|Upstream(server)| Url::parse(&server).ok()).collect()
+        servers.filter_map(|server| Url::parse(&server.name).ok()).collect()
     }
 
     /// Checks that the hosts of its tools are allowed.

@@ -128,7 +128,7 @@ fn the_upstream_is_the_origin_and_other_schemes_are_no_address() {
     let tool = definition(&WebFetchConfig::default(), &outbound).unwrap();
     let arguments = json!({"url": "HTTPS://Example.com/a?b#c"});
     let upstream = tool.executor.upstream(arguments.as_object().unwrap()).unwrap();
-    assert_eq!(&*upstream.0, "https://example.com:443");
+    assert_eq!(&*upstream.name, "https://example.com:443");
     let schema = jsonschema::validator_for(tool.parameters.document()).unwrap();
     assert!(schema.is_valid(&arguments));
     for wrong in

@@ -231,7 +231,7 @@ fn without_its_settings_the_tool_is_not_offered_with_a_remedy() {
         (SearchProvider::Serper, "https://google.serper.dev:443"),
     ] {
         let tool = definition(&config(provider, None), &outbound).unwrap();
-        assert_eq!(&*tool.executor.upstream(&Arguments::new()).unwrap().0, upstream);
+        assert_eq!(&*tool.executor.upstream(&Arguments::new()).unwrap().name, upstream);
         assert_eq!((tool.metadata.rate_limit, tool.metadata.cost_per_use.to_string()), (120, "0.001".into()));
     }
 }

@@ -182,7 +182,7 @@ pub(crate) fn source(server: &str) -> String {
 
 /// The upstream that the circuit breaker of a server guards.
 pub fn upstream(server: &str) -> Upstream {
-    Upstream(source(server).into())
+    Upstream::new(source(server))
 }
 
 /// Some servers leave out that arguments are an object, or that there are none: model APIs and clients want it said.

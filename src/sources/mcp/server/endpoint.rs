@@ -21,7 +21,7 @@ impl fmt::Display for Endpoint {
                 let name = Path::new(program).file_name().unwrap_or(program.as_ref());
                 write!(formatter, "program {}", name.display())
             }
-            Self::Http(access) => formatter.write_str(&upstream_of(&access.url).0),
+            Self::Http(access) => formatter.write_str(&upstream_of(&access.url).name),
         }
     }
 }

@@ -80,7 +80,7 @@ impl RequestPlan {
     /// Method and address, with `{templates}` in its path.
     pub(crate) fn address(&self) -> String {
         let base = self.base.path().trim_end_matches('/');
-        format!("{} {}{base}{}", self.method, upstream_of(&self.base).0, self.path)
+        format!("{} {}{base}{}", self.method, upstream_of(&self.base).name, self.path)
     }
 
     /// The arguments in the form that an adapter changes: flat, including the members of a body that is one
