@@ -30,6 +30,7 @@ use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
 use crate::config::Config;
 use crate::infra::auth::Authenticator;
+use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
@@ -184,10 +185,18 @@ impl Gateway {
         &self.draining
     }
 
+    /// Warnings about settings, by path.
+    pub fn setting_notes(&self) -> BTreeMap<String, String> {
+        let config = self.config.load();
+        let mut notes = config.notes();
+        notes.extend(descriptors::shortage(&config).map(|note| ("server.max_connections".to_owned(), note)));
+        notes
+    }
+
     /// Warnings about the configuration, by path. None of them stops the service.
     pub async fn notes(&self) -> BTreeMap<String, String> {
         let config = self.config.load_full();
-        let mut notes = config.notes();
+        let mut notes = self.setting_notes();
         let registered = known_names::registered_servers(&self.store).await.unwrap_or_default();
         let known = known_names(&config, &self.pipeline.registry.snapshot(), &self.collections.load(), &registered);
         // Files that cannot be read were reported when the policies were loaded.
@@ -291,7 +300,7 @@ impl Gateway {
         self.sandbox.close().await;
         self.usage.flush().await;
         self.store.close().await;
-        self.pipeline.settlement.audit.close().await;
+        self.pipeline.settlement.close().await;
     }
 
     /// The present tools, under this lock.

@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod auth;
 pub(crate) mod batch_queue;
+pub mod descriptors;
 pub mod metrics;
 pub mod outbound;
 pub mod readiness;

@@ -10,6 +10,7 @@ mod execute;
 mod explain;
 mod idempotency;
 mod receipt;
+mod refusals;
 mod sessions;
 mod settle;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use self::execute::Retries;
 pub use self::explain::Verdict;
 pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
+pub use self::refusals::WINDOW as REFUSALS_WINDOW;
 pub use self::sessions::Sessions;
 pub use self::settle::{CallScope, Settlement};
 

@@ -12,7 +12,7 @@ use crate::api;
 use crate::api::BoundListeners;
 use crate::config::{Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
-use crate::infra::telemetry;
+use crate::infra::{descriptors, telemetry};
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     let config = match load_config(common.config.as_deref(), options) {
@@ -25,6 +25,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),
         };
+        descriptors::raise_limit();
         let listening = match BoundListeners::bind(&config.server).await {
             Ok(listening) => listening,
             Err(problem) => return misconfigured(&problem),

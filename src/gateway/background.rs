@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Gateway;
+use crate::pipeline::REFUSALS_WINDOW;
 
 /// How long the store keeps the usage of agent runs.
 const KEPT_RUNS: jiff::SignedDuration = jiff::SignedDuration::from_hours(90 * 24);
@@ -21,6 +22,13 @@ impl Gateway {
         self.background.spawn(async move {
             let closing = gateway.closing.clone();
             closing.run_until_cancelled(gateway.follow_mcp_servers()).await;
+        });
+        let gateway = Arc::clone(self);
+        self.background.spawn(async move {
+            let mut tick = tokio::time::interval(REFUSALS_WINDOW);
+            while gateway.closing.run_until_cancelled(tick.tick()).await.is_some() {
+                gateway.pipeline.settlement.write_refusals();
+            }
         });
         let gateway = Arc::clone(self);
         self.background.spawn(async move {

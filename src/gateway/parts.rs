@@ -140,7 +140,7 @@ pub(super) async fn pipeline(
         retries: Retries::new(&config.execution),
         sessions: Sessions::new(&config.session),
         replies: Arc::new(Replies::open(&config.session, store.clone()).await.map_err(component_error("store"))?),
-        settlement: Settlement { metrics, audit: audit.map_err(component_error("audit"))? },
+        settlement: Settlement::new(metrics, audit.map_err(component_error("audit"))?),
     }))
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use self::chain::{Chain, Entry};
+use self::chain::{Chain, Entry, Repeated};
 use self::writer::{Disk, Writer};
 use crate::config::Durability;
 use crate::core::error::{CallError, ErrorCode};
@@ -62,6 +62,16 @@ struct Trail {
 pub struct AuditSlot {
     trail: Arc<Trail>,
     written: bool,
+}
+
+/// One line for calls that are refused alike.
+#[derive(Debug)]
+#[must_use]
+pub struct RepeatedLine {
+    slot: AuditSlot,
+    /// Of the first.
+    entry: Entry,
+    repeated: Repeated,
 }
 
 /// Awaited before the reply under `durability: strict`; ready at once otherwise.
@@ -151,11 +161,15 @@ impl AuditSlot {
                 (Some(acknowledge), Some(durable))
             }
         };
-        let entry = Entry::new(record, acknowledge);
-        if !self.trail.queue.put(|entries| entries.push(entry)) {
-            tracing::error!(call_id = %record.call.id, "a call ended after the audit trail was closed: it has no line");
-        }
+        self.put(Entry::new(record, acknowledge));
         Durable(durable)
+    }
+
+    fn put(&self, entry: Entry) {
+        let call_id = entry.call_id;
+        if !self.trail.queue.put(|entries| entries.push(entry)) {
+            tracing::error!(%call_id, "a call ended after the audit trail was closed: it has no line");
+        }
     }
 }
 
@@ -164,6 +178,44 @@ impl Drop for AuditSlot {
         if !self.written {
             self.trail.give_back(1);
         }
+    }
+}
+
+impl RepeatedLine {
+    /// The first of them.
+    pub fn new(slot: AuditSlot, record: &CallRecord<'_>) -> Self {
+        let repeated = Repeated { calls: 1, last_call_id: record.call.id };
+        Self { slot, entry: Entry::new(record, None), repeated }
+    }
+
+    /// Counts a further one.
+    pub fn add(&mut self, record: &CallRecord<'_>) {
+        self.repeated = Repeated { calls: self.repeated.calls + 1, last_call_id: record.call.id };
+    }
+
+    /// Writes the log line.
+    pub fn log(&self) {
+        let Self { entry, repeated, .. } = self;
+        tracing::info!(
+            target: "sekisho::call",
+            call_id = %entry.call_id,
+            last_call_id = %repeated.last_call_id,
+            calls = repeated.calls,
+            tool_name = &*entry.tool,
+            status = entry.status.as_str(),
+            error = entry.code.map(ErrorCode::as_str),
+            caller = &*entry.caller.id,
+            tenant = &*entry.caller.tenant,
+            "tool calls were refused"
+        );
+    }
+
+    /// Sends the line to the writer. Nobody waits for it: no call ran.
+    pub fn write(self) {
+        let Self { mut slot, mut entry, repeated } = self;
+        entry.repeated = Some(repeated);
+        slot.written = true;
+        slot.put(entry);
     }
 }
 

@@ -102,15 +102,21 @@ pub fn tool_span(call: &CallContext) -> Span {
     span
 }
 
-/// Completes the span and writes the call's log line (E87).
-pub fn record(span: &Span, record: &CallRecord<'_>) {
+/// Writes the call's log line (E87).
+pub fn log_call(span: &Span, record: &CallRecord<'_>) {
     let trace_id = if span.is_disabled() {
         record.call.trace.as_ref().map(|parent| TraceId(parent.trace_id))
     } else {
-        complete(span, record);
         Some(TraceId(span.context().span().span_context().trace_id().to_bytes()))
     };
     write_line(record, trace_id);
+}
+
+/// Completes the call's span.
+pub fn complete(span: &Span, record: &CallRecord<'_>) {
+    if !span.is_disabled() {
+        set_attributes(span, record);
+    }
 }
 
 /// The context that a request sent on behalf of the call carries: the span's the code runs in, or without
@@ -130,7 +136,7 @@ pub fn current() -> Option<TraceParent> {
 /// Under which name spans are exported.
 const SCOPE: &str = "sekisho";
 
-fn complete(span: &Span, record: &CallRecord<'_>) {
+fn set_attributes(span: &Span, record: &CallRecord<'_>) {
     span.set_attribute("tool.name", tool_name(record).to_owned());
     if let Some(category) = record.category {
         span.set_attribute("tool.category", category.to_owned());

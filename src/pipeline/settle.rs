@@ -10,6 +10,7 @@ use tracing::Span;
 
 use super::accept::{Accepted, accept};
 use super::receipt::{Annotate, Receipt, Reply};
+use super::refusals::Refusals;
 use crate::budget::Hold;
 use crate::core::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
 use crate::core::error::{CallError, ErrorCode};
@@ -26,9 +27,27 @@ use crate::tool::Tool;
 pub struct Settlement {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
+    refusals: Refusals,
 }
 
 impl Settlement {
+    pub fn new(metrics: Arc<Metrics>, audit: Audit) -> Self {
+        Self { metrics, audit, refusals: Refusals::default() }
+    }
+
+    /// Writes the lines of repeated refusals, every [`WINDOW`].
+    ///
+    /// [`WINDOW`]: super::REFUSALS_WINDOW
+    pub fn write_refusals(&self) {
+        self.refusals.write(false);
+    }
+
+    /// Writes what is pending, and closes the audit trail.
+    pub async fn close(&self) {
+        self.refusals.write(true);
+        self.audit.close().await;
+    }
+
     /// Opens the scope of one call, and reserves space for its audit line.
     ///
     /// # Errors
@@ -37,6 +56,7 @@ impl Settlement {
         Ok(CallScope {
             slot: Some(self.audit.reserve()?),
             metrics: &self.metrics,
+            refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
             receipt: Receipt::new(call),
@@ -55,6 +75,7 @@ pub struct CallScope<'a> {
     /// Taken when the call is settled, so that it is settled once.
     slot: Option<AuditSlot>,
     metrics: &'a Metrics,
+    refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
     receipt: Receipt,
@@ -192,10 +213,12 @@ impl CallScope<'_> {
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
         };
         self.metrics.record(tool.map(|tool| &*tool.metrics), &record);
-        telemetry::record(&self.span, &record);
+        telemetry::complete(&self.span, &record);
         if let Some(session) = &self.call.session {
             session.settle(cost_usd);
         }
+        let slot = self.refusals.count(slot, &record)?;
+        telemetry::log_call(&self.span, &record);
         Some(slot.write(&record))
     }
 }

@@ -135,7 +135,7 @@ impl Checkpoint {
             retries: Retries::new(&config.execution),
             sessions: Sessions::new(&config.session),
             replies: Arc::new(replies),
-            settlement: Settlement { metrics, audit },
+            settlement: Settlement::new(metrics, audit),
         });
         Self { pipeline, runs, state }
     }

@@ -46,7 +46,7 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderM
     let degraded = gateway.readiness.degraded();
     let status = if degraded.is_empty() { "ready" } else { "degraded" };
     let ready = match may_look_inside(&gateway, &headers).await {
-        Ok(()) => Ready { status, degraded, notes: gateway.config().notes() },
+        Ok(()) => Ready { status, degraded, notes: gateway.setting_notes() },
         Err(_) => Ready { status, degraded: BTreeMap::new(), notes: BTreeMap::new() },
     };
     reply::json(StatusCode::OK, &ready)

@@ -27,16 +27,16 @@ pub(super) const MAX_LINE: usize = 32 << 10;
 #[derive(Debug)]
 pub(super) struct Entry {
     time: SystemTime,
-    call_id: CallId,
-    caller: Arc<Caller>,
+    pub(super) call_id: CallId,
+    pub(super) caller: Arc<Caller>,
     claimed_user: Option<Box<str>>,
     via: Via,
     depth: u32,
     dry_run: bool,
     session: Option<Arc<str>>,
-    tool: Box<str>,
-    status: Status,
-    code: Option<ErrorCode>,
+    pub(super) tool: Box<str>,
+    pub(super) status: Status,
+    pub(super) code: Option<ErrorCode>,
     stage: Option<Stage>,
     arguments_digest: [u8; 32],
     policy_version: Option<Box<str>>,
@@ -45,8 +45,17 @@ pub(super) struct Entry {
     attempts: u32,
     duration: Duration,
     trace_id: Option<[u8; 16]>,
+    pub(super) repeated: Option<Repeated>,
     /// Notified once the line is on the disk; dropped when the disk fails.
     pub(super) acknowledge: Option<oneshot::Sender<()>>,
+}
+
+/// Further calls that were refused alike, in the same line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeated {
+    /// All calls of the line.
+    pub(super) calls: u64,
+    pub(super) last_call_id: CallId,
 }
 
 impl Entry {
@@ -72,6 +81,7 @@ impl Entry {
             attempts: record.attempts,
             duration: record.duration,
             trace_id: call.trace.as_ref().map(|trace| trace.trace_id),
+            repeated: None,
             acknowledge,
         }
     }
@@ -104,6 +114,10 @@ struct Line<'a> {
     attempts: u32,
     duration_us: u128,
     trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_call_id: Option<CallId>,
     prev: Hash,
 }
 
@@ -158,6 +172,8 @@ impl Chain {
             attempts: entry.attempts,
             duration_us: entry.duration.as_micros(),
             trace_id: entry.trace_id.map(hex::encode),
+            calls: entry.repeated.map(|repeated| repeated.calls),
+            last_call_id: entry.repeated.map(|repeated| repeated.last_call_id),
             prev: self.hash,
         }
     }

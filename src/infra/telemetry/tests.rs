@@ -52,6 +52,12 @@ impl Write for Kept {
 }
 
 /// What is logged while `work` runs.
+/// As the settlement of a call does.
+fn record(span: &Span, record: &CallRecord<'_>) {
+    complete(span, record);
+    log_call(span, record);
+}
+
 fn logged(directives: &str, json: bool, work: impl FnOnce()) -> Kept {
     let kept = Kept::default();
     let writer = Sink::start(kept.clone()).unwrap();

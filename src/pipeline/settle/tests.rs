@@ -60,7 +60,7 @@ async fn under_strict_durability_a_full_disk_fails_the_call_that_ran() {
         (Ok(accepted(&checkpoint)), true),
         (Err(CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy)), false),
     ] {
-        let settlement = Settlement { metrics: Arc::clone(&metrics), audit: audit::tests::strict_on_a_full_disk() };
+        let settlement = Settlement::new(Arc::clone(&metrics), audit::tests::strict_on_a_full_disk());
         let reply = settlement.open(&call, &Arguments::new()).unwrap().settle(outcome).await;
         assert_eq!(reply.outcome.as_ref().unwrap_err().code(), ErrorCode::Internal);
         assert_eq!(reply.outcome.unwrap_err().stage() == Some(Stage::Accept), ran);
@@ -124,4 +124,49 @@ async fn a_call_costs_its_price_from_the_moment_it_was_sent() {
             assert_eq!(what_is_left(hands_over, end).await, expected, "{hands_over:?} {end:?}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn repeated_refusals_of_one_kind_have_one_line() {
+    let checkpoint = checkpoint();
+    let settlement = &checkpoint.pipeline.settlement;
+    let refuse = async |caller: &str, code: ErrorCode| {
+        let call = CallContext { caller: Caller::new(caller, "acme", Vec::new()).into(), ..call() };
+        let error = CallError::new(code, "no").at_stage(Stage::Limits);
+        settlement.open(&call, &Arguments::new()).unwrap().settle(Err(error)).await;
+        call.id
+    };
+    for code in [ErrorCode::Denied, ErrorCode::ApprovalRequired, ErrorCode::BudgetExceeded] {
+        for _ in 0..20 {
+            refuse("ann", code).await;
+        }
+    }
+    let mut calls = Vec::new();
+    for _ in 0..100 {
+        calls.push(refuse("ann", ErrorCode::RateLimited).await.to_string());
+    }
+    refuse("bob", ErrorCode::RateLimited).await;
+    refuse("ann", ErrorCode::Overloaded).await;
+    settlement.write_refusals();
+    sleep(super::super::REFUSALS_WINDOW).await;
+    // The next one writes the line of the window before; those of this window are written at the end.
+    for _ in 0..12 {
+        calls.push(refuse("ann", ErrorCode::RateLimited).await.to_string());
+    }
+    settlement.close().await;
+    let lines = checkpoint.lines().await;
+    let of = |code: &str| lines.iter().filter(|line| line["code"] == code).collect::<Vec<_>>();
+    for code in ["denied", "approval_required", "budget_exceeded"] {
+        assert_eq!(of(code).len(), 20, "{code}");
+    }
+    assert_eq!(of("overloaded").len(), 1);
+    let limited = of("rate_limited");
+    assert_eq!(limited.len(), 10 + 1 + 1 + 10 + 1);
+    let together: Vec<_> = limited.into_iter().filter(|line| line.get("calls").is_some()).collect();
+    let counts = together.iter().map(|line| (&line["calls"], &line["call_id"], &line["last_call_id"]));
+    let expected = [(json!(90), json!(calls[10]), json!(calls[99])), (json!(2), json!(calls[110]), json!(calls[111]))];
+    assert_eq!(
+        counts.collect::<Vec<_>>(),
+        expected.iter().map(|(n, first, last)| (n, first, last)).collect::<Vec<_>>()
+    );
 }
