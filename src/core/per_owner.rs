@@ -69,7 +69,41 @@ impl<K: Clone + Eq + Hash, V> PerOwner<K, V> {
     /// # Errors
     /// The value, when the map is full and nothing may go.
     pub fn insert(&self, owner: &Owner, key: K, value: V, may_go: impl Fn(&K, &V) -> bool) -> Result<Vec<(K, V)>, V> {
+        self.insert_into(&mut self.state.lock(), owner, key, value, may_go)
+    }
+
+    /// Marks the entry as used and returns what is read of it. Without an entry, or if nothing is read, adds the value.
+    ///
+    /// # Errors
+    /// As [`PerOwner::insert`].
+    pub fn find_or_insert<R>(
+        &self,
+        owner: &Owner,
+        key: &K,
+        find: impl FnOnce(&mut V) -> Option<R>,
+        value: V,
+        may_go: impl Fn(&K, &V) -> bool,
+    ) -> Result<Option<R>, V> {
         let mut state = self.state.lock();
+        state.mark_used(key);
+        if let Some(found) = state.entries.get_mut(key).and_then(|entry| find(&mut entry.value)) {
+            return Ok(Some(found));
+        }
+        let gone = self.insert_into(&mut state, owner, key.clone(), value, may_go)?;
+        // Values are dropped without the lock.
+        drop(state);
+        drop(gone);
+        Ok(None)
+    }
+
+    fn insert_into(
+        &self,
+        state: &mut State<K, V>,
+        owner: &Owner,
+        key: K,
+        value: V,
+        may_go: impl Fn(&K, &V) -> bool,
+    ) -> Result<Vec<(K, V)>, V> {
         let mut gone: Vec<(K, V)> = state.remove(&key).map(|value| (key.clone(), value)).into_iter().collect();
         let max_of_caller = self.max_of_caller.load(Ordering::Relaxed);
         while state.of_caller(owner) >= max_of_caller {

@@ -492,6 +492,22 @@ async fn the_start_of_a_session_is_not_counted_as_the_tools_own_time() {
     app.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_call_is_cancelled_while_it_begins_is_ended() {
+    let server = HttpServer::start(false).await;
+    let app = app_of(server.settings("")).await;
+    server.seen.hold.store(true, Ordering::SeqCst);
+    let request = app.post("/tools/st__whoami/execute").bearer_auth("key-of-alice").json(&json!({"arguments": {}}));
+    let call = tokio::spawn(request.send());
+    until("it has begun", async || server.open() == 2).await;
+    call.abort();
+    let cancelled = "tool_executions_total{status=\"cancelled\",tool_name=\"st__whoami\"} 1";
+    until("the call is cancelled", async || app.metrics().await.contains(cancelled)).await;
+    server.seen.release.notify_one();
+    until("it has ended", async || server.open() == 1).await;
+    app.stop().await;
+}
+
 #[test]
 fn at_standard_input_and_output_there_is_one_client_with_which_all_ends() {
     for (revision, mark) in [(OLDER, "one-client-older"), (NEWER, "one-client-newer")] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::extract::State;
@@ -13,6 +13,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use self::session::{Session, initialized};
@@ -41,6 +42,9 @@ pub(crate) struct Seen {
     standing: Mutex<HashMap<String, UnboundedReceiver<Value>>>,
     pub(crate) begun: AtomicUsize,
     pub(crate) ended: AtomicUsize,
+    /// Sessions begin, and their client waits for the answer, until it is released.
+    pub(crate) hold: AtomicBool,
+    pub(crate) release: Notify,
     /// Discoveries, of the newer revision.
     pub(crate) discovered: AtomicUsize,
 }
@@ -107,6 +111,9 @@ async fn speak(State(seen): State<Arc<Seen>>, headers: HeaderMap, Json(message):
     if message["method"] == "initialize" {
         let id = format!("s{}", seen.begun.fetch_add(1, Ordering::SeqCst));
         seen.open(id.clone());
+        if seen.hold.load(Ordering::SeqCst) {
+            seen.release.notified().await;
+        }
         let body = json!({"jsonrpc": "2.0", "id": message["id"], "result": initialized()});
         return ([("mcp-session-id", id)], Json(body)).into_response();
     }

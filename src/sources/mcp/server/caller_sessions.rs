@@ -73,15 +73,24 @@ impl Server {
     async fn begin_own(self: &Arc<Self>, key: OwnerKey, owner: SessionOwner) -> Result<Arc<Session>, CallError> {
         let is_kept = |key: &OwnerKey| self.subscriptions.has_any(key);
         let claim = self.callers.place(&owner.caller, &key, is_kept).map_err(|AllInUse| self.all_in_use())?;
+        let owner = Arc::new(owner);
         let begun = claim.place.get_or_try_init(async || {
-            let session = self.connector.connect(&owner).await.map_err(|reason| self.not_begun(&reason))?;
+            let session = self.connect_for(&owner).await.map_err(|reason| self.not_begun(&reason))?;
             let session = Arc::new(session);
             self.subscribe_again(&session).await;
-            let keeper = Arc::clone(self).keep_own(key.clone(), owner, Arc::downgrade(&session));
+            let keeper = Arc::clone(self).keep_own(key.clone(), Arc::clone(&owner), Arc::downgrade(&session));
             tokio::spawn(keeper);
             Ok(session)
         });
         begun.await.cloned()
+    }
+
+    /// Connects in a task of its own: when the call is cancelled meanwhile, the session that the server began is ended
+    /// in order.
+    async fn connect_for(self: &Arc<Self>, owner: &Arc<SessionOwner>) -> Result<Session, String> {
+        let (server, owner) = (Arc::clone(self), Arc::clone(owner));
+        let connecting = tokio::spawn(async move { server.connector.connect(&owner).await });
+        connecting.await.unwrap_or_else(|error| Err(format!("the task that connects failed: {error}")))
     }
 
     fn not_begun(&self, reason: &str) -> CallError {
@@ -96,7 +105,7 @@ impl Server {
     }
 
     /// Ends the session when nobody uses it, when its client's ends, or the server is no more.
-    async fn keep_own(self: Arc<Self>, key: OwnerKey, owner: SessionOwner, session: Weak<Session>) {
+    async fn keep_own(self: Arc<Self>, key: OwnerKey, owner: Arc<SessionOwner>, session: Weak<Session>) {
         let Some((ended, suspect, close)) = session
             .upgrade()
             .map(|session| (session.ended.clone(), Arc::clone(&session.suspect), session.close.clone()))
@@ -132,7 +141,7 @@ impl Server {
     }
 
     /// A session was lost that tells of resources: another one takes its place.
-    async fn begin_again(self: Arc<Self>, key: OwnerKey, owner: SessionOwner) {
+    async fn begin_again(self: Arc<Self>, key: OwnerKey, owner: Arc<SessionOwner>) {
         let mut failures = 0;
         while self.subscriptions.has_any(&key) {
             failures += 1;

@@ -64,19 +64,12 @@ impl Callers {
         owner: &'a OwnerKey,
         is_kept: impl Fn(&OwnerKey) -> bool,
     ) -> Result<Claim<'a>, AllInUse> {
-        let own = |known: &mut OwnedSession| (!known.has_ended()).then(|| known.claim());
-        let place = match self.sessions.with(owner, own).flatten() {
-            Some(place) => place,
-            None => {
-                drop(self.sessions.take_if(OwnedSession::has_ended));
-                let place = Place::default();
-                let new = OwnedSession { place: Arc::clone(&place), used: Instant::now() };
-                let may_go = |key: &OwnerKey, known: &OwnedSession| !known.is_in_use() && !is_kept(key);
-                drop(self.sessions.insert(caller, owner.clone(), new, may_go).map_err(|_| AllInUse)?);
-                place
-            }
-        };
-        Ok(Claim { callers: self, owner, place })
+        let claim = |known: &mut OwnedSession| (!known.has_ended()).then(|| known.claim());
+        let place = Place::default();
+        let new = OwnedSession { place: Arc::clone(&place), used: Instant::now() };
+        let may_go = |key: &OwnerKey, known: &OwnedSession| known.has_ended() || (!known.is_in_use() && !is_kept(key));
+        let known = self.sessions.find_or_insert(caller, owner, claim, new, may_go).map_err(|_| AllInUse)?;
+        Ok(Claim { callers: self, owner, place: known.unwrap_or(place) })
     }
 
     /// Removes the owner's session, if it is this one.
