@@ -66,8 +66,8 @@ impl Retries {
         loop {
             // An attempt may use the whole deadline when the tool is local (no packet can be lost) or when there is
             // only one attempt (no time needs to be saved for another).
-            let attempt_deadline = match breaker.upstream() {
-                Some(_) if max_attempts > 1 => deadline.at_most(seconds(config.attempt_timeout_seconds)),
+            let attempt_deadline = match (breaker.upstream(), config.attempt_timeout_seconds) {
+                (Some(_), Some(timeout)) if max_attempts > 1 => deadline.at_most(seconds(timeout)),
                 _ => deadline,
             };
             let error = match attempt(call, tool, permit, attempt_deadline).await {

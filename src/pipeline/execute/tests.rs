@@ -49,7 +49,7 @@ async fn only_network_failures_are_retried() {
         (|| failure(Blame::Call), 1),
         (|| failure(Blame::Upstream), 1),
         (|| failure(Blame::Network).retry_after(Duration::from_secs(1)), 1),
-        (|| failure(Blame::Network), 3),
+        (|| failure(Blame::Network), 4),
     ];
     for (error, runs) in cases {
         let checkpoint = Checkpoint::around(Scripted::answering(move |_| Err(error())));
@@ -84,9 +84,11 @@ async fn no_backoff_begins_that_would_pass_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_attempt_has_a_timeout_and_all_of_them_end_at_the_deadline() {
+async fn an_attempt_may_have_a_timeout_and_all_of_them_end_at_the_deadline() {
     let script = Scripted { takes: Duration::from_secs(3_600), ..unreachable() };
-    let checkpoint = Checkpoint::with(&Config::default(), with_timeout(15), script);
+    let mut config = Config::default();
+    config.execution.attempt_timeout_seconds = Some(10.0);
+    let checkpoint = Checkpoint::with(&config, with_timeout(15), script);
     let started = Instant::now();
     let error = checkpoint.execute().await.unwrap_err();
     // An attempt of ten seconds, a backoff, and an attempt until the deadline.
@@ -96,12 +98,25 @@ async fn each_attempt_has_a_timeout_and_all_of_them_end_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_tool_may_use_its_whole_timeout_in_one_attempt() {
+async fn a_tool_may_use_its_whole_timeout_in_one_attempt() {
     let slow = || Scripted { takes: Duration::from_secs(20), ..Scripted::answering(|_| Ok(answer())) };
-    let local = Checkpoint::around(Scripted { upstream: None, ..slow() });
-    assert_eq!(local.execute().await.unwrap().attempts, 1);
-    let remote = Checkpoint::around(slow());
-    assert_eq!(remote.execute().await.unwrap_err().code(), ErrorCode::Timeout);
+    let mut config = Config::default();
+    let remote = Checkpoint::with(&config, with_timeout(30), slow());
+    assert_eq!(remote.execute().await.unwrap().attempts, 1);
+    config.execution.attempt_timeout_seconds = Some(10.0);
+    let local = Checkpoint::with(&config, with_timeout(30), Scripted { upstream: None, ..slow() });
+    assert_eq!(local.execute().await.unwrap().attempts, 1, "the timeout is for the network");
+    let limited = Checkpoint::with(&config, with_timeout(30), slow());
+    assert_eq!(limited.execute().await.unwrap_err().code(), ErrorCode::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_attempted_while_time_is_left() {
+    // A connection timeout of 10 seconds, as often as fits.
+    let script = Scripted { takes: Duration::from_secs(10), ..unreachable() };
+    let checkpoint = Checkpoint::with(&Config::default(), with_timeout(30), script);
+    let error = checkpoint.execute().await.unwrap_err();
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::Timeout, 3));
 }
 
 #[tokio::test(start_paused = true)]
