@@ -145,8 +145,8 @@ async fn a_call_that_was_not_sent_costs_nothing() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = format!("http://{closed}");
     for (server, outbound, expected) in [
-        (upstream.url.as_str(), "allow_networks: [127.0.0.0/8], openapi_allowed_domains: [example.com]", "tool_error"),
-        (upstream.url.as_str(), "openapi_allowed_domains: ['*']", "tool_error"),
+        (upstream.url.as_str(), "allow_networks: [127.0.0.0/8], openapi_allowed_domains: [example.com]", "denied"),
+        (upstream.url.as_str(), "openapi_allowed_domains: ['*']", "denied"),
         (nobody.as_str(), LOOPBACK, "upstream_error"),
     ] {
         let app = bank(server, outbound).await;

@@ -147,7 +147,7 @@ async fn no_document_leads_to_an_address_inside() {
     app.gateway.fetch_pending_documents().await;
     for tool in ["server__tools", "forwarding__tools"] {
         let (_, reply) = app.call(tool, json!({})).await;
-        assert_eq!(code(&reply), "tool_error", "{tool}");
+        assert_eq!(code(&reply), "denied", "{tool}");
         assert!(reply["error"].as_str().unwrap().contains("may not reach it"), "{reply}");
     }
     for collection in ["openapi:fetched", "openapi:forwarded"] {

@@ -101,7 +101,16 @@ impl Failure {
             Self::NoConnection { .. } | Self::BrokenOff { .. } | Self::Garbled { .. } | Self::BadRedirect { .. } => {
                 ErrorCode::UpstreamError
             }
-            _ => ErrorCode::ToolError,
+            // What the gateway's own guard stops.
+            Self::Scheme { .. }
+            | Self::UserInfo
+            | Self::NotAllowed { .. }
+            | Self::RefusedLiteral { .. }
+            | Self::RefusedName { .. }
+            | Self::RefusedPort { .. }
+            | Self::OwnAddress { .. }
+            | Self::Downgrade { .. } => ErrorCode::Denied,
+            Self::TooManyRedirects { .. } | Self::Unwritable { .. } => ErrorCode::ToolError,
         }
     }
 

@@ -10,11 +10,11 @@ use super::client::{Body, Response};
 use super::failure::{Failure, host_of};
 use super::slots::Slot;
 use super::{Outbound, OutboundRequest, Trust, origin_of};
-use crate::core::call::OnBehalf;
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
 
-/// Requests whose answers may take their time, or stay open, apart from requests that end soon: slow calls of a server
-/// must not delay the liveness check.
+/// Requests of no call whose answers stay open, apart from those of calls: slow calls of a server must not delay the
+/// liveness check.
 pub(super) const MAX_STREAMS: usize = 1_024;
 
 /// Of those, to one origin.
@@ -48,15 +48,7 @@ impl Outbound {
     /// As [`Outbound::send`], and `overloaded` when too many such requests are under way.
     pub async fn open(&self, mut request: OutboundRequest<'_>) -> Result<OutboundStream, CallError> {
         self.check(&request)?;
-        let places = match request.trust {
-            Trust::Caller => &self.streams,
-            Trust::Operator => &self.streams_of_operator,
-        };
-        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
-        let Some(place) = places.try_acquire(owner, origin_of(&request.url)) else {
-            let problem = "too many answers of other services are awaited; call again when some have come";
-            return Err(CallError::new(ErrorCode::Overloaded, problem));
-        };
+        let place = self.place_for(&request).await?;
         self.look_up(&request).await?;
         let headers = std::mem::take(&mut request.headers);
         let head = self.client(request.trust).send(&request, headers);
@@ -64,6 +56,25 @@ impl Outbound {
         let Response { status, headers, body, .. } =
             tokio::time::timeout_at(request.deadline.0, head).await.map_err(deadline)??;
         Ok(OutboundStream { status, headers, body, limit: request.max_response_bytes, place })
+    }
+}
+
+impl Outbound {
+    /// The request of a call counts among all requests of calls, for as long as its answer takes (E69, E70).
+    async fn place_for(&self, request: &OutboundRequest<'_>) -> Result<Slot, CallError> {
+        let origin = origin_of(&request.url);
+        if let Some(call) = &request.on_behalf {
+            let slot = self.slots.acquire(&call.owner, origin, request.deadline).await;
+            return slot.map_err(|_| Failure::Overloaded { what: "a slot" }.into());
+        }
+        let places = match request.trust {
+            Trust::Caller => &self.streams,
+            Trust::Operator => &self.streams_of_operator,
+        };
+        places.try_acquire(Owner::gateway(), origin).ok_or_else(|| {
+            let problem = "too many answers of other services are awaited; call again when some have come";
+            CallError::new(ErrorCode::Overloaded, problem)
+        })
     }
 }
 

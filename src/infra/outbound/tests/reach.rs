@@ -44,7 +44,7 @@ async fn addresses_that_are_not_public_are_refused_in_every_spelling() {
         "http://100.100.100.200/",
     ] {
         let error = outbound.send(request(Url::parse(spelling).unwrap())).await.unwrap_err();
-        assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{spelling}: {error}");
+        assert_eq!((error.code(), error.blame()), (ErrorCode::Denied, Blame::Call), "{spelling}: {error}");
         assert!(error.message().contains("public address; tools may not reach it"), "{spelling}: {error}");
     }
 }
@@ -94,7 +94,7 @@ async fn a_connection_opened_for_the_operator_serves_no_caller() {
         Bytes::from_static(b"inside")
     );
     let error = outbound.send(request(inside)).await.unwrap_err();
-    assert_eq!(error.code(), ErrorCode::ToolError);
+    assert_eq!(error.code(), ErrorCode::Denied);
 }
 
 async fn redirect_to(State(target): State<String>) -> Redirect {
@@ -107,10 +107,10 @@ async fn a_redirect_is_checked_like_the_first_address() {
     for target in ["http://169.254.169.254/latest", "http://[::1]/", "file:///etc/passwd", "http://u:p@127.0.0.1/"] {
         let address = serve(Router::new().route("/", get(redirect_to)).with_state(target.to_owned())).await;
         let error = outbound().send(request(url(address, "/"))).await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::ToolError, "{target}");
+        assert_eq!(error.code(), ErrorCode::Denied, "{target}");
         let trusted = OutboundRequest { trust: Trust::Operator, ..request(url(address, "/")) };
         let error = outbound().send(trusted).await.unwrap_err();
-        assert_eq!(error.code(), ErrorCode::ToolError, "{target}, although the first address is the operator's");
+        assert_eq!(error.code(), ErrorCode::Denied, "{target}, although the first address is the operator's");
     }
     // The connector resolves a name: its addresses are checked there too.
     let address = serve(Router::new().route("/", get(redirect_to)).with_state("http://inside.test/".into())).await;
@@ -224,7 +224,7 @@ async fn web_fetch_never_reaches_the_gateway_itself() {
     let web = outbound.for_web_fetch(&config).unwrap();
     for target in [url(address, "/"), named("gateway.test", address, "/")] {
         let error = web.send(request(target.clone())).await.unwrap_err();
-        assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{error}");
+        assert_eq!((error.code(), error.blame()), (ErrorCode::Denied, Blame::Call), "{error}");
         assert!(error.message().ends_with("is this gateway itself, which its tools may not reach"), "{error}");
         assert!(outbound.send(request(target)).await.is_ok(), "an MCP server of its own the operator may name");
     }
@@ -273,6 +273,6 @@ async fn web_fetch_sends_the_gateway_itself_nothing_that_others_chose() {
     outbound.set_own_listeners(vec![address]);
     let (marked, sent) = for_call(request(target));
     let error = web.send(marked).await.unwrap_err();
-    assert_eq!((error.code(), error.blame()), (ErrorCode::ToolError, Blame::Call), "{error}");
+    assert_eq!((error.code(), error.blame()), (ErrorCode::Denied, Blame::Call), "{error}");
     assert!(!sent.is_set());
 }

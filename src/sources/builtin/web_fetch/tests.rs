@@ -104,7 +104,7 @@ async fn failures_blame_whom_they_should() {
         ("/missing", ErrorCode::ToolError, Blame::Call, "127.0.0.1 answered 404 Not Found: no such page"),
         ("/broken", ErrorCode::UpstreamError, Blame::Upstream, "127.0.0.1 answered 503 Service Unavailable"),
         ("/image", ErrorCode::ToolError, Blame::Call, "the document is image/png"),
-        ("/inside", ErrorCode::ToolError, Blame::Call, "169.254.169.254 is not a public address"),
+        ("/inside", ErrorCode::Denied, Blame::Call, "169.254.169.254 is not a public address"),
     ] {
         let error = fetch(WebFetchConfig::default(), json!({"url": format!("{server}{path}")})).await.unwrap_err();
         assert_eq!((error.code(), error.blame()), (code, blame), "{path}");
