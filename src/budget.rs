@@ -67,7 +67,7 @@ impl Budgets {
     /// Reserves the tool's price and the tokens its text may have, at most those that are left.
     ///
     /// # Errors
-    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left,
+    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left,
     /// `invalid_request` for an id that is empty or too long.
     pub fn reserve(&self, call: &CallContext, tool: &Tool) -> Result<Hold, CallError> {
         self.reserve_on(today(), call, &asked_by(tool))

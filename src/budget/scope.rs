@@ -45,10 +45,6 @@ impl Scope {
             Self::Tenant => "this tenant's day",
         }
     }
-
-    fn is_a_day(self) -> bool {
-        matches!(self, Self::Caller | Self::Tenant)
-    }
 }
 
 /// The maximum usage of a tool.
@@ -65,9 +61,17 @@ struct Limit<T> {
     setting: &'static str,
 }
 
+/// Tokens that a call must have left for its answer: with fewer it would run, and its caller would not learn of it.
+const MIN_ANSWER_TOKENS: u64 = 256;
+
+/// A limit below this is meant for short answers, and has no such minimum.
+const SMALL_LIMIT: u64 = 4 * MIN_ANSWER_TOKENS;
+
 /// All limits; `None` where a scope has none.
 #[derive(Debug)]
 pub(super) struct Limits {
+    /// A request, agent or task without a call for so many seconds begins anew.
+    scope_idle_seconds: u64,
     cost_usd: PerScope<Option<Limit<Decimal>>>,
     tokens: PerScope<Option<Limit<u64>>>,
 }
@@ -78,6 +82,7 @@ impl From<&BudgetConfig> for Limits {
             most.into().map(|most| Limit { most, setting })
         }
         Self {
+            scope_idle_seconds: config.scope_idle_seconds,
             cost_usd: [
                 limit("max_cost_per_request", config.max_cost_per_request),
                 None,
@@ -100,7 +105,7 @@ impl Limits {
     /// The amount to reserve for the request, and what is left before.
     ///
     /// # Errors
-    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when no token is left.
+    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
     pub(super) fn fit(
         &self,
         balances: &PerScope<Balance>,
@@ -111,8 +116,8 @@ impl Limits {
         if max_usage.most.cost_usd > left.cost_usd {
             return Err(self.price_does_not_fit(&narrowest, balances, max_usage));
         }
-        if max_usage.most.tokens > 0 && left.tokens == 0 {
-            return Err(self.no_token_left(&narrowest, balances, max_usage));
+        if left.tokens < self.needed_tokens(narrowest.by_tokens, max_usage) {
+            return Err(self.too_few_tokens(&narrowest, balances, max_usage));
         }
         Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens), ..max_usage.most }, left))
     }
@@ -163,25 +168,54 @@ impl Limits {
             "{subject} has {left} of {most} USD left{held}, and {} costs {}",
             max_usage.tool, max_usage.most.cost_usd
         );
-        refused(ErrorCode::BudgetExceeded, scope, setting, &message)
+        self.refused(ErrorCode::BudgetExceeded, scope, setting, &message)
     }
 
-    fn no_token_left(
+    fn needed_tokens(&self, scope: Scope, max_usage: &MaxUsage<'_>) -> u64 {
+        match self.tokens[scope as usize] {
+            Some(limit) if limit.most >= SMALL_LIMIT => MIN_ANSWER_TOKENS.min(max_usage.most.tokens),
+            _ => max_usage.most.tokens.min(1),
+        }
+    }
+
+    fn too_few_tokens(
         &self,
         narrowest: &Narrowest,
         balances: &PerScope<Balance>,
         max_usage: &MaxUsage<'_>,
     ) -> CallError {
         let scope = narrowest.by_tokens;
-        let held = balances[scope as usize].held.tokens;
-        let held = if held == 0 { String::new() } else { format!(" ({held} held by calls still running)") };
+        let Balance { spent, held } = balances[scope as usize];
+        let held = match held.tokens {
+            0 => String::new(),
+            held => format!(", {held} held by calls still running"),
+        };
         let (most, setting) = self.tokens[scope as usize].map_or((0, ""), |limit| (limit.most, limit.setting));
-        let subject = scope.subject();
         let message = format!(
-            "{subject} has 0 of {most} tokens left{held}, and {} requests up to {}",
-            max_usage.tool, max_usage.most.tokens
+            "{} has {} of {most} tokens left ({} spent{held}), and {} needs {} for its answer",
+            scope.subject(),
+            narrowest.left.tokens,
+            spent.tokens,
+            max_usage.tool,
+            self.needed_tokens(scope, max_usage),
         );
-        refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
+        self.refused(ErrorCode::TokenLimitExceeded, scope, setting, &message)
+    }
+
+    fn refused(&self, code: ErrorCode, scope: Scope, setting: &str, what: &str) -> CallError {
+        let next = match scope {
+            Scope::Request => format!("an operator may raise `budget.{setting}`"),
+            Scope::Agent | Scope::Task => {
+                let idle = self.scope_idle_seconds;
+                format!("it begins anew after {idle} s without a call, or an operator raises `budget.{setting}`")
+            }
+            Scope::Caller | Scope::Tenant => {
+                format!("a new day begins at 00:00 UTC, or an operator raises `budget.{setting}`")
+            }
+        };
+        let detail =
+            Detail { path: format!("budget.{}", scope.as_str()), rule: setting.to_owned(), message: what.to_owned() };
+        CallError::new(code, format!("{what}; {next}")).with_detail(detail)
     }
 }
 
@@ -191,15 +225,4 @@ struct Narrowest {
     left: Amount,
     by_cost: Scope,
     by_tokens: Scope,
-}
-
-fn refused(code: ErrorCode, scope: Scope, setting: &str, what: &str) -> CallError {
-    let next = if scope.is_a_day() {
-        format!("a new day begins at 00:00 UTC, or an operator raises `{setting}`")
-    } else {
-        format!("an operator may raise `{setting}`")
-    };
-    let detail =
-        Detail { path: format!("budget.{}", scope.as_str()), rule: setting.to_owned(), message: what.to_owned() };
-    CallError::new(code, format!("{what}; {next}")).with_detail(detail)
 }

@@ -118,11 +118,11 @@ fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
         assert_eq!(error.message().split(';').next(), Some(error.details()[0].message.as_str()));
         format!("{error} [{} {}]", error.details()[0].path, error.details()[0].rule)
     };
-    insta::assert_snapshot!(refusal(call(request("r")), max_usage(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `max_cost_per_request` [budget.request max_cost_per_request]");
+    insta::assert_snapshot!(refusal(call(request("r")), max_usage(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `budget.max_cost_per_request` [budget.request max_cost_per_request]");
     let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(20, 4_000)).unwrap();
     budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().charge(1_000);
-    insta::assert_snapshot!(refusal(call(agent("a")), max_usage(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (4000 held by calls still running), and calculator requests up to 2000; an operator may raise `token_budget_per_agent` [budget.agent token_budget_per_agent]");
-    insta::assert_snapshot!(refusal(call(agent("b")), max_usage(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
+    insta::assert_snapshot!(refusal(call(agent("a")), max_usage(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (1000 spent, 4000 held by calls still running), and calculator needs 256 for its answer; it begins anew after 3600 s without a call, or an operator raises `budget.token_budget_per_agent` [budget.agent token_budget_per_agent]");
+    insta::assert_snapshot!(refusal(call(agent("b")), max_usage(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `budget.max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
     assert_eq!(budgets.held(), Left { cost_usd: cents(60), tokens: 12_000 }, "a refusal holds nothing");
 }
 
@@ -239,7 +239,7 @@ fn a_hundred_parallel_calls_never_overspend() {
         let config = BudgetConfig {
             max_cost_per_request: cents(100),
             max_tokens_per_request: 1_000_000,
-            token_budget_per_task: 7_050,
+            token_budget_per_task: 7_300,
             token_budget_per_agent: 1_000_000,
             max_cost_per_tenant_per_day: Some(cents(500)),
             ..BudgetConfig::default()
@@ -263,8 +263,8 @@ fn a_hundred_parallel_calls_never_overspend() {
                 });
             }
         });
-        // 7 050 tokens are 14 whole reservations and one of 50: as much as fits, and no more.
-        assert_eq!((cost_cents.into_inner(), tokens.into_inner()), (75, 7_050), "round {round}");
+        // 7 300 tokens are 14 whole reservations and one of 300: as much as fits, and no more.
+        assert_eq!((cost_cents.into_inner(), tokens.into_inner()), (75, 7_300), "round {round}");
         assert_eq!(budgets.held(), Left::default());
     }
 }

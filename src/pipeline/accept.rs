@@ -117,7 +117,7 @@ fn bound_text(mut text: String, tokens: Option<u64>, max: u64) -> (String, u64) 
 /// Truncates a text to at most `allowed` bytes, including a note about it if the note fits.
 fn truncate(text: &mut String, allowed: usize) {
     let total = text.len();
-    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown]");
+    let note = |shown: usize| format!("\n[cut: {shown} of {total} bytes shown; `output` has all]");
     match allowed.checked_sub(note(total).len()) {
         Some(rest) if rest > 0 => {
             text.truncate(text.floor_char_boundary(rest));

@@ -94,7 +94,7 @@ fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
     let hold = budgets.reserve(&call(), &tool).unwrap();
     let accepted = accept(&tool, json!("x".repeat(1_000)).into(), hold).unwrap();
     assert!(
-        accepted.answer.text.ends_with("of 1000 bytes shown]") && accepted.answer.text.len() <= 200,
+        accepted.answer.text.ends_with("of 1000 bytes shown; `output` has all]") && accepted.answer.text.len() <= 200,
         "{}",
         accepted.answer.text
     );
@@ -106,7 +106,7 @@ fn a_text_is_truncated_to_the_reserved_tokens_and_charged_as_truncated() {
 fn a_text_over_its_tokens_is_truncated_with_a_note() {
     let (text, tokens) = bound_text("x".repeat(120_000), None, 2_000);
     assert_eq!(text.len(), 7_998);
-    assert!(text.ends_with("x\n[cut: 7964 of 120000 bytes shown]"), "{}", &text[7_950..]);
+    assert!(text.ends_with("x\n[cut: 7946 of 120000 bytes shown; `output` has all]"), "{}", &text[7_950..]);
     assert_eq!(tokens, 2_000);
     assert_eq!(bound_text("x".repeat(8_000), None, 2_000), ("x".repeat(8_000), 2_000));
     assert_eq!(bound_text("abcde".into(), None, 1), ("abcd".into(), 1));
