@@ -1,7 +1,6 @@
 //! Replies and errors as HTTP: the only module that maps error codes to status codes.
 
 use std::any::Any;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -163,8 +162,7 @@ fn rate_headers(headers: &mut HeaderMap, rate: RateState) {
 
 /// RFC 9110 §10.2.3 uses whole seconds: rounded up, so that a retry after them succeeds.
 fn retry_after(headers: &mut HeaderMap, error: &CallError) {
-    let owed = matches!(status(error.code()), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    if let Some(wait) = error.wait().or(owed.then_some(Duration::from_secs(1))) {
+    if let Some(wait) = error.retry_wait() {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     }

@@ -315,6 +315,16 @@ impl CallError {
         self.0.retry_after
     }
 
+    /// How long the caller should wait before it calls again, where that helps: a second unless something else is
+    /// known.
+    pub fn retry_wait(&self) -> Option<Duration> {
+        let helps = matches!(
+            self.code(),
+            ErrorCode::RateLimited | ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp
+        );
+        self.wait().or(helps.then_some(Duration::from_secs(1)))
+    }
+
     pub fn details(&self) -> &[Detail] {
         &self.0.details
     }

@@ -277,7 +277,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
             message: error.message(),
             stage: error.stage(),
             retryable: error.code().retryable(),
-            retry_after_ms: error.wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            retry_after_ms: error.retry_wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             details: error.details(),
             alternatives: error.alternatives(),
         }

@@ -38,7 +38,8 @@ pub struct McpRegistration {
     /// Sent with every request; each value is written `${NAME}`, a name in `mcp.secrets`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// JSON Schema of the one tool's arguments.
+    /// JSON Schema of the one tool's arguments, or a list of them: `{name, type, description?, required?, default?,
+    /// enum?}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
@@ -56,6 +57,10 @@ pub enum RegistrationError {
          taken, since registrations are stored"
     )]
     Literal(String),
+    #[error(
+        "`parameters` must be a JSON Schema, or a list of `{{name, type, description, required, default, enum}}`: {0}"
+    )]
+    Parameters(String),
     #[error("`headers.{header}` uses the secret {name:?}, which does not exist; add it to `mcp.secrets`")]
     UnknownSecret { header: String, name: String },
 }
@@ -86,6 +91,7 @@ impl McpRegistration {
             Ok((header.clone(), secrets.get(name).cloned().ok_or_else(unknown)?))
         });
         let headers = headers.collect::<Result<BTreeMap<_, _>, _>>()?;
+        self.parameters_schema()?;
         if self.func_name.is_some() || self.parameters.is_some() {
             return Ok(Registered::Function(Box::new(Function { registration: self.clone(), headers })));
         }
@@ -97,6 +103,65 @@ impl McpRegistration {
             ..McpServerSettings::default()
         })))
     }
+}
+
+impl McpRegistration {
+    /// The schema of the one tool's arguments.
+    fn parameters_schema(&self) -> Result<Value, RegistrationError> {
+        match &self.parameters {
+            None | Some(Value::Object(_)) => Ok(super::server::catalogue::repaired(self.parameters.as_ref())),
+            Some(list) => {
+                let listed = Vec::<ListedParameter>::deserialize(list);
+                let listed = listed.map_err(|error| RegistrationError::Parameters(error.to_string()))?;
+                Ok(schema_of(listed))
+            }
+        }
+    }
+}
+
+/// One argument of the list form.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListedParameter {
+    name: String,
+    #[serde(default)]
+    r#type: ParameterType,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    required: bool,
+    #[serde(default)]
+    default: Option<Value>,
+    #[serde(default)]
+    r#enum: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ParameterType {
+    #[default]
+    String,
+    Integer,
+    #[serde(alias = "float")]
+    Number,
+    Boolean,
+    Array,
+    Object,
+}
+
+fn schema_of(listed: Vec<ListedParameter>) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for parameter in listed {
+        let mut property = Map::from_iter([("type".to_owned(), json!(parameter.r#type))]);
+        property.extend(parameter.description.map(|text| ("description".to_owned(), text.into())));
+        property.extend(parameter.default.map(|value| ("default".to_owned(), value)));
+        property.extend(parameter.r#enum.map(|values| ("enum".to_owned(), values.into())));
+        if parameter.required {
+            required.push(json!(parameter.name));
+        }
+        properties.insert(parameter.name, property.into());
+    }
+    json!({"type": "object", "properties": properties, "required": required})
 }
 
 impl Function {
@@ -113,7 +178,8 @@ impl Function {
             rate_limit,
             ..Metadata::default()
         };
-        let parameters = super::server::catalogue::repaired(registration.parameters.as_ref());
+        // Checked when it was read.
+        let parameters = registration.parameters_schema().unwrap_or_default();
         ToolDefinition {
             metadata,
             parameters: parameters.into(),
@@ -189,6 +255,33 @@ mod tests {
         let with = |value: &str| json!({"name": "d", "url": "https://a.example/", "headers": {"X-Key": value}});
         assert_eq!(read(with("hunter2")).unwrap_err(), RegistrationError::Literal("X-Key".into()));
         assert!(matches!(read(with("${other}")), Err(RegistrationError::UnknownSecret { .. })));
+    }
+
+    #[test]
+    fn a_list_of_parameters_becomes_a_schema() {
+        let registration = |parameters: Value| {
+            let body = json!({"name": "d", "url": "https://a.example/", "func_name": "f", "parameters": parameters});
+            serde_json::from_value::<McpRegistration>(body).unwrap()
+        };
+        let listed = json!([
+            {"name": "n", "type": "integer", "required": true, "description": "How many"},
+            {"name": "ratio", "type": "float", "default": 0.5},
+            {"name": "kind", "enum": ["a", "b"]}
+        ]);
+        let expected = json!({
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer", "description": "How many"},
+                "ratio": {"type": "number", "default": 0.5},
+                "kind": {"type": "string", "enum": ["a", "b"]}
+            },
+            "required": ["n"]
+        });
+        assert_eq!(registration(listed).parameters_schema(), Ok(expected));
+        for wrong in [json!([{"type": "integer"}]), json!([{"name": "n", "type": "int"}]), json!("n"), json!([7])] {
+            let error = registration(wrong.clone()).read(&BTreeMap::new()).unwrap_err();
+            assert!(matches!(error, RegistrationError::Parameters(_)), "{wrong}: {error}");
+        }
     }
 
     #[test]
