@@ -137,6 +137,19 @@ impl Breakers {
         state.unwrap_or(BreakerState::Closed)
     }
 
+    /// Sets the gauges to the present states: a breaker whose time has passed is half-open, also without a call.
+    pub fn report(&self) {
+        for circuit in &self.circuits {
+            circuit.report();
+        }
+    }
+
+    /// The upstreams that are not called now.
+    pub fn open(&self) -> Vec<Upstream> {
+        let open = self.circuits.iter().filter(|circuit| circuit.state() == BreakerState::Open);
+        open.map(|circuit| circuit.key().clone()).collect()
+    }
+
     /// Removes unused breakers; run every minute.
     pub fn evict_idle(&self) {
         let is_idle = |circuit: &Arc<Circuit>| spare_since(circuit).is_some_and(|since| since.elapsed() >= IDLE_AFTER);

@@ -16,6 +16,7 @@ mod scope;
 mod tests;
 mod write_behind;
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +31,14 @@ pub use self::hold::{Charge, Hold};
 pub use self::model_prices::ModelUsage;
 pub use self::write_behind::WriteBehind;
 
+use self::account::Balance;
 use self::accounts::AccountStore;
-use self::scope::{Limits, MaxUsage};
+use self::scope::{Limits, MaxUsage, Scope};
 use crate::config::BudgetConfig;
-use crate::core::call::CallContext;
+use crate::core::call::{CallContext, Caller};
 use crate::core::error::CallError;
+use crate::infra::metrics::DayBudget;
+use crate::infra::store::DailyScope;
 use crate::tool::{Metadata, Tool};
 
 /// What is left of money and tokens in the narrowest scope of a call; scopes without a limit do not count.
@@ -93,6 +97,27 @@ impl Budgets {
     /// The name of the configured daily money limit.
     pub fn daily_cost_limit(&self) -> Option<&'static str> {
         self.settings.load().daily_cost_limit
+    }
+
+    /// The money of today's callers and tenants, those with the most first, at most so many.
+    pub fn of_today(&self, max: usize) -> Vec<DayBudget> {
+        let mut days = self.books.of_day(today());
+        days.sort_by_cached_key(|(_, _, balance)| Reverse(balance.spent.plus(balance.held).cost_usd));
+        days.truncate(max);
+        let limits = &self.settings.load().limits;
+        let budgets = days.into_iter().map(|(scope, key, Balance { spent, held })| {
+            let (tenant, caller) = match scope {
+                DailyScope::Tenant => (key.to_string(), None),
+                DailyScope::Caller => {
+                    let (tenant, caller) = Caller::parts_of_key(&key);
+                    (tenant.to_owned(), Some(caller.to_owned()))
+                }
+            };
+            let scope = if caller.is_some() { Scope::Caller } else { Scope::Tenant };
+            let limit = limits.most_cost(scope);
+            DayBudget { tenant, caller, spent: spent.cost_usd, held: held.cost_usd, limit }
+        });
+        budgets.collect()
     }
 
     /// Removes request, agent and task scopes that have been idle, and past days. Never one with an amount held.

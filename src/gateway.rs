@@ -52,6 +52,9 @@ pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
 pub use self::parts::{loader_of, registry_of};
 
+/// Callers and tenants with gauges of their budget.
+const MAX_BUDGET_GAUGES: usize = 200;
+
 /// The running service, independent of its APIs.
 pub struct Gateway {
     pub pipeline: Arc<Pipeline>,
@@ -183,6 +186,23 @@ impl Gateway {
     /// Cancelled when the APIs stop accepting requests, before those in flight have ended.
     pub fn draining(&self) -> &CancellationToken {
         &self.draining
+    }
+
+    /// The metrics in Prometheus's format, as they are now.
+    pub fn metrics_text(&self) -> String {
+        let metrics = &self.pipeline.settlement.metrics;
+        self.pipeline.breakers.report();
+        metrics.set_budgets(&self.pipeline.budget.of_today(MAX_BUDGET_GAUGES));
+        metrics.render()
+    }
+
+    /// The degraded components, by name, and open circuit breakers.
+    pub fn degraded(&self) -> BTreeMap<String, String> {
+        let mut degraded = self.readiness.degraded();
+        degraded.extend(self.pipeline.breakers.open().into_iter().map(|upstream| {
+            (format!("circuit:{}", upstream.name), "it keeps failing and is not called for now".to_owned())
+        }));
+        degraded
     }
 
     /// Warnings about settings, by path.

@@ -220,7 +220,11 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let headers = &parts.headers;
-        let mut caller = gateway.authenticator().authenticate(headers).await?;
+        let mut caller = gateway.authenticator().authenticate(headers).await.inspect_err(|error| {
+            if error.code() == ErrorCode::Unauthenticated {
+                gateway.pipeline.settlement.metrics.unauthenticated();
+            }
+        })?;
         if caller.anonymous
             && let Ok(connection) = Connection::of(parts)
         {

@@ -150,6 +150,13 @@ impl Circuit {
         }
     }
 
+    /// Sets the gauge.
+    pub(super) fn report(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.set_state(self.state());
+        }
+    }
+
     /// The time of last use; `None` while it is open.
     pub(super) fn idle_since(&self) -> Option<Instant> {
         (self.state() != BreakerState::Open).then(|| self.inside.lock().last_asked)

@@ -122,6 +122,12 @@ impl AccountStore {
         unsaved.collect()
     }
 
+    /// The balances of one day, by caller's key or tenant.
+    pub(super) fn of_day(&self, today: Date) -> Vec<(DailyScope, Arc<str>, Balance)> {
+        let of_day = self.days.iter().filter(|entry| entry.key().day == today);
+        of_day.map(|entry| (entry.key().scope, Arc::clone(&entry.key().key), *entry.value().lock().balance())).collect()
+    }
+
     /// The store added `added` and now has `total` for that day.
     pub(super) fn saved(&self, added: &DailyUsage, total: &DailyUsage) {
         let account = self.open_day(DayKey { day: total.day, scope: total.scope, key: Arc::clone(&total.key) });

@@ -122,6 +122,11 @@ impl Limits {
         Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens), ..max_usage.most }, left))
     }
 
+    /// The limit of money of a scope, if it has one.
+    pub(super) fn most_cost(&self, scope: Scope) -> Option<Decimal> {
+        self.cost_usd[scope as usize].map(|limit| limit.most)
+    }
+
     /// What is left over all scopes.
     pub(super) fn left(&self, balances: &PerScope<Balance>) -> Amount {
         self.narrowest(balances).left

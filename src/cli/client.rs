@@ -92,6 +92,14 @@ impl Remote {
         if answer.success { Ok(answer.body) } else { Err(Unanswered::Refused(sentence(&answer.body))) }
     }
 
+    /// The body, with any status.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    pub(super) fn get_any(&self, path: &[&str]) -> Result<Value, Unanswered> {
+        Ok(self.ask(RemoteRequest::get(path))?.body)
+    }
+
     /// A call's reply, with any status: a refusal is a reply too.
     ///
     /// # Errors

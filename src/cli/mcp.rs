@@ -55,7 +55,7 @@ fn bridge(server: &Url) -> Exit {
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = mcp::bridge(outbound, address, headers) => ended,
-            () = shutdown_signal() => Ok(()),
+            _ = shutdown_signal() => Ok(()),
         }
     });
     // A read of standard input may still be running, and would never end.
@@ -81,7 +81,7 @@ async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
     super::serve::log_notes(&gateway).await;
     let served = tokio::select! {
         served = serve_stdio(&gateway, caller, left_out) => served,
-        () = shutdown_signal() => Ok(()),
+        _ = shutdown_signal() => Ok(()),
     };
     match served {
         Ok(()) => Exit::Done,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,7 +45,7 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
         }
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
-        api::serve(listening, &agents, shutdown_signal()).await;
+        api::serve(listening, &agents, shutdown(&gateway)).await;
         reloading.abort();
         gateway.close().await;
         tracing::info!("sekisho has stopped");
@@ -102,19 +103,38 @@ fn misconfigured(problem: &impl ToString) -> Exit {
     Exit::Misconfigured
 }
 
-/// SIGTERM from a supervisor, SIGINT from a terminal.
-pub(super) async fn shutdown_signal() {
+/// A signal to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// SIGTERM, from a supervisor.
+    Terminated,
+    /// SIGINT, from a terminal.
+    Interrupted,
+}
+
+pub(super) async fn shutdown_signal() -> Stop {
     let mut terminate = match signal(SignalKind::terminate()) {
         Ok(terminate) => terminate,
         Err(error) => {
             tracing::warn!(%error, "SIGTERM cannot be handled; stop with SIGINT");
             let _interrupted = tokio::signal::ctrl_c().await;
-            return;
+            return Stop::Interrupted;
         }
     };
     tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => Stop::Terminated,
+        _ = tokio::signal::ctrl_c() => Stop::Interrupted,
+    }
+}
+
+/// Returns when the gateway must stop accepting requests. From SIGTERM on it is not ready, and still answers for the
+/// configured delay; a further signal ends the delay.
+async fn shutdown(gateway: &Gateway) {
+    let stop = shutdown_signal().await;
+    gateway.readiness.refuse_calls("shutdown", "the gateway is shutting down");
+    let delay = Duration::from_secs(gateway.config().server.shutdown_delay_seconds);
+    if stop == Stop::Terminated {
+        let _ended = tokio::time::timeout(delay, shutdown_signal()).await;
     }
 }
 

@@ -25,6 +25,9 @@ pub struct ServerConfig {
     pub max_connections: usize,
     /// Timeout for a request's head, and then for its body, in seconds each.
     pub read_timeout_seconds: u64,
+    /// How long the listener stays open after SIGTERM, in seconds, while `/readyz` answers 503: a load balancer stops
+    /// sending requests meanwhile.
+    pub shutdown_delay_seconds: u64,
     /// How long running calls may continue after a shutdown signal, in seconds.
     pub shutdown_grace_seconds: u64,
     /// The MCP endpoint, `/mcp`.
@@ -40,6 +43,7 @@ impl Default for ServerConfig {
             max_json_values: MAX_VALUES,
             max_connections: 10_000,
             read_timeout_seconds: 15,
+            shutdown_delay_seconds: 0,
             shutdown_grace_seconds: 30,
             mcp: McpServerConfig::default(),
         }
@@ -68,6 +72,7 @@ impl ServerConfig {
         findings.above_zero("server.max_json_values", self.max_json_values);
         findings.above_zero("server.max_connections", self.max_connections);
         findings.seconds("server.read_timeout_seconds", self.read_timeout_seconds);
+        findings.at_most_a_year("server.shutdown_delay_seconds", self.shutdown_delay_seconds);
         findings.at_most_a_year("server.shutdown_grace_seconds", self.shutdown_grace_seconds);
         self.mcp.check(findings);
     }

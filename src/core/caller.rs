@@ -57,6 +57,13 @@ impl Caller {
         Self { owner, ..self.clone() }
     }
 
+    /// The tenant and the rest of a [`Caller::key`], as a text for people.
+    pub fn parts_of_key(key: &str) -> (&str, &str) {
+        let (tenant, identity) = key.split_once(KEY_SEPARATOR).unwrap_or((key, ""));
+        // Of a token, without the length of its issuer.
+        (tenant, identity.split_once(KEY_SEPARATOR).map_or(identity, |(_length, identity)| identity))
+    }
+
     fn with_key(id: &str, tenant: &str, roles: Vec<String>, key: String) -> Self {
         let (tenant, key) = (Arc::<str>::from(tenant), Arc::<str>::from(key));
         let owner = Owner { tenant: Arc::clone(&tenant), caller: Arc::clone(&key) };
@@ -107,6 +114,9 @@ mod tests {
         assert_ne!(owner("192.0.2.1"), owner("192.0.2.2"));
         assert_eq!(owner("192.0.2.1"), owner("::ffff:192.0.2.1"));
         let ann = Caller::new("ann", "acme", Vec::new());
+        assert_eq!(Caller::parts_of_key(&ann.key), ("acme", "ann"));
+        let token = Caller::of_issuer("https://issuer.example", "ann", "acme", Vec::new());
+        assert_eq!(Caller::parts_of_key(&token.key), ("acme", "https://issuer.example#ann"));
         assert_eq!((&ann.owner.tenant, &ann.owner.caller), (&ann.tenant, &ann.key));
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use prometheus::process_collector::ProcessCollector;
 use prometheus::{Encoder, IntCounter, IntGauge, Registry, TextEncoder};
+use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
 use thiserror::Error;
 
@@ -42,6 +43,17 @@ pub struct Metrics {
 pub struct BreakerMetrics {
     state: IntGauge,
     failures: IntCounter,
+}
+
+/// The money of one caller's or tenant's day.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DayBudget {
+    pub tenant: String,
+    /// `None` for the tenant's own.
+    pub caller: Option<String>,
+    pub spent: Decimal,
+    pub held: Decimal,
+    pub limit: Option<Decimal>,
 }
 
 /// Something in flight, such as a call, counted in a gauge until dropped.
@@ -163,6 +175,24 @@ impl Metrics {
     pub fn policy_reloaded(&self, accepted: bool) {
         self.families.policy_reloads.with_label_values(&[reload_result(accepted)]).inc();
         self.families.policy_last_reload_successful.set(accepted.into());
+    }
+
+    /// A request without valid credentials was refused.
+    pub fn unauthenticated(&self) {
+        self.families.unauthenticated.inc();
+    }
+
+    /// Replaces the gauges of today's budgets.
+    pub fn set_budgets(&self, budgets: &[DayBudget]) {
+        let gauge = &self.families.budget_cost;
+        gauge.reset();
+        for DayBudget { tenant, caller, spent, held, limit } in budgets {
+            let amounts = [("spent", Some(*spent)), ("held", Some(*held)), ("limit", *limit)];
+            for (amount, value) in amounts.into_iter().filter_map(|(amount, value)| Some((amount, value?))) {
+                let caller = caller.as_deref().unwrap_or_default();
+                gauge.with_label_values(&[tenant, caller, amount]).set(value.to_f64().unwrap_or_default());
+            }
+        }
     }
 
     /// A stored reply was returned instead of running the call again.

@@ -1,39 +1,65 @@
-//! The degraded components, by name, for `/readyz`: the service continues, and reports them.
+//! The degraded components, by name, for `/readyz`: the service continues, and reports them. Some of them refuse every
+//! call; then it is not ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 
 /// Shared by everything that can be degraded.
 #[derive(Debug, Default)]
 pub struct Readiness {
-    degraded: Mutex<BTreeMap<String, String>>,
+    components: Mutex<Components>,
+}
+
+#[derive(Debug, Default)]
+struct Components {
+    degraded: BTreeMap<String, String>,
+    /// Of these, those without which every call is refused.
+    refusing: BTreeSet<String>,
 }
 
 impl Readiness {
     /// `component` is degraded, and why; replaces an earlier reason.
     pub fn degrade(&self, component: &str, reason: impl Into<String>) {
         let reason = reason.into();
-        if self.degraded.lock().insert(component.to_owned(), reason.clone()).as_ref() != Some(&reason) {
+        let before = self.components.lock().degraded.insert(component.to_owned(), reason.clone());
+        if before.as_ref() != Some(&reason) {
             tracing::warn!(component, reason, "a component is degraded");
         }
     }
 
+    /// As [`degrade`](Self::degrade), for a component without which every call is refused.
+    pub fn refuse_calls(&self, component: &str, reason: impl Into<String>) {
+        self.components.lock().refusing.insert(component.to_owned());
+        self.degrade(component, reason);
+    }
+
+    /// Whether every call is refused.
+    pub fn refuses_calls(&self) -> bool {
+        !self.components.lock().refusing.is_empty()
+    }
+
     /// `component` works again.
     pub fn restore(&self, component: &str) {
-        if self.degraded.lock().remove(component).is_some() {
+        if self.remove(component) {
             tracing::info!(component, "a component works again");
         }
     }
 
     /// Removes `component`.
     pub fn forget(&self, component: &str) {
-        self.degraded.lock().remove(component);
+        self.remove(component);
     }
 
     /// Component → reason, empty when all is well.
     pub fn degraded(&self) -> BTreeMap<String, String> {
-        self.degraded.lock().clone()
+        self.components.lock().degraded.clone()
+    }
+
+    fn remove(&self, component: &str) -> bool {
+        let mut components = self.components.lock();
+        components.refusing.remove(component);
+        components.degraded.remove(component).is_some()
     }
 }
 
@@ -46,8 +72,12 @@ mod tests {
         let readiness = Readiness::default();
         readiness.degrade("policy", "broken at line 3");
         assert_eq!(readiness.degraded()["policy"], "broken at line 3");
+        assert!(!readiness.refuses_calls());
+        readiness.refuse_calls("audit", "no space left");
+        assert!(readiness.refuses_calls() && readiness.degraded()["audit"] == "no space left");
         readiness.restore("policy");
-        assert!(readiness.degraded().is_empty());
+        readiness.restore("audit");
+        assert!(readiness.degraded().is_empty() && !readiness.refuses_calls());
         readiness.degrade("mcp:gone", "it does not answer");
         readiness.forget("mcp:gone");
         assert!(readiness.degraded().is_empty());

@@ -354,6 +354,37 @@ fn a_shutdown_finishes_running_calls() {
     assert_eq!(sekisho::testing::verify_audit(&directory.path().join("state/audit.jsonl")).unwrap().lines, 1);
 }
 
+/// From SIGTERM on the gateway is not ready, and still answers for the delay; SIGINT ends it.
+#[test]
+fn a_load_balancer_learns_of_a_shutdown_before_the_listener_closes() {
+    let directory = TempDir::new().unwrap();
+    std::fs::write(directory.path().join("sekisho.yaml"), "server: {shutdown_delay_seconds: 600}").unwrap();
+    let mut serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let get = |path: &str| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let answer = client.get(format!("{}{path}", serving.url)).send().await.unwrap();
+            (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+        })
+    };
+    assert_eq!(get("/readyz").1["status"], "ready");
+    let pid = serving.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let (status, ready) = (0..500)
+        .map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            get("/readyz")
+        })
+        .find(|(status, _)| *status != 200)
+        .expect("it is not ready");
+    assert_eq!((status, &ready["status"]), (503, &json!("unavailable")), "{ready}");
+    assert!(ready["degraded"]["shutdown"].is_string(), "{ready}");
+    assert_eq!(get("/tools/list").0, 200);
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(serving.child.wait().unwrap().success());
+}
+
 #[test]
 fn the_audit_trail_is_verified_from_the_terminal() {
     let directory = TempDir::new().unwrap();

@@ -160,7 +160,9 @@ async fn one_session_serves_all_calls_of_a_caller_and_a_lost_one_is_replaced_unn
 async fn slow_calls_of_a_server_hold_up_no_other_and_throw_no_doubt_on_it() {
     const SLOW: usize = 24;
     let upstream = Upstream::start().await;
-    let app = Arc::new(started(&upstream.yaml("")).await);
+    let more = "allow_networks: [127.0.0.0/8], max_connections_per_origin: 40";
+    let settings = upstream.yaml("").replace("allow_networks: [127.0.0.0/8]", more);
+    let app = Arc::new(started(&settings).await);
     let slow: Vec<_> = (0..SLOW)
         .map(|_| {
             let app = Arc::clone(&app);

@@ -35,6 +35,39 @@ async fn every_metric_of_the_specification_moves() {
 }
 
 #[tokio::test]
+async fn budgets_open_circuits_and_missing_credentials_can_be_seen() {
+    let settings = "
+        budget: {max_cost_per_tenant_per_day: 5}
+        breaker: {consecutive_failures: 1, recovery_seconds: 1}
+        auth: {anonymous: never, api_keys: [{id: ann, key: key-of-ann, tenant: acme}]}";
+    let app = TestApp::with(settings).await;
+    let call = async |tool: &str, arguments: Value| {
+        let request = app.post(&format!("/tools/{tool}/execute")).bearer_auth("key-of-ann");
+        answer(request.json(&json!({"arguments": arguments}))).await
+    };
+    assert_eq!(app.call("paid", json!({})).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(app.metric("shannon_unauthenticated_requests_total").await, 1.0);
+    assert_eq!(call("paid", json!({})).await.0, StatusCode::OK);
+    for (line, value) in [
+        (r#"shannon_budget_cost_usd{amount="spent",caller="",tenant="acme"}"#, 0.1),
+        (r#"shannon_budget_cost_usd{amount="held",caller="",tenant="acme"}"#, 0.0),
+        (r#"shannon_budget_cost_usd{amount="limit",caller="",tenant="acme"}"#, 5.0),
+        (r#"shannon_budget_cost_usd{amount="spent",caller="ann",tenant="acme"}"#, 0.1),
+    ] {
+        assert_eq!(app.metric(line).await, value, "{line}");
+    }
+    call("upstream", json!({"answer": "down"})).await;
+    let gauge = r#"shannon_circuit_breaker_state{base_url="https://upstream.test:443"}"#;
+    assert_eq!(app.metric(gauge).await, 2.0);
+    assert!(degraded(&app).await["circuit:https://upstream.test:443"].is_string());
+    // No call tells the gauge that the time has passed.
+    while app.metric(gauge).await > 1.0 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(degraded(&app).await["circuit:https://upstream.test:443"], Value::Null);
+}
+
+#[tokio::test]
 async fn the_namespace_is_configurable() {
     let app = TestApp::with("telemetry: {metrics_namespace: gate}").await;
     app.call("calculator", json!({"expression": "1"})).await;

@@ -24,7 +24,7 @@ pub(super) struct Health {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Ready {
-    /// `ready`, or `degraded`: the service runs, but a part of it does not.
+    /// `ready`; `degraded`: the service runs, but a part of it does not; `unavailable`: it refuses every call.
     status: &'static str,
     /// Component → reason; shown only to callers with a key, and on loopback.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -40,16 +40,21 @@ pub(crate) async fn healthz() -> Response {
     reply::json(StatusCode::OK, &Health { status: "ok" })
 }
 
-/// Readiness: calls are accepted; lists degraded components to authorized callers.
-#[utoipa::path(get, path = "/readyz", tag = "operation", responses((status = 200, body = Ready)))]
+/// Readiness: calls are accepted (200), or every call is refused (503); lists degraded components to authorized callers.
+#[utoipa::path(get, path = "/readyz", tag = "operation",
+    responses((status = 200, body = Ready), (status = 503, body = Ready)))]
 pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
-    let degraded = gateway.readiness.degraded();
-    let status = if degraded.is_empty() { "ready" } else { "degraded" };
+    let degraded = gateway.degraded();
+    let (code, status) = match (gateway.readiness.refuses_calls(), degraded.is_empty()) {
+        (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        (false, false) => (StatusCode::OK, "degraded"),
+        (false, true) => (StatusCode::OK, "ready"),
+    };
     let ready = match may_look_inside(&gateway, &headers).await {
         Ok(()) => Ready { status, degraded, notes: gateway.setting_notes() },
         Err(_) => Ready { status, degraded: BTreeMap::new(), notes: BTreeMap::new() },
     };
-    reply::json(StatusCode::OK, &ready)
+    reply::json(code, &ready)
 }
 
 /// Prometheus metrics.
@@ -62,7 +67,7 @@ pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: Header
 
 /// The metrics in Prometheus's format.
 pub(crate) fn exposition(gateway: &Gateway) -> Response {
-    ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.pipeline.settlement.metrics.render()).into_response()
+    ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.metrics_text()).into_response()
 }
 
 /// All callers on a loopback listener; elsewhere callers with a key or token.

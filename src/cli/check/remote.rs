@@ -10,7 +10,8 @@ use super::{Finding, Verdict};
 /// The gateway cannot be reached, or does not answer this caller.
 pub(super) fn look_at(server: &Url) -> Result<Vec<Finding>, Unanswered> {
     let remote = Remote::new(server)?;
-    let ready = remote.get(&["readyz"], &[])?;
+    // 503 while it refuses every call.
+    let ready = remote.get_any(&["readyz"])?;
     let tools = remote.get(&["tools", "list"], &[("detail", "full")])?;
     Ok(findings(&ready, &tools))
 }
@@ -24,6 +25,7 @@ fn findings(ready: &Value, tools: &Value) -> Vec<Finding> {
         .collect();
     let verdict = match (ready["status"].as_str(), degraded.is_empty()) {
         (Some("ready"), _) => Verdict::Ok("ready".to_owned()),
+        (Some("unavailable"), _) => Verdict::Broken("unavailable: it refuses every call".to_owned()),
         (_, true) => Verdict::Broken("degraded; it shows details to callers with a key (SEKISHO_API_KEY)".to_owned()),
         (_, false) => Verdict::Broken("degraded".to_owned()),
     };

@@ -144,7 +144,8 @@ impl<D: Disk> Writer<D> {
 
     /// Readiness first: a refused caller finds the reason there.
     fn refuse(&self, problem: &io::Error, entries: &mut [Entry]) {
-        self.readiness.degrade(COMPONENT, format!("the audit trail cannot be written, calls are refused: {problem}"));
+        let reason = format!("the audit trail cannot be written, calls are refused: {problem}");
+        self.readiness.refuse_calls(COMPONENT, reason);
         self.trail.refusing.store(true, Ordering::Release);
         for entry in entries {
             entry.acknowledge = None;

@@ -3,7 +3,7 @@
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Counter, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, GaugeVec, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 macro_rules! families {
@@ -65,6 +65,11 @@ families! {
     calls_in_flight: IntGauge = "calls_in_flight" {},
     /// Decisions of the policy stage: allow, deny or require_approval.
     policy_decisions: IntCounterVec = "policy_decisions_total" { decision },
+    /// US dollars of today's budget of a caller, or of a tenant (without a caller): spent, held or limit. The 200 with the
+    /// most.
+    budget_cost: GaugeVec = "budget_cost_usd" { tenant, caller, amount },
+    /// Requests without valid credentials where they are required.
+    unauthenticated: IntCounter = "unauthenticated_requests_total" {},
     /// Calls refused by a budget, by error code.
     budget_refusals: IntCounterVec = "budget_refusals_total" { error_type },
     /// Reloads of the configuration, by whether it was accepted.
@@ -116,8 +121,8 @@ families! {
 }
 
 /// From an instant tool to the longest timeouts.
-const CALL_SECONDS: [f64; 15] =
-    [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
+const CALL_SECONDS: [f64; 18] =
+    [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 4.0, 5.0, 7.5, 10.0, 30.0];
 
 /// Most stages take microseconds; waiting and executing take longer.
 const STAGE_SECONDS: [f64; 12] =
@@ -159,6 +164,7 @@ macro_rules! family {
 }
 
 family!(Counter, "counter", |opts, _buckets, _labels| Self::with_opts(opts));
+family!(GaugeVec, "gauge", |opts, _buckets, labels| Self::new(opts, labels));
 family!(IntCounter, "counter", |opts, _buckets, _labels| Self::with_opts(opts));
 family!(IntCounterVec, "counter", |opts, _buckets, labels| Self::new(opts, labels));
 family!(IntGauge, "gauge", |opts, _buckets, _labels| Self::with_opts(opts));

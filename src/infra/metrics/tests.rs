@@ -108,6 +108,15 @@ const MOVES: &[Move] = &[
     ),
     (|m, _| m.for_breaker("https://a").failed(), "circuit_breaker_failures_total{base_url=\"https://a\"}"),
     (|m, _| std::mem::forget(m.enter()), "calls_in_flight"),
+    (
+        |m, _| {
+            let one = Decimal::ONE;
+            let (tenant, caller) = ("acme".to_owned(), None);
+            m.set_budgets(&[DayBudget { tenant, caller, spent: one, held: one, limit: Some(one) }]);
+        },
+        "budget_cost_usd{amount=\"limit\",caller=\"\",tenant=\"acme\"}",
+    ),
+    (|m, _| m.unauthenticated(), "unauthenticated_requests_total"),
     (|m, _| m.configuration_reloaded(false), "configuration_reloads_total{result=\"rejected\"}"),
     (|m, _| m.configuration_reloaded(true), "configuration_last_reload_successful"),
     (|m, _| m.policy_reloaded(false), "policy_reloads_total{result=\"rejected\"}"),

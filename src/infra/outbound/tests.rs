@@ -288,6 +288,24 @@ async fn waiting_for_a_slot_ends_at_the_deadline_too() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_read_as_it_arrives_holds_the_slot_of_its_call() {
+    let address = serve(Router::new().route("/", get("fine"))).await;
+    let outbound = Outbound::new(&OutboundConfig { max_connections_per_origin: 1, ..loopback() }).unwrap();
+    let open = async |deadline| {
+        let (request, _) = for_call(OutboundRequest { deadline, ..request(url(address, "/")) });
+        outbound.open(request).await
+    };
+    let first = open(Deadline::after(TEST_TIMEOUT)).await.unwrap();
+    let waiting = open(Deadline::after(Duration::from_millis(50))).await.unwrap_err();
+    assert_eq!((waiting.code(), waiting.blame()), (ErrorCode::Overloaded, Blame::Call));
+    // Streams of no call have slots of their own.
+    assert!(outbound.open(request(url(address, "/"))).await.is_ok());
+    assert_eq!(first.whole().await.unwrap(), "fine");
+    assert!(open(Deadline::after(TEST_TIMEOUT)).await.is_ok());
+    assert!(outbound.slots.idle());
+}
+
+#[tokio::test]
 async fn a_connection_that_fails_is_the_networks_fault() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = listener.local_addr().unwrap();
