@@ -185,6 +185,7 @@ impl Connector {
         // Closes the connection also if this future is dropped before the handshake ends.
         let guard = connection.close.clone().drop_guard();
         self.era.begin(&connection, mode).await.map_err(|error| Attempt::of(&error, &connection))?;
+        connection.heard().await;
         let info = connection.info().ok_or_else(|| Attempt::Failed("it sent no server information".to_owned()))?;
         Ok(Session {
             info: Arc::clone(info),

@@ -133,6 +133,13 @@ impl Connection {
         })
     }
 
+    /// Waits until messages can arrive that belong to no request.
+    pub(crate) async fn heard(&self) {
+        if let Channel::Http(http) = &self.channel {
+            http.heard().await;
+        }
+    }
+
     /// `None` before the handshake.
     pub(crate) fn info(&self) -> Option<&Arc<ServerPeerInfo>> {
         self.handshake.get().map(|handshake| &handshake.info)

@@ -151,7 +151,9 @@ impl<'a> StandingSource<'a> {
     }
 
     async fn open(http: &'a HttpChannel) -> Option<EventSource<'a>> {
-        match http.open_stream(None).await {
+        let opened = http.open_stream(None).await;
+        http.is_heard.cancel();
+        match opened {
             Ok(events) => Some(EventSource::new(http, events?, true)),
             Err(error) => {
                 tracing::debug!(%error, "the standing stream of an MCP server could not be opened");

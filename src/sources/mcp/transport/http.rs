@@ -1,12 +1,14 @@
 //! Streamable HTTP: what the requests of one connection have in common, and how answers are classified.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::model::{ErrorData, ProtocolVersion, ServerJsonRpcMessage};
 use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
 
 use super::authorized_http::AuthorizedHttp;
 use super::event_stream::EventStream;
@@ -21,6 +23,10 @@ pub(crate) const REVISION: HeaderName = HeaderName::from_static("mcp-protocol-ve
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
+/// How long the first request of a session waits for the standing stream. Some servers answer that request only with
+/// their first message.
+const STANDING_TIMEOUT: Duration = Duration::from_millis(250);
+
 /// One connection's way to its server.
 #[derive(Debug)]
 pub(crate) struct HttpChannel {
@@ -28,6 +34,8 @@ pub(crate) struct HttpChannel {
     heading: ArcSwap<Heading>,
     /// A session has begun.
     pub(super) begun: Notify,
+    /// Cancelled once the server has answered the request for the standing stream of the first session.
+    pub(super) is_heard: CancellationToken,
     /// Held while a session is replaced that the server no longer knows.
     pub(super) replacing: Mutex<()>,
 }
@@ -78,6 +86,7 @@ impl HttpChannel {
             access,
             heading: ArcSwap::from_pointee(Heading::first()),
             begun: Notify::new(),
+            is_heard: CancellationToken::new(),
             replacing: Mutex::default(),
         }
     }
@@ -91,6 +100,14 @@ impl HttpChannel {
         self.heading.store(Arc::new(heading));
         if has_session {
             self.begun.notify_one();
+        }
+    }
+
+    /// Waits until messages that belong to no request can arrive, at most [`STANDING_TIMEOUT`]: some servers send
+    /// questions of a call there, and lose them if nobody listens yet.
+    pub(crate) async fn heard(&self) {
+        if self.heading().has_session {
+            let _too_late = tokio::time::timeout(STANDING_TIMEOUT, self.is_heard.cancelled()).await;
         }
     }
 

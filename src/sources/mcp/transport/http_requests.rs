@@ -158,21 +158,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_server_is_notified_of_a_cancellation_before_its_session_ends() {
-        let received: Arc<Mutex<Vec<&str>>> = Arc::default();
-        let (posts, deletes) = (Arc::clone(&received), Arc::clone(&received));
-        let handle = async move |body: String| {
-            if body.contains("tools/call") {
-                std::future::pending::<()>().await;
-            }
-            // Longer than the other request needs, if it does not wait.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            posts.lock().push("cancelled");
-            StatusCode::ACCEPTED
-        };
-        let end = async move || deletes.lock().push("ended");
-        let router = Router::new().route("/mcp", post(handle).delete(end));
+    /// A connection whose handshake has ended.
+    async fn connection_to(router: Router) -> Arc<Connection> {
         let address = test_server::serve(router).await;
         let access = AuthorizedHttp {
             outbound: Outbound::new(&OutboundConfig::default()).unwrap(),
@@ -189,6 +176,45 @@ mod tests {
         let Channel::Http(http) = &connection.channel else { panic!("it is over HTTP") };
         http.agree(Heading::of(Some("session".parse().unwrap()), &revision));
         connection.agree(ServerPeerInfo::new(revision, ServerCapabilities::default()), Map::new());
+        connection
+    }
+
+    #[tokio::test]
+    async fn a_session_is_used_once_the_server_has_answered_for_the_standing_stream() {
+        let seen: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let (gets, posts) = (Arc::clone(&seen), Arc::clone(&seen));
+        let listen = async move || {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            gets.lock().push("listening");
+            StatusCode::METHOD_NOT_ALLOWED
+        };
+        let handle = async move || {
+            posts.lock().push("called");
+            StatusCode::BAD_REQUEST
+        };
+        let connection = connection_to(Router::new().route("/mcp", post(handle).get(listen))).await;
+        connection.heard().await;
+        assert!(connection.request(Outgoing::of("tools/call", &Map::new())).await.is_err());
+        assert_eq!(*seen.lock(), ["listening", "called"]);
+        connection.close.cancel();
+    }
+
+    #[tokio::test]
+    async fn a_server_is_notified_of_a_cancellation_before_its_session_ends() {
+        let received: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let (posts, deletes) = (Arc::clone(&received), Arc::clone(&received));
+        let handle = async move |body: String| {
+            if body.contains("tools/call") {
+                std::future::pending::<()>().await;
+            }
+            // Longer than the other request needs, if it does not wait.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            posts.lock().push("cancelled");
+            StatusCode::ACCEPTED
+        };
+        let end = async move || deletes.lock().push("ended");
+        let router = Router::new().route("/mcp", post(handle).delete(end));
+        let connection = connection_to(router).await;
         let params = Map::new();
         let call = connection.request(Outgoing::of("tools/call", &params));
         assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err(), "the server does not answer");
