@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::header::HOST;
+use axum::http::header::{HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::request::Parts;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Request, Uri};
+use axum::http::{HeaderMap, HeaderValue, Request, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -74,24 +74,38 @@ impl RequestGuard {
 
     /// Answers a request, even if its handler panics.
     pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+        let mut response = match self.check(&request) {
+            Err(refusal) => refusal.into_response(),
+            Ok(()) => {
+                request.extensions_mut().insert(self.connection);
+                let mut router = self.router;
+                match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
+                    Ok(answer) => answer?,
+                    Err(panic) => reply::panicked(&*panic),
+                }
+            }
+        };
+        // No browser may take what a tool returned for a page or a script.
+        response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
+        Ok(response)
+    }
+
+    fn check(&self, request: &Request<Incoming>) -> Result<(), CallError> {
         // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
-            return Ok(invalid("duplicate `Host` header").into_response());
+            return Err(invalid("duplicate `Host` header"));
         }
         if self.on_loopback && !names_loopback(request.uri(), request.headers()) {
-            return Ok(invalid(HOST_NOT_LOOPBACK).into_response());
+            return Err(invalid(HOST_NOT_LOOPBACK));
         }
         if self.only_probes && !PROBES.contains(&request.uri().path()) {
-            return Ok(too_many_connections().into_response());
+            return Err(too_many_connections());
         }
-        request.extensions_mut().insert(self.connection);
-        let mut router = self.router;
-        match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
-            Ok(answer) => answer,
-            Err(panic) => Ok(reply::panicked(&*panic)),
-        }
+        Ok(())
     }
 }
+
+const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What is answered whatever the number of connections.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];

@@ -78,6 +78,8 @@ async fn the_namespace_is_configurable() {
 async fn healthy_and_ready() {
     let app = TestApp::start().await;
     assert_eq!(answer(app.get("/healthz")).await, (StatusCode::OK, json!({"status": "ok"})));
+    let sniffing = app.get("/healthz").send().await.unwrap().headers()["x-content-type-options"].clone();
+    assert_eq!(sniffing, "nosniff");
     let (status, body) = answer(app.get("/readyz")).await;
     assert_eq!(
         (status, &body["status"]),

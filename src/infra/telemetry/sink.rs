@@ -5,6 +5,7 @@
 //! Remove when a crate (tracing-appender's non-blocking writer is the nearest) drops lines of a reader that does not
 //! read, counts them, and writes the rest within a bound when the process ends.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,15 +80,34 @@ impl Sink {
         let mut text = Vec::new();
         while self.0.text.take(GATHER, &mut text) {
             // An error of the log itself cannot be logged.
-            let _ = out.write_all(&text).and_then(|()| out.flush());
+            let _ = out.write_all(&escaped(&text)).and_then(|()| out.flush());
             text.clear();
             let dropped_lines = self.0.dropped_lines.swap(0, Ordering::Relaxed);
             if dropped_lines > 0 {
                 tracing::warn!(dropped_lines, "log lines were dropped: the output was blocked");
             }
         }
-        let _ = out.write_all(&self.0.text.end()).and_then(|()| out.flush());
+        let _ = out.write_all(&escaped(&self.0.text.end())).and_then(|()| out.flush());
     }
+}
+
+/// The text with the characters escaped that change its direction (UAX #9): a caller could make a line read as another.
+fn escaped(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_directional =
+        |c: char| matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let first_bytes = [0xd8, 0xe2];
+    if !text.iter().any(|byte| first_bytes.contains(byte)) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len());
+    for c in String::from_utf8_lossy(text).chars() {
+        match is_directional(c) {
+            // As JSON writes it.
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped.into_bytes())
 }
 
 /// For layers that write through [`Write`]: one call, one line.
@@ -136,6 +156,16 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn no_line_reads_as_another() {
+        let (pipe, out) = sync_channel(10);
+        let writer = Sink::start(Pipe(pipe)).unwrap();
+        writer.sink().write_line("{\"tool\":\"a\u{202e}b\u{2066}関所€é\u{61c}\"}\n".as_bytes());
+        drop(writer);
+        let written = out.iter().flatten().collect();
+        assert_eq!(String::from_utf8(written).unwrap(), "{\"tool\":\"a\\u202eb\\u2066関所€é\\u061c\"}\n");
     }
 
     #[test]
