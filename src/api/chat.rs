@@ -74,7 +74,7 @@ pub(super) struct ToolSettings {
 }
 
 /// Sends a message to an agent; the session stores the conversation.
-#[utoipa::path(post, path = "/api/chat", tag = "agents", request_body = ChatRequest,
+#[utoipa::path(post, path = "/api/chat", operation_id = "chat", tag = "agents", request_body = ChatRequest,
     responses((status = 200, body = ChatReply), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn chat(
     origin: RequestMeta,
@@ -100,7 +100,7 @@ pub(super) async fn chat(
 
 /// The same as a stream: first `{"type": "session", "session_id"}`, then the run's events. Older than
 /// `/v1/chat/completions`, which new clients should use.
-#[utoipa::path(get, path = "/api/chat/stream", tag = "agents", params(ChatRequest),
+#[utoipa::path(get, path = "/api/chat/stream", operation_id = "streamChat", tag = "agents", params(ChatRequest),
     responses((status = 200, description = "Server-sent events, `[DONE]` at the end", content_type = "text/event-stream"),
         (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(super) async fn stream(
@@ -122,7 +122,7 @@ pub(super) async fn stream(
 }
 
 /// Switches tools on or off for the agents of a session (A8).
-#[utoipa::path(post, path = "/api/tools/settings", tag = "agents", request_body = ToolSettings,
+#[utoipa::path(post, path = "/api/tools/settings", operation_id = "setToolSettings", tag = "agents", request_body = ToolSettings,
     responses((status = 200, body = ToolSettings), (status = "4XX", body = ReplyBody)))]
 pub(super) async fn tool_settings(
     origin: RequestMeta,

@@ -19,7 +19,16 @@ use crate::gateway::Gateway;
 
 #[derive(utoipa::OpenApi)]
 #[openapi(
-    info(title = "sekisho", description = "A gateway for AI agents' tool calls."),
+    info(title = "sekisho", description = "A gateway for AI agents' tool calls.", contact(name = "sekisho")),
+    servers((url = "/", description = "This gateway.")),
+    tags(
+        (name = "tools", description = "Lists, describes, selects and runs tools."),
+        (name = "public", description = "The same in a shorter form, without dangerous tools."),
+        (name = "agents", description = "Agents that run tools, for chats and for clients of the OpenAI API."),
+        (name = "openapi", description = "Registers tools of OpenAPI documents."),
+        (name = "mcp", description = "Registers MCP servers, and signs in to them."),
+        (name = "operation", description = "Health and metrics.")
+    ),
     components(schemas(ExecuteRequest, ExecuteNamedRequest, ReplyBody, OpenAiErrorBody))
 )]
 struct Description;

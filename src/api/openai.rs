@@ -43,7 +43,7 @@ pub(super) struct ModelEntry<'a> {
 }
 
 /// Lists the agents.
-#[utoipa::path(get, path = "/v1/models", tag = "agents",
+#[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "agents",
     responses((status = 200, body = Models<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn models(
     origin: Result<RequestMeta, CallError>,
@@ -56,7 +56,7 @@ pub(super) async fn models(
 }
 
 /// Describes one agent.
-#[utoipa::path(get, path = "/v1/models/{name}", tag = "agents", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/v1/models/{name}", operation_id = "getModel", tag = "agents", params(("name" = String, Path)),
     responses((status = 200, body = ModelEntry<'_>), (status = "4XX", body = OpenAiErrorBody)))]
 pub(super) async fn model(
     origin: Result<RequestMeta, CallError>,
@@ -70,7 +70,7 @@ pub(super) async fn model(
 }
 
 /// Runs an agent until it answers. It calls the gateway's tools itself; calls of the client's tools are returned.
-#[utoipa::path(post, path = "/v1/chat/completions", tag = "agents", request_body = CompletionRequest,
+#[utoipa::path(post, path = "/v1/chat/completions", operation_id = "createChatCompletion", tag = "agents", request_body = CompletionRequest,
     responses((status = 200, description = "A completion, or with `stream` server-sent chunks of one", body = Completion),
         (status = "4XX", body = OpenAiErrorBody), (status = "5XX", body = OpenAiErrorBody)))]
 pub(super) async fn complete(

@@ -56,3 +56,42 @@ async fn schemathesis_finds_nothing_undescribed() {
     .unwrap();
     assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stdout));
 }
+
+/// The description is valid, has no finding of a linter, and clients in two languages that are generated from it call
+/// the gateway.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Spectral, openapi-spec-validator and generators, in the folder OPENAPI_TOOLS"]
+async fn generated_clients_call_the_gateway() {
+    let tools = std::path::PathBuf::from(std::env::var("OPENAPI_TOOLS").unwrap());
+    let (python, node) = (tools.join("python/bin"), tools.join("node_modules/.bin"));
+    let app = TestApp::start().await;
+    let directory = tempfile::TempDir::new().unwrap();
+    let folder = directory.path();
+    let document = app.get("/openapi.json").send().await.unwrap().text().await.unwrap();
+    std::fs::write(folder.join("openapi.json"), document).unwrap();
+    std::fs::write(folder.join("ruleset.yaml"), "extends: [\"spectral:oas\"]").unwrap();
+    std::fs::write(folder.join("package.json"), r#"{"type": "module"}"#).unwrap();
+    std::os::unix::fs::symlink(tools.join("node_modules"), folder.join("node_modules")).unwrap();
+    for (name, text) in [
+        ("call_tool.py", include_str!("../../examples/openapi-clients/call_tool.py")),
+        ("call-tool.ts", include_str!("../../examples/openapi-clients/call-tool.ts")),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+    let run = |program: std::path::PathBuf, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let ran = command.args(arguments).current_dir(folder).env("SEKISHO_URL", &app.url).output().unwrap();
+        let said = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        assert!(ran.status.success(), "{command:?}: {said}");
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    run(python.join("openapi-spec-validator"), &["openapi.json"]);
+    run(node.join("spectral"), &["lint", "--ruleset", "ruleset.yaml", "--fail-severity", "warn", "openapi.json"]);
+    let generate = ["generate", "--path", "openapi.json", "--meta", "none", "--output-path", "sekisho_client"];
+    run(python.join("openapi-python-client"), &generate);
+    run(node.join("openapi-typescript"), &["openapi.json", "-o", "sekisho.d.ts"]);
+    run(node.join("tsc"), &["--strict", "--target", "es2022", "--module", "nodenext", "call-tool.ts"]);
+    let call = ["calculator", r#"{"expression": "6*7"}"#];
+    assert_eq!(run(python.join("python"), &["call_tool.py", call[0], call[1]]), "42\n");
+    assert_eq!(run("node".into(), &["call-tool.js", call[0], call[1]]), "42\n");
+}

@@ -28,7 +28,7 @@ pub(super) struct Added {
 
 /// Offers the tools of an MCP server, and stores the registration for the next start. A server that was registered
 /// under the same name is replaced. Needs the role `admin`.
-#[utoipa::path(post, path = "/tools/mcp/register", tag = "mcp", request_body = McpRegistration,
+#[utoipa::path(post, path = "/tools/mcp/register", operation_id = "registerMcpServer", tag = "mcp", request_body = McpRegistration,
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,

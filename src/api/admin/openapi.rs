@@ -54,7 +54,7 @@ struct FoundOperation {
 
 /// Reads an OpenAPI document and describes it, without registering anything. Needs the role `admin`, since it makes
 /// the service fetch and parse what the caller names.
-#[utoipa::path(post, path = "/tools/openapi/validate", tag = "openapi", request_body = ValidateRequest,
+#[utoipa::path(post, path = "/tools/openapi/validate", operation_id = "validateOpenApi", tag = "openapi", request_body = ValidateRequest,
     responses((status = 200, body = Validation), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn validate(
     State(gateway): State<Arc<Gateway>>,
@@ -131,7 +131,7 @@ pub(super) struct Registered<'a> {
 
 /// Offers the operations of an OpenAPI document as tools, and stores the registration for the next start. A
 /// collection that was registered under the same name is replaced. Needs the role `admin`.
-#[utoipa::path(post, path = "/tools/openapi/register", tag = "openapi", request_body = Registration,
+#[utoipa::path(post, path = "/tools/openapi/register", operation_id = "registerOpenApi", tag = "openapi", request_body = Registration,
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
@@ -145,7 +145,7 @@ pub(crate) async fn register(
 }
 
 /// Removes a registered collection's tools. Needs the role `admin`.
-#[utoipa::path(delete, path = "/tools/openapi/{name}", tag = "openapi", params(("name" = String, Path)),
+#[utoipa::path(delete, path = "/tools/openapi/{name}", operation_id = "removeOpenApi", tag = "openapi", params(("name" = String, Path)),
     responses((status = 200, body = Removed), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn unregister(
     origin: RequestMeta,

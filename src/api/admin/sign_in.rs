@@ -49,7 +49,7 @@ pub(crate) struct CallbackParameters {
 
 /// Starts a user's sign-in to an MCP server that requires one. The tokens are kept in memory only: after a restart
 /// the user must sign in again. Needs the role `admin`.
-#[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", tag = "mcp", params(("name" = String, Path)),
+#[utoipa::path(post, path = "/tools/mcp/{name}/sign_in", operation_id = "startSignIn", tag = "mcp", params(("name" = String, Path)),
     responses((status = 200, body = SignInStarted), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn start(
     origin: RequestMeta,
@@ -68,7 +68,7 @@ pub(crate) async fn start(
 }
 
 /// Completes the sign-in with this `state`. The browser that is redirected here has no key.
-#[utoipa::path(get, path = CALLBACK, tag = "mcp", params(CallbackParameters),
+#[utoipa::path(get, path = CALLBACK, operation_id = "finishSignIn", tag = "mcp", params(CallbackParameters),
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn finish(
     State(gateway): State<Arc<Gateway>>,
@@ -94,7 +94,7 @@ pub(crate) async fn finish(
 }
 
 /// This service's OAuth client id metadata document: its address is the client id.
-#[utoipa::path(get, path = CLIENT_METADATA, tag = "mcp",
+#[utoipa::path(get, path = CLIENT_METADATA, operation_id = "getClientMetadata", tag = "mcp",
     responses((status = 200, body = Value), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn client_metadata(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, CallError> {
     let own = own_addresses(&base(&parts, &gateway))?;

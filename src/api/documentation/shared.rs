@@ -55,6 +55,14 @@ pub(super) fn describe(document: &mut Value) {
 }
 
 fn describe_operation(path: &str, operation: &mut Value) {
+    if operation["description"].is_null() {
+        operation["description"] = operation["summary"].clone();
+    }
+    for (status, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        if response["description"].as_str().is_none_or(str::is_empty) {
+            response["description"] = description_of(status).into();
+        }
+    }
     if OPEN.contains(&path) {
         operation["security"] = json!([]);
         return;
@@ -86,6 +94,15 @@ fn describe_operation(path: &str, operation: &mut Value) {
         if !headers.is_empty() {
             response["headers"] = headers.into();
         }
+    }
+}
+
+/// Required of every response (OpenAPI 3.1, Response Object).
+fn description_of(status: &str) -> &'static str {
+    match status.as_bytes().first() {
+        Some(b'2') => "The result.",
+        Some(b'4') => "The request is refused; `error_info` says why, and what to do.",
+        _ => "The request failed; `error_info` says why, and whether to try again.",
     }
 }
 

@@ -35,13 +35,13 @@ pub(super) struct Ready {
 }
 
 /// Liveness: the process runs.
-#[utoipa::path(get, path = "/healthz", tag = "operation", responses((status = 200, body = Health)))]
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "operation", responses((status = 200, body = Health)))]
 pub(crate) async fn healthz() -> Response {
     reply::json(StatusCode::OK, &Health { status: "ok" })
 }
 
 /// Readiness: calls are accepted (200), or every call is refused (503); lists degraded components to authorized callers.
-#[utoipa::path(get, path = "/readyz", tag = "operation",
+#[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operation",
     responses((status = 200, body = Ready), (status = 503, body = Ready)))]
 pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let degraded = gateway.degraded();
@@ -58,7 +58,7 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderM
 }
 
 /// Prometheus metrics.
-#[utoipa::path(get, path = "/metrics", tag = "operation",
+#[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Result<Response, CallError> {
     may_look_inside(&gateway, &headers).await?;

@@ -63,7 +63,7 @@ struct SelectedCall {
 }
 
 /// Selects the tools that fit a task, of those that the caller may use.
-#[utoipa::path(post, path = "/tools/select", tag = "tools", request_body = SelectRequest,
+#[utoipa::path(post, path = "/tools/select", operation_id = "selectTools", tag = "tools", request_body = SelectRequest,
     responses((status = 200, body = Selection<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn select(
     origin: RequestMeta,

@@ -64,7 +64,7 @@ pub(crate) struct SearchParameters {
 
 /// Lists the names of all tools, or with `detail=full` describes each and whether the caller may use it. Tools that
 /// their `roles` hide from the caller are left out.
-#[utoipa::path(get, path = "/tools/list", tag = "tools", params(ListParameters),
+#[utoipa::path(get, path = "/tools/list", operation_id = "listTools", tag = "tools", params(ListParameters),
     responses((status = 200, description = "Names, or objects", body = Vec<serde_json::Value>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
@@ -95,7 +95,7 @@ pub(crate) async fn list(
 }
 
 /// Lists the categories of all tools.
-#[utoipa::path(get, path = "/tools/categories", tag = "tools",
+#[utoipa::path(get, path = "/tools/categories", operation_id = "listCategories", tag = "tools",
     responses((status = 200, body = Vec<String>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Gateway>>) -> Response {
     let tools = gateway.pipeline.tools_for(&origin.caller);
@@ -103,7 +103,7 @@ pub(crate) async fn categories(origin: RequestMeta, State(gateway): State<Arc<Ga
 }
 
 /// Returns the schemas of all tools except those that their `roles` hide from the caller.
-#[utoipa::path(get, path = "/tools/schemas", tag = "tools", params(Filter),
+#[utoipa::path(get, path = "/tools/schemas", operation_id = "listSchemas", tag = "tools", params(Filter),
     responses((status = 200, body = Vec<ToolSchema<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schemas(
     origin: RequestMeta,
@@ -115,7 +115,7 @@ pub(crate) async fn schemas(
 }
 
 /// Searches the tools that the caller may use (BM25), best match first.
-#[utoipa::path(get, path = "/tools/search", tag = "tools", params(SearchParameters),
+#[utoipa::path(get, path = "/tools/search", operation_id = "searchTools", tag = "tools", params(SearchParameters),
     responses((status = 200, body = Vec<ToolSummary<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn search(
     origin: RequestMeta,
@@ -130,7 +130,7 @@ pub(crate) async fn search(
 }
 
 /// Returns one tool's schemas.
-#[utoipa::path(get, path = "/tools/{name}/schema", tag = "tools", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/tools/{name}/schema", operation_id = "getToolSchema", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolSchema<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn schema(
     origin: RequestMeta,
@@ -142,7 +142,7 @@ pub(crate) async fn schema(
 }
 
 /// Returns one tool's metadata.
-#[utoipa::path(get, path = "/tools/{name}/metadata", tag = "tools", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/tools/{name}/metadata", operation_id = "getToolMetadata", tag = "tools", params(("name" = String, Path)),
     responses((status = 200, body = ToolMetadata<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn metadata(
     origin: RequestMeta,
@@ -154,7 +154,7 @@ pub(crate) async fn metadata(
 }
 
 /// Runs a tool.
-#[utoipa::path(post, path = "/tools/{name}/execute", tag = "tools", params(("name" = String, Path)),
+#[utoipa::path(post, path = "/tools/{name}/execute", operation_id = "executeTool", tag = "tools", params(("name" = String, Path)),
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
@@ -168,7 +168,7 @@ pub(crate) async fn execute(
 }
 
 /// Runs the tool named in the body.
-#[utoipa::path(post, path = "/tools/execute", tag = "tools", request_body = ExecuteNamedRequest,
+#[utoipa::path(post, path = "/tools/execute", operation_id = "executeNamedTool", tag = "tools", request_body = ExecuteNamedRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute_named(
     origin: RequestMeta,
@@ -183,7 +183,7 @@ pub(crate) async fn execute_named(
 const MAX_BATCH: usize = 100;
 
 /// Runs several tools in parallel (`TOOL_PARALLELISM` at once) and returns the replies in the order of the calls.
-#[utoipa::path(post, path = "/tools/batch-execute", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
+#[utoipa::path(post, path = "/tools/batch-execute", operation_id = "executeBatch", tag = "tools", request_body = Vec<ExecuteNamedRequest>,
     responses((status = 200, body = Vec<ReplyBody>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn batch_execute(
     origin: RequestMeta,

@@ -49,7 +49,7 @@ pub(super) struct PublicToolDetail<'a> {
 }
 
 /// Lists the tools that are not dangerous, except those that their `roles` hide from the caller.
-#[utoipa::path(get, path = "/api/v1/tools", tag = "public", params(PublicParameters),
+#[utoipa::path(get, path = "/api/v1/tools", operation_id = "listPublicTools", tag = "public", params(PublicParameters),
     responses((status = 200, body = Vec<PublicTool<'_>>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn list(
     origin: RequestMeta,
@@ -70,7 +70,7 @@ pub(crate) async fn list(
 }
 
 /// Returns one tool.
-#[utoipa::path(get, path = "/api/v1/tools/{name}", tag = "public", params(("name" = String, Path)),
+#[utoipa::path(get, path = "/api/v1/tools/{name}", operation_id = "getPublicTool", tag = "public", params(("name" = String, Path)),
     responses((status = 200, body = PublicToolDetail<'_>), (status = "4XX", body = ReplyBody)))]
 pub(crate) async fn show(
     origin: RequestMeta,
@@ -94,7 +94,7 @@ pub(crate) async fn show(
 }
 
 /// Runs a tool.
-#[utoipa::path(post, path = "/api/v1/tools/{name}/execute", tag = "public", params(("name" = String, Path)),
+#[utoipa::path(post, path = "/api/v1/tools/{name}/execute", operation_id = "executePublicTool", tag = "public", params(("name" = String, Path)),
     request_body = ExecuteRequest,
     responses((status = 200, body = ReplyBody), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn execute(
