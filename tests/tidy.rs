@@ -1,4 +1,4 @@
-//! What the compiler does not check of the source: the order of the layers, and the words.
+//! What the compiler does not check of the source: the order of the layers, the words, and the choice of tests.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,6 +144,36 @@ fn the_architecture_page_shows_every_module_and_none_that_is_missing() {
         !named.iter().any(|named| *named == path || named.starts_with(&format!("{path}/")))
     });
     assert_eq!(unnamed, None, "docs/architecture.md does not name it");
+}
+
+/// Names of tests are chosen by a part of their path, so a new test may fall into the filter of another suite.
+#[test]
+fn every_ignored_test_is_run_by_exactly_one_suite() {
+    let script = read("scripts/test");
+    let filters: Vec<&str> =
+        script.lines().filter_map(|line| line.split_once(" -- --ignored ")?.1.split_whitespace().last()).collect();
+    let tests = ignored_tests();
+    for test in &tests {
+        let suites: Vec<_> = filters.iter().filter(|filter| test.contains(**filter)).collect();
+        assert_eq!(suites.len(), 1, "{test} is selected by {suites:?}");
+    }
+    for filter in filters {
+        assert!(tests.iter().any(|test| test.contains(filter)), "{filter} in scripts/test selects nothing");
+    }
+}
+
+/// The integration tests with `#[ignore]`, by their paths as the test program names them.
+fn ignored_tests() -> Vec<String> {
+    let (folder, mut files, mut tests) = (Path::new(ROOT).join("tests/integration"), Vec::new(), Vec::new());
+    collect(&folder, &mut files);
+    for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+        let module = file.with_extension("").strip_prefix(&folder).unwrap().to_str().unwrap().replace('/', "::");
+        let text = std::fs::read_to_string(file).unwrap();
+        let ignored = text.split("\n#[ignore").skip(1);
+        let names = ignored.filter_map(|rest| rest.split_once("fn ")?.1.split('(').next());
+        tests.extend(names.map(|name| format!("{module}::{name}")));
+    }
+    tests
 }
 
 #[test]
