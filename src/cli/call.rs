@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, command: CallCommand) -> Exit {
         Ok(arguments) => arguments,
         Err(problem) => {
             present::problem(&problem);
-            return Exit::Refused;
+            return Exit::WrongCommandLine;
         }
     };
     match &common.server {
@@ -143,8 +143,13 @@ fn exit_of(reply: &Value) -> Exit {
     if reply["success"] == true {
         return Exit::Done;
     }
+    let code = reply["error_info"]["code"].as_str().unwrap_or_default();
     match reply["error_info"]["stage"].as_str() {
-        Some("execute" | "accept") => Exit::Failed,
+        Some("execute" | "accept") if !REFUSALS.contains(&code) => Exit::Failed,
         _ => Exit::Refused,
     }
 }
+
+/// Codes with which the gateway refuses a call in its last stages: the tool has not run.
+const REFUSALS: [&str; 6] =
+    ["invalid_request", "invalid_arguments", "denied", "overloaded", "warming_up", "unknown_session"];

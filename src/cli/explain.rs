@@ -23,7 +23,7 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
         Ok(arguments) => arguments,
         Err(problem) => {
             present::problem(&problem);
-            return Exit::Refused;
+            return Exit::WrongCommandLine;
         }
     };
     with_config(common, |config| {

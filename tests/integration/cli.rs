@@ -333,6 +333,25 @@ fn a_changed_file_is_taken_over_while_it_runs() {
     assert!(until("/tools/list", &|names| names.starts_with('[') && !names.contains("json_query")));
 }
 
+#[test]
+fn exit_codes_tell_a_wrong_command_line_a_refusal_and_a_failure_apart() {
+    let directory = TempDir::new().unwrap();
+    for (arguments, code) in [
+        (&["call", "calculator", "{bad"][..], 2),
+        (&["call", "calculator", "[1]"], 2),
+        (&["explain", "calculator", "{bad"], 2),
+        (&["call", "calculator", "{}"], 3),
+        (&["call", "nothing"], 3),
+        (&["call", "file_read", r#"{"path": "a"}"#], 3),
+        (&["call", "web_fetch", r#"{"url": "http://127.0.0.1/"}"#], 3),
+        (&["call", "calculator", r#"{"expression": "1/0"}"#], 1),
+        (&["call", "calculator", r#"{"expression": "6*7"}"#], 0),
+    ] {
+        let ran = run(&directory, arguments);
+        assert_eq!(ran.status.code(), Some(code), "{arguments:?}: {}", text(&ran));
+    }
+}
+
 /// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.
 #[test]
 fn a_shutdown_finishes_running_calls() {

@@ -47,6 +47,6 @@ impl FileTool {
 fn no_session() -> CallError {
     CallError::new(
         ErrorCode::InvalidRequest,
-        "files belong to the workspace of a session; send a session_id with the call (any name you choose)",
+        "files belong to the workspace of a session; send a `session_id` with the call (`--session` on the command line), any name you choose",
     )
 }
