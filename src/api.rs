@@ -7,6 +7,7 @@ mod connections;
 mod documentation;
 mod event_stream;
 mod listener;
+mod local;
 pub mod mcp;
 mod openai;
 mod poll_inline;
@@ -25,6 +26,7 @@ use utoipa_axum::routes;
 use crate::agent::AgentService;
 
 pub use self::listener::{BoundListeners, serve};
+pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
 
 /// Every route of the service.
 pub fn router(agents: &Arc<AgentService>) -> Router {

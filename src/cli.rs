@@ -7,6 +7,7 @@ mod check;
 mod client;
 mod explain;
 mod import;
+mod local_gateway;
 mod lock;
 mod mcp;
 mod mcp_login;
@@ -40,7 +41,7 @@ pub struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 struct Common {
     /// The configuration file; without it the defaults apply.
     #[arg(long, short, global = true, env = "SEKISHO_CONFIG", value_name = "FILE")]
@@ -60,6 +61,10 @@ struct ServeOptions {
     /// The address to listen on.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<SocketAddr>,
+    /// Serve only commands of this user, over the Unix socket in the state directory, and end 60 seconds after the last
+    /// of them. `sekisho mcp serve` starts this by itself.
+    #[arg(long, conflicts_with = "listen")]
+    on_demand: bool,
     #[command(flatten)]
     mcp: McpOptions,
 }

@@ -24,6 +24,7 @@ mod tools;
 
 mod check;
 mod environment;
+mod fingerprint;
 mod overrides;
 mod schema;
 mod watch;

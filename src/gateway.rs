@@ -23,8 +23,8 @@ use tokio_util::task::TaskTracker;
 
 use self::openapi::FetchLocks;
 use self::parts::{
-    authenticator, component_error, create_private, lines, loader, log_dangerous_operations, pipeline,
-    report_broken_collections, report_unpriced_models, sandbox, warn_restart_required, workspaces,
+    authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
+    report_unpriced_models, sandbox, warn_restart_required, workspaces,
 };
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
@@ -34,6 +34,7 @@ use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
+use crate::infra::state_lock::StateLock;
 use crate::infra::store::{AgentRun, Store};
 use crate::pipeline::Pipeline;
 use crate::policy::unknown_names;
@@ -83,6 +84,8 @@ pub struct Gateway {
     background: TaskTracker,
     draining: CancellationToken,
     closing: CancellationToken,
+    /// Until the gateway is closed.
+    state_lock: ArcSwapOption<StateLock>,
 }
 
 impl fmt::Debug for Gateway {
@@ -114,13 +117,25 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::start`].
     pub async fn with_sources(config: Config, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>, StartError> {
+        let lock = StateLock::acquire(&config.state_directory()).map_err(component_error("state_directory"))?;
+        Box::pin(Self::with_lock(config, sources, lock)).await
+    }
+
+    /// Starts with the lock of the state directory.
+    ///
+    /// # Errors
+    /// As [`Gateway::start`].
+    pub async fn with_lock(
+        config: Config,
+        sources: Vec<Box<dyn Source>>,
+        state_lock: StateLock,
+    ) -> Result<Arc<Self>, StartError> {
         let readiness = Arc::new(Readiness::default());
         let metrics =
             Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
         let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
         let workspaces = workspaces(&config);
         let loader = loader(&config, &outbound)?;
-        create_private(&config.state_directory())?;
         let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
         let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
@@ -173,6 +188,7 @@ impl Gateway {
             background: TaskTracker::new(),
             draining: CancellationToken::new(),
             closing: CancellationToken::new(),
+            state_lock: ArcSwapOption::from_pointee(state_lock),
         });
         gateway.mcp_servers.configure(&gateway.config());
         gateway.start_background();
@@ -321,6 +337,7 @@ impl Gateway {
         self.usage.flush().await;
         self.store.close().await;
         self.pipeline.settlement.close().await;
+        self.state_lock.store(None);
     }
 
     /// The present tools, under this lock.

@@ -97,6 +97,11 @@ impl Connections {
         }
     }
 
+    /// The connections that are open.
+    pub(super) fn count(&self) -> usize {
+        self.tasks.len()
+    }
+
     /// Waits until this time for the requests that are served to end, then aborts the others.
     pub(super) async fn finish(self, until: Instant) {
         self.draining.cancel();

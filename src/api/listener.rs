@@ -2,8 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::pin;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,23 +11,28 @@ use axum::routing::get;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::body::BodyMemory;
 use super::connections::Connections;
+use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
 use crate::agent::AgentService;
 use crate::config::ServerConfig;
 use crate::core::caller::Owner;
 use crate::gateway::Gateway;
+use crate::infra::local_socket::LocalSocket;
 
 /// Maximum connections of the metrics listener.
-const MAX_METRICS_CONNECTIONS: u64 = 64;
+const MAX_METRICS_CONNECTIONS: usize = 64;
 
 /// Bound listeners: from here on new connections queue instead of being refused.
 #[derive(Debug)]
 pub struct BoundListeners {
-    calls: TcpListener,
+    /// `None` for a gateway on demand, which serves its socket alone.
+    calls: Option<TcpListener>,
     metrics: Option<TcpListener>,
+    local: Option<LocalListener>,
 }
 
 /// An address that cannot be listened on.
@@ -41,23 +45,34 @@ pub struct BindError {
 
 impl BoundListeners {
     pub async fn bind(config: &ServerConfig) -> Result<Self, BindError> {
-        let calls = bind(config.listen).await?;
+        let calls = Some(bind(config.listen).await?);
         let metrics = match config.metrics_listen {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        Ok(Self { calls, metrics })
+        Ok(Self { calls, metrics, local: None })
+    }
+
+    /// Listens on the Unix socket alone.
+    pub fn of_socket(local: LocalListener) -> Self {
+        Self { calls: None, metrics: None, local: Some(local) }
+    }
+
+    /// Listens on the Unix socket too.
+    #[must_use]
+    pub fn with_socket(self, local: LocalListener) -> Self {
+        Self { local: Some(local), ..self }
     }
 
     /// The address of the main listener, with the actual port if the configuration has port 0.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.calls.local_addr()
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.calls.as_ref().and_then(|calls| calls.local_addr().ok())
     }
 
     /// The addresses of all listeners.
     fn addresses(&self) -> Vec<SocketAddr> {
-        let metrics = self.metrics.as_ref().map(TcpListener::local_addr);
-        std::iter::once(self.calls.local_addr()).chain(metrics).flatten().collect()
+        let listeners = [&self.calls, &self.metrics].into_iter().flatten();
+        listeners.filter_map(|listener| listener.local_addr().ok()).collect()
     }
 }
 
@@ -68,36 +83,46 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
     gateway.outbound().set_own_listeners(listening.addresses());
     gateway.look_for_interpreter();
     let read_timeout = Duration::from_secs(config.server.read_timeout_seconds);
-    let calls = Connections::new(config.server.max_connections as u64, read_timeout);
-    let scrapes = Connections::new(MAX_METRICS_CONNECTIONS, read_timeout);
-    let mut shutdown = pin!(shutdown);
+    let connections = |max: usize| Connections::new(max as u64, read_timeout);
+    let (calls, scrapes) = (connections(config.server.max_connections), connections(MAX_METRICS_CONNECTIONS));
+    let commands = connections(config.server.max_connections);
     let memory = Arc::new(BodyMemory::new(&config.server));
-    let routes = RequestGuard::new(super::router(agents), config.server.is_loopback(), Arc::clone(&memory));
-    let metrics = async {
-        match &listening.metrics {
-            Some(listener) => {
-                let guard = RequestGuard::new(metrics_router(gateway), false, memory);
-                accept(listener, &scrapes, &guard).await;
+    let router = super::router(agents);
+    let stop = CancellationToken::new();
+    let local = async {
+        match &listening.local {
+            Some(local) => {
+                let routes = router.clone().merge(local::routes(gateway, local, &stop));
+                let guard = RequestGuard::of_socket(routes, Arc::clone(&memory));
+                tokio::select! {
+                    () = accept_local(&local.socket, &commands, &guard) => {}
+                    () = local::abandoned(local, &commands) => {}
+                }
             }
             None => std::future::pending().await,
         }
     };
+    let guard = RequestGuard::new(router.clone(), config.server.is_loopback(), Arc::clone(&memory));
+    let metrics_guard = RequestGuard::new(metrics_router(gateway), false, Arc::clone(&memory));
     tokio::select! {
-        () = accept(&listening.calls, &calls, &routes) => {}
-        () = metrics => {}
-        () = &mut shutdown => {}
+        () = accept(listening.calls.as_ref(), &calls, &guard) => {}
+        () = accept(listening.metrics.as_ref(), &scrapes, &metrics_guard) => {}
+        () = local => {}
+        () = stop.cancelled() => {}
+        () = shutdown => {}
     }
     gateway.draining().cancel();
     drop(listening);
     let grace = Duration::from_secs(config.server.shutdown_grace_seconds);
     let until = Instant::now() + grace;
-    tokio::join!(calls.finish(until), scrapes.finish(until));
+    tokio::join!(calls.finish(until), scrapes.finish(until), commands.finish(until));
     // Removes the tasks of closed connections.
     gateway.pipeline.replies.finish(until).await;
 }
 
 /// Accepts connections for ever. One that there is no place for is closed: it never waits unseen.
-async fn accept(listener: &TcpListener, connections: &Connections, guard: &RequestGuard) {
+async fn accept(listener: Option<&TcpListener>, connections: &Connections, guard: &RequestGuard) {
+    let Some(listener) = listener else { return std::future::pending().await };
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -110,6 +135,17 @@ async fn accept(listener: &TcpListener, connections: &Connections, guard: &Reque
         match stream.set_nodelay(true) {
             Ok(()) => connections.serve(stream, &Owner::of_address(peer.ip()), guard),
             Err(error) => tracing::debug!(%error, "a connection closed before it was served"),
+        }
+    }
+}
+
+/// Accepts connections of this user's commands for ever.
+async fn accept_local(socket: &LocalSocket, connections: &Connections, guard: &RequestGuard) {
+    let owner = Owner::of_address(Ipv4Addr::LOCALHOST.into());
+    loop {
+        match socket.accept().await {
+            Ok(stream) => connections.serve(stream, &owner, guard),
+            Err(error) => rest_after(&error).await,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `/mcp`: sekisho as one MCP server over streamable HTTP and over standard input and output, with sessions for the
-//! revisions that have them, without sessions for 2026-07-28.
+//! `/mcp`: sekisho as one MCP server over streamable HTTP, with sessions for the revisions that have them, without
+//! sessions for 2026-07-28. Clients at standard input and output reach it through `sekisho mcp serve`.
 //!
-//! One way leads through this module. `http` and `stdio` read a [`message::Message`]; `methods` starts the request,
+//! One way leads through this module. `http` reads a [`message::Message`]; `methods` starts the request,
 //! as a [`running_request::Running`]: its work, and a queue of what the work sends to the client. The task that serves the
 //! request takes its steps one after the other. A request that ends at once is answered in the task that read it. A
 //! longer one of a session becomes a stream of events, which `event_log` keeps for a client that reconnects; one of
@@ -14,11 +14,11 @@
 mod browser_guard;
 mod cancelled;
 mod catalogue;
-mod channel;
 mod client;
 mod client_context;
 mod event_log;
 mod event_response;
+mod event_stream;
 mod headers;
 mod http;
 mod http_refusal;
@@ -32,7 +32,6 @@ mod search;
 mod session;
 mod session_request;
 mod sessions;
-mod stdio;
 mod subscriptions;
 
 use std::sync::Arc;
@@ -47,8 +46,6 @@ use crate::gateway::Gateway;
 pub(super) use self::http::routes;
 pub(super) use self::protected_resource::base;
 
-pub use self::stdio::serve_stdio;
-
 /// State that all MCP clients of a process share.
 #[derive(Debug)]
 pub(super) struct McpServer {
@@ -58,19 +55,16 @@ pub(super) struct McpServer {
     parked: ParkedCalls,
     /// Cancelled when the service stops accepting requests: streams that only wait for events end then.
     draining: CancellationToken,
-    /// How many tools the caller may not use, if the person who starts the gateway can change that.
-    left_out: Option<String>,
 }
 
 impl McpServer {
-    fn new(gateway: &Arc<Gateway>, left_out: Option<String>) -> Arc<Self> {
+    fn new(gateway: &Arc<Gateway>) -> Arc<Self> {
         Arc::new(Self {
             gateway: Arc::clone(gateway),
             catalogues: Catalogues::default(),
             sessions: Arc::new(Sessions::new(&gateway.config().server.mcp)),
             parked: ParkedCalls::new(),
             draining: gateway.draining().clone(),
-            left_out,
         })
     }
 }

@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::body::{self, HeldMemory};
+use super::local;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
@@ -130,6 +131,8 @@ impl ExecuteNamedRequest {
 #[derive(Debug)]
 pub(super) struct RequestMeta {
     pub caller: Arc<Caller>,
+    /// Whether it came over the Unix socket.
+    pub is_local: bool,
     /// The thread of an agent's client (A28).
     pub thread: Option<Arc<str>>,
     pub scopes: BudgetScopes,
@@ -220,16 +223,11 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let headers = &parts.headers;
-        let mut caller = gateway.authenticator().authenticate(headers).await.inspect_err(|error| {
+        let caller = caller_of(parts, gateway).await.inspect_err(|error| {
             if error.code() == ErrorCode::Unauthenticated {
                 gateway.pipeline.settlement.metrics.unauthenticated();
             }
         })?;
-        if caller.anonymous
-            && let Ok(connection) = Connection::of(parts)
-        {
-            caller = Arc::new(caller.owned_by(connection.peer.clone()));
-        }
         let scopes = BudgetScopes {
             request: text_header(headers, &REQUEST_ID)?,
             agent: text_header(headers, &AGENT_ID)?,
@@ -240,11 +238,29 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
         });
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
+        let mut is_local = false;
         if let Some(connection) = parts.extensions.get_mut::<Connection>() {
             connection.caller = Some(Arc::clone(&caller));
+            is_local = connection.is_local;
         }
-        Ok(Self { caller, thread, scopes, idempotency_key, trace })
+        Ok(Self { caller, is_local, thread, scopes, idempotency_key, trace })
     }
+}
+
+/// The caller of a request. One without credentials owns what it holds by its address.
+///
+/// # Errors
+/// `unauthenticated`: credentials that are wrong, ambiguous or missing.
+pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Caller>, CallError> {
+    let connection = Connection::of(parts)?;
+    let caller = match connection.is_local {
+        true => local::caller_of(&parts.headers)?,
+        false => gateway.authenticator().authenticate(&parts.headers).await?,
+    };
+    Ok(match caller.anonymous {
+        true => Arc::new(caller.owned_by(connection.peer.clone())),
+        false => caller,
+    })
 }
 
 /// A path parameter, percent-decoded.

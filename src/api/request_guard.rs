@@ -39,6 +39,8 @@ pub(super) struct Connection {
     pub peer: Owner,
     /// Once it is known.
     pub caller: Option<Arc<Caller>>,
+    /// Over the Unix socket: requests are of this user, and name their caller.
+    pub is_local: bool,
     pub memory: Arc<BodyMemory>,
 }
 
@@ -57,8 +59,14 @@ impl Connection {
 impl RequestGuard {
     /// `on_loopback`: the listener is bound to a loopback address.
     pub(super) fn new(router: Router, on_loopback: bool, memory: Arc<BodyMemory>) -> Self {
-        let connection = Connection { peer: Owner::gateway().clone(), caller: None, memory };
+        let connection = Connection { peer: Owner::gateway().clone(), caller: None, is_local: false, memory };
         Self { router, on_loopback, connection, only_probes: false }
+    }
+
+    /// The checks of requests over the Unix socket.
+    pub(super) fn of_socket(router: Router, memory: Arc<BodyMemory>) -> Self {
+        let guard = Self::new(router, false, memory);
+        Self { connection: Connection { is_local: true, ..guard.connection }, ..guard }
     }
 
     /// The checks of the requests of one connection.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::client::Remote;
-use super::{Common, Exit, present, with_config};
-use crate::core::call::{Arguments, CallContext, Caller, Via};
+use super::client::{Endpoint, Remote, Unanswered};
+use super::local_gateway::{self, Place};
+use super::{Common, Exit, present};
+use crate::api::NamedCaller;
+use crate::core::call::{Arguments, CallContext, Via};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
 
@@ -44,12 +46,9 @@ impl Identity {
         self.user.is_some() || !self.roles.is_empty()
     }
 
-    /// Without a name or role, the anonymous caller.
-    pub(super) fn caller(&self) -> Arc<Caller> {
-        match &self.user {
-            None if self.roles.is_empty() => Caller::anonymous().into(),
-            user => Caller::new(user.as_deref().unwrap_or("operator"), "default", self.roles.clone()).into(),
-        }
+    /// Without a name or role, the caller without credentials.
+    pub(super) fn caller(&self) -> NamedCaller {
+        NamedCaller { user: self.user.clone(), roles: self.roles.clone() }
     }
 }
 
@@ -61,23 +60,26 @@ pub(super) fn run(common: &Common, command: CallCommand) -> Exit {
             return Exit::WrongCommandLine;
         }
     };
-    match &common.server {
-        Some(server) => {
-            let body = json!({"arguments": arguments, "session_id": command.session, "dry_run": command.dry_run});
-            let answer =
-                Remote::new(server).and_then(|remote| remote.post(&["tools", &command.name, "execute"], &body));
-            answer.map_or_else(super::client::Unanswered::report, |reply| show(common, &reply))
+    match local_gateway::place(common, &command.identity) {
+        Err(exit) => exit,
+        Ok(Place::Gateway(gateway)) => {
+            call_at(&gateway, &command, &arguments).map_or_else(Unanswered::report, |reply| show(common, &reply))
         }
-        None => with_config(common, |config| {
-            super::serve::with_gateway(config, async |gateway| match call(&gateway, command, arguments).await {
+        Ok(Place::Process(config, lock)) => {
+            super::serve::with_gateway(*config, lock, async |gateway| match call(&gateway, command, arguments).await {
                 Ok(reply) => show(common, &reply),
                 Err(error) => {
                     present::problem(&error.to_string());
                     Exit::Refused
                 }
             })
-        }),
+        }
     }
+}
+
+fn call_at(gateway: &Endpoint, command: &CallCommand, arguments: &Arguments) -> Result<Value, Unanswered> {
+    let body = json!({"arguments": arguments, "session_id": command.session, "dry_run": command.dry_run});
+    Remote::new(gateway)?.post(&["tools", &command.name, "execute"], &body)
 }
 
 /// Parses the arguments of the command line: a JSON object without duplicate keys.
@@ -99,7 +101,7 @@ pub(super) fn parse_arguments(text: &str) -> Result<Arguments, String> {
 }
 
 async fn call(gateway: &Gateway, command: CallCommand, arguments: Arguments) -> Result<Value, CallError> {
-    let caller = command.identity.caller();
+    let caller = command.identity.caller().caller()?;
     let mut call = CallContext::new(command.name, Arc::clone(&caller), Via::Rest);
     call.dry_run = command.dry_run;
     call.session = command.session.map(|id| gateway.pipeline.sessions.prepare(&caller, &id)).transpose()?;

@@ -1,11 +1,10 @@
-//! `sekisho chat`: runs an agent in this process; its tools are this process's own, or those of the gateway at
-//! `--server`.
+//! `sekisho chat`: runs an agent in this process; its tools are those of the gateway at `--server` or of the state
+//! directory, or without one this process's own.
 
 mod dialogue;
 mod screen;
 
 use std::io::{self, IsTerminal, Read};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -15,15 +14,16 @@ use uuid::Uuid;
 
 use self::screen::Screen;
 use super::call::Identity;
-use super::client::Unanswered;
-use super::{Common, Exit, client, present, with_config};
+use super::local_gateway::{self, Place};
+use super::{Common, Exit, present};
 use crate::agent::toolbox::{InProcess, OverHttp, Toolbox};
 use crate::agent::{AgentRequest, AgentService, Event, FinishReason, Message, service};
 use crate::config::{AgentProfile, Config, McpConfig, OpenApiConfig};
 use crate::core::call::{BudgetScopes, Caller};
 use crate::core::error::CallError;
 use crate::core::session::Session;
-use crate::sandbox::owner_only_files;
+use crate::infra::state_lock::StateLock;
+use crate::infra::temporary_folder::TemporaryFolder;
 
 #[derive(Debug, Args)]
 pub(super) struct ChatCommand {
@@ -63,64 +63,71 @@ pub(super) fn run(common: &Common, command: &ChatCommand) -> Exit {
             return Exit::Refused;
         }
     };
-    let remote = match common.server.as_ref().map(client::toolbox).transpose() {
-        Ok(remote) => remote,
-        Err(unanswered) => return Unanswered::report(unanswered),
+    let (mut remote, mut folder) = (None, None);
+    let (config, lock) = match local_gateway::place(common, &command.identity) {
+        Err(exit) => return exit,
+        Ok(Place::Process(config, lock)) => (*config, lock),
+        Ok(Place::Gateway(gateway)) => {
+            let state = local_gateway::configuration(common).and_then(state_of_its_own);
+            let ((config, lock, temporary), toolbox) = match (state, gateway.toolbox()) {
+                (Ok(state), Ok(toolbox)) => (state, toolbox),
+                (Err(exit), _) => return exit,
+                (_, Err(unanswered)) => return unanswered.report(),
+            };
+            (remote, folder) = (Some(toolbox), Some(temporary));
+            (config, lock)
+        }
     };
-    with_config(common, |config| {
-        let (config, state) = match state_of(config, remote.is_some()) {
-            Ok(settled) => settled,
+    let exit = converse(common, command, prompt, config, lock, remote);
+    drop(folder);
+    exit
+}
+
+fn converse(
+    common: &Common,
+    command: &ChatCommand,
+    prompt: Option<String>,
+    config: Config,
+    lock: StateLock,
+    remote: Option<OverHttp>,
+) -> Exit {
+    super::serve::with_gateway(config, lock, async |gateway| {
+        let agents = match AgentService::new(&gateway) {
+            Ok(agents) => agents,
             Err(problem) => {
-                present::problem(&format!("cannot create a folder for this conversation: {problem}"));
+                present::problem(&problem.to_string());
                 return Exit::Misconfigured;
             }
         };
-        let exit = super::serve::with_gateway(config, async |gateway| {
-            let agents = match AgentService::new(&gateway) {
-                Ok(agents) => agents,
-                Err(problem) => {
-                    present::problem(&problem.to_string());
-                    return Exit::Misconfigured;
-                }
-            };
-            let chat = Chat::begin(common.json, agents, command, remote);
-            let ended = match (chat, prompt) {
-                (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
-                (Ok(chat), None) => Ok(dialogue::hold(chat).await),
-                (Err(error), _) => Err(error),
-            };
-            ended.unwrap_or_else(|error| {
-                present::problem(&error.to_string());
-                Exit::Refused
-            })
-        });
-        drop(state);
-        exit
+        let chat = Chat::begin(common.json, agents, command, remote);
+        let ended = match (chat, prompt) {
+            (Ok(mut chat), Some(prompt)) => chat.ask(prompt).await.map(exit_of),
+            (Ok(chat), None) => Ok(dialogue::hold(chat).await),
+            (Err(error), _) => Err(error),
+        };
+        ended.unwrap_or_else(|error| {
+            present::problem(&error.to_string());
+            Exit::Refused
+        })
     })
 }
 
-/// A folder that is removed when the conversation ends.
-struct TemporaryFolder(PathBuf);
-
-impl Drop for TemporaryFolder {
-    fn drop(&mut self) {
-        let _stays = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// With another gateway's tools, that gateway audits and charges the calls, and it may use this machine's state
-/// folder: the conversation gets a folder of its own.
-fn state_of(mut config: Config, is_remote: bool) -> io::Result<(Config, Option<TemporaryFolder>)> {
-    if !is_remote {
-        return Ok((config, None));
-    }
-    let folder = TemporaryFolder(std::env::temp_dir().join(format!("sekisho-chat-{}", Uuid::new_v4())));
-    owner_only_files::make_folder(&folder.0)?;
-    config.state_directory = Some(folder.0.clone());
+/// With another gateway's tools, that gateway audits and charges the calls, and may use this machine's state directory:
+/// the conversation gets a folder of its own, which is removed when it ends.
+fn state_of_its_own(mut config: Config) -> Result<(Config, StateLock, TemporaryFolder), Exit> {
+    let created = TemporaryFolder::new().map_err(|error| error.to_string()).and_then(|folder| {
+        let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
+        Ok((folder, lock))
+    });
+    let (folder, lock) = created.map_err(|problem| {
+        present::problem(&format!("cannot create a folder for this conversation: {problem}"));
+        Exit::Misconfigured
+    })?;
+    config.state_directory = Some(folder.path().to_owned());
     config.audit.file = None;
     // Tools of this process are not used; finding them would only take time.
     (config.mcp, config.openapi) = (McpConfig::default(), OpenApiConfig::default());
-    Ok((config, Some(folder)))
+    Ok((config, lock, folder))
 }
 
 /// `None` for a conversation.
@@ -152,7 +159,7 @@ impl Chat {
     ) -> Result<Self, CallError> {
         let gateway = agents.gateway();
         let (agent, profile) = profile_of(&gateway.config(), command.model.as_deref())?;
-        let caller = command.identity.caller();
+        let caller = command.identity.caller().caller()?;
         let session = command.session.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let session = gateway.pipeline.sessions.prepare(&caller, &session)?;
         let (screen, history) = (Screen::new(json), Vec::new());

@@ -1,5 +1,7 @@
 //! Requests to a running gateway over HTTP.
 
+use std::path::PathBuf;
+
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use serde_json::Value;
@@ -8,11 +10,21 @@ use url::Url;
 
 use super::{Exit, present};
 use crate::agent::toolbox::OverHttp;
+use crate::api::NamedCaller;
 use crate::config::OutboundConfig;
 use crate::infra::outbound::Outbound;
 use crate::infra::remote_gateway::{RemoteGateway, RemoteReply, RemoteRequest};
 
-/// The gateway at `--server`.
+/// A running gateway, and the headers of every request to it.
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) address: Url,
+    /// Requests go to this Unix socket.
+    socket: Option<PathBuf>,
+    headers: HeaderMap,
+}
+
+/// Requests to a gateway, from code that is not asynchronous.
 pub(super) struct Remote {
     gateway: RemoteGateway,
     runtime: Runtime,
@@ -40,39 +52,62 @@ impl Unanswered {
     }
 }
 
-/// The gateway's tools, for an agent of this process.
-///
-/// # Errors
-/// The key is not a valid header value.
-pub(super) fn toolbox(server: &Url) -> Result<OverHttp, Unanswered> {
-    Ok(OverHttp::new(gateway(server)?))
-}
-
-fn gateway(server: &Url) -> Result<RemoteGateway, Unanswered> {
-    let (outbound, headers) = connection(server)?;
-    Ok(RemoteGateway::new(server.clone(), headers, outbound))
-}
-
-/// The client of the gateway, with the headers of every request.
-///
-/// # Errors
-/// The key is not a valid header value.
-pub(super) fn connection(server: &Url) -> Result<(Outbound, HeaderMap), Unanswered> {
-    let outbound =
-        Outbound::new(&OutboundConfig::default()).map_err(|problem| unusable(server, &problem.to_string()))?;
-    Ok((outbound, headers(server)?))
-}
-
-fn headers(server: &Url) -> Result<HeaderMap, Unanswered> {
-    let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(key) = std::env::var("SEKISHO_API_KEY").ok().filter(|key| !key.is_empty()) {
-        let mut value = HeaderValue::try_from(format!("Bearer {key}"))
-            .map_err(|_| unusable(server, "SEKISHO_API_KEY contains characters that a header cannot carry"))?;
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
+impl Endpoint {
+    /// The gateway at `--server`, with the key of `SEKISHO_API_KEY`.
+    ///
+    /// # Errors
+    /// The key is not a valid header value.
+    pub(super) fn at(server: &Url) -> Result<Self, Unanswered> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = std::env::var("SEKISHO_API_KEY").ok().filter(|key| !key.is_empty()) {
+            let mut value = HeaderValue::try_from(format!("Bearer {key}"))
+                .map_err(|_| unusable(server, "SEKISHO_API_KEY contains characters that a header cannot carry"))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(Self { address: server.clone(), socket: None, headers })
     }
-    Ok(headers)
+
+    /// The gateway of this machine at its Unix socket, for requests of this caller.
+    pub(super) fn at_socket(path: PathBuf, caller: &NamedCaller) -> Self {
+        let headers = caller.header().into_iter().collect();
+        Self { address: local_address(), socket: Some(path), headers }
+    }
+
+    /// The client, with the headers of every request.
+    ///
+    /// # Errors
+    /// There is no TLS.
+    pub(super) fn connection(&self) -> Result<(Outbound, HeaderMap), Unanswered> {
+        let outbound = Outbound::new(&OutboundConfig::default());
+        let outbound = outbound.map_err(|problem| unusable(&self.address, &problem.to_string()))?;
+        let outbound = match &self.socket {
+            Some(path) => outbound.to_socket(path.clone()),
+            None => outbound,
+        };
+        let mut headers = self.headers.clone();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok((outbound, headers))
+    }
+
+    /// The gateway's tools, for an agent of this process.
+    ///
+    /// # Errors
+    /// As [`Endpoint::connection`].
+    pub(super) fn toolbox(&self) -> Result<OverHttp, Unanswered> {
+        Ok(OverHttp::new(self.gateway()?))
+    }
+
+    pub(super) fn gateway(&self) -> Result<RemoteGateway, Unanswered> {
+        let (outbound, headers) = self.connection()?;
+        Ok(RemoteGateway::new(self.address.clone(), headers, outbound))
+    }
+}
+
+/// The address of requests to a Unix socket: only its path matters.
+#[expect(clippy::expect_used, reason = "it is a constant")]
+fn local_address() -> Url {
+    Url::parse("http://localhost/").expect("an address")
 }
 
 fn unusable(server: &Url, problem: &str) -> Unanswered {
@@ -80,9 +115,14 @@ fn unusable(server: &Url, problem: &str) -> Unanswered {
 }
 
 impl Remote {
-    pub(super) fn new(server: &Url) -> Result<Self, Unanswered> {
-        let runtime = Runtime::new().map_err(|problem| unusable(server, &problem.to_string()))?;
-        Ok(Self { gateway: gateway(server)?, runtime })
+    pub(super) fn new(endpoint: &Endpoint) -> Result<Self, Unanswered> {
+        let runtime = Runtime::new().map_err(|problem| unusable(&endpoint.address, &problem.to_string()))?;
+        Ok(Self { gateway: endpoint.gateway()?, runtime })
+    }
+
+    /// The gateway at `--server`.
+    pub(super) fn at(server: &Url) -> Result<Self, Unanswered> {
+        Self::new(&Endpoint::at(server)?)
     }
 
     /// # Errors

@@ -1,10 +1,18 @@
 //! `sekisho explain`: shows which stage would stop a call, and why.
 
+use std::sync::Arc;
+
 use clap::Args;
+use tokio::runtime::Builder;
 
 use super::call::{Identity, parse_arguments};
 use super::{Common, Exit, present, with_config};
+use crate::config::Config;
 use crate::core::call::{CallContext, Via};
+use crate::gateway::Gateway;
+use crate::infra::state_lock::StateLock;
+use crate::infra::store;
+use crate::infra::temporary_folder::TemporaryFolder;
 use crate::pipeline::Verdict;
 
 #[derive(Debug, Args)]
@@ -27,8 +35,14 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
         }
     };
     with_config(common, |config| {
-        super::serve::with_gateway(config, async |gateway| {
-            let caller = command.identity.caller();
+        with_copied_state(config, async |gateway| {
+            let caller = match command.identity.caller().caller() {
+                Ok(caller) => caller,
+                Err(error) => {
+                    present::problem(&error.to_string());
+                    return Exit::WrongCommandLine;
+                }
+            };
             let request = gateway.mcp_servers().request(&caller, &command.name, &arguments);
             let (call, arguments) = match request {
                 Some(request) => request.into_call(CallContext::new("", caller, Via::Mcp)),
@@ -37,6 +51,29 @@ pub(super) fn run(common: &Common, command: ExplainCommand) -> Exit {
             show(common, &gateway.pipeline.explain(&call, arguments))
         })
     })
+}
+
+/// Runs with a gateway on a copy of the state: explaining a call writes nothing, and a running gateway has the lock.
+fn with_copied_state(mut config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+    match copied_state(&mut config) {
+        Ok((_folder, lock)) => super::serve::with_gateway(config, lock, run),
+        Err(problem) => {
+            present::problem(&problem);
+            Exit::Misconfigured
+        }
+    }
+}
+
+/// Moves the configuration to a copy of its state, which is removed with the folder.
+fn copied_state(config: &mut Config) -> Result<(TemporaryFolder, StateLock), String> {
+    let folder = TemporaryFolder::new().map_err(|error| error.to_string())?;
+    let store_file = config.store_file();
+    config.state_directory = Some(folder.path().to_owned());
+    config.audit.file = None;
+    let lock = StateLock::acquire(folder.path()).map_err(|error| error.to_string())?;
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(store::copy(&store_file, &config.store_file())).map_err(|error| error.to_string())?;
+    Ok((folder, lock))
 }
 
 fn show(common: &Common, verdicts: &[Verdict]) -> Exit {

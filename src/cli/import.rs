@@ -94,7 +94,7 @@ impl Import {
             }
         };
         let action = if dry_run { "validate" } else { "register" };
-        let answer = match Remote::new(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
+        let answer = match Remote::at(server).and_then(|remote| remote.post(&["tools", "openapi", action], &body)) {
             Err(unanswered) => return unanswered.report(),
             Ok(answer) if answer["error"].is_string() => return Unanswered::Refused(sentence(&answer)).report(),
             Ok(answer) => answer,

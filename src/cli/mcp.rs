@@ -1,24 +1,19 @@
 //! `sekisho mcp`: the tools for an MCP client that starts its servers itself.
 
-use std::sync::Arc;
-
 use clap::Subcommand;
-use url::Url;
 
 use super::call::Identity;
-use super::client::{self, Unanswered};
-use super::mcp_login;
+use super::client::{Endpoint, Unanswered};
 use super::mcp_servers::{self, ServersCommand};
 use super::serve::shutdown_signal;
-use super::{Common, Exit, present, with_config};
-use crate::api::mcp::serve_stdio;
-use crate::core::call::Caller;
-use crate::gateway::Gateway;
+use super::{Common, Exit, local_gateway, mcp_login, present};
+use crate::api::NamedCaller;
 use crate::sources::mcp::{self, BridgeError};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum McpCommand {
-    /// Serve MCP on standard input and output until the input ends; with `--server` for the gateway there.
+    /// Serve MCP on standard input and output until the input ends: the tools of the gateway of this state directory,
+    /// which is started in the background if it does not run, or of the gateway at `--server`.
     Serve {
         #[command(flatten)]
         identity: Identity,
@@ -31,22 +26,32 @@ pub(super) enum McpCommand {
 
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     match command {
-        McpCommand::Serve { .. } if let Some(server) = &common.server => bridge(server),
-        McpCommand::Serve { identity } => with_config(common, |config| {
-            super::serve::with_gateway(config, async |gateway| Box::pin(serve(gateway, identity.caller())).await)
-        }),
+        McpCommand::Serve { .. } if let Some(server) = &common.server => {
+            Endpoint::at(server).map_or_else(Unanswered::report, |gateway| bridge(&gateway))
+        }
+        McpCommand::Serve { identity } => serve(common, &identity.caller()).unwrap_or_else(|exit| exit),
         McpCommand::Login { name } => mcp_login::run(common, &name),
         McpCommand::Servers(command) => mcp_servers::run(common, command),
     }
 }
 
+/// Serves the tools of the gateway of the state directory, and starts it if none runs.
+fn serve(common: &Common, caller: &NamedCaller) -> Result<Exit, Exit> {
+    let config = local_gateway::configuration(common)?;
+    let gateway = local_gateway::find_or_start(common, &config, caller)?;
+    let (common, caller) = (common.clone(), caller.clone());
+    std::thread::spawn(move || local_gateway::keep_running(&common, &config, &caller));
+    Ok(bridge(&gateway))
+}
+
 /// Forwards between standard input and output and the gateway's own `/mcp`: the gateway's policies, limits and
 /// budgets apply.
-fn bridge(server: &Url) -> Exit {
-    let (outbound, headers) = match client::connection(server) {
+fn bridge(gateway: &Endpoint) -> Exit {
+    let (outbound, headers) = match gateway.connection() {
         Ok(connection) => connection,
         Err(unanswered) => return unanswered.report(),
     };
+    let server = &gateway.address;
     let mut address = server.clone();
     if let Ok(mut path) = address.path_segments_mut() {
         path.pop_if_empty().push("mcp");
@@ -70,24 +75,4 @@ fn bridge(server: &Url) -> Exit {
         Err(BridgeError::Unreachable(problem)) => Unanswered::Unreachable(format!("{server}: {problem}")),
     };
     unanswered.report()
-}
-
-async fn serve(gateway: Arc<Gateway>, caller: Arc<Caller>) -> Exit {
-    let left_out = gateway.pipeline.tools_for(&caller).left_out();
-    let left_out = left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."));
-    if let Some(left_out) = &left_out {
-        present::problem(left_out);
-    }
-    super::serve::log_notes(&gateway).await;
-    let served = tokio::select! {
-        served = serve_stdio(&gateway, caller, left_out) => served,
-        _ = shutdown_signal() => Ok(()),
-    };
-    match served {
-        Ok(()) => Exit::Done,
-        Err(problem) => {
-            tracing::error!(problem, "the MCP client could not be served");
-            Exit::Failed
-        }
-    }
 }

@@ -2,15 +2,16 @@
 
 use serde_json::json;
 
-use super::client::{Remote, Unanswered, sentence};
-use super::{Common, Exit, present};
+use super::client::{Endpoint, Remote, Unanswered, sentence};
+use super::{Common, Exit, local_gateway, present};
+use crate::api::NamedCaller;
 
 pub(super) fn run(common: &Common, name: &str) -> Exit {
-    let Some(server) = &common.server else {
-        present::problem("a running gateway stores the sign-in: set it with --server URL");
-        return Exit::Misconfigured;
+    let gateway = match gateway(common) {
+        Ok(gateway) => gateway,
+        Err(exit) => return exit,
     };
-    let begun = Remote::new(server).and_then(|remote| {
+    let begun = Remote::new(&gateway).and_then(|remote| {
         let reply = remote.post(&["tools", "mcp", name, "sign_in"], &json!({}))?;
         let address = reply["authorization_url"].as_str().map(str::to_owned);
         address.map(|address| (address, reply.clone())).ok_or_else(|| Unanswered::Refused(sentence(&reply)))
@@ -27,4 +28,18 @@ pub(super) fn run(common: &Common, name: &str) -> Exit {
         }
         Err(unanswered) => unanswered.report(),
     }
+}
+
+/// The gateway at `--server`, or the running one of the state directory.
+fn gateway(common: &Common) -> Result<Endpoint, Exit> {
+    if let Some(server) = &common.server {
+        return Endpoint::at(server).map_err(Unanswered::report);
+    }
+    let config = local_gateway::configuration(common)?;
+    local_gateway::find(&config, &NamedCaller::administrator())?.ok_or_else(|| {
+        present::problem(
+            "a running gateway stores the sign-in: start it with `sekisho serve`, or set it with --server URL",
+        );
+        Exit::Misconfigured
+    })
 }

@@ -1,5 +1,6 @@
 //! `sekisho serve`: the gateway with its HTTP API, until it is stopped.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +8,24 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::agent::AgentService;
 use crate::api;
-use crate::api::BoundListeners;
-use crate::config::{Config, TelemetryConfig, Watcher};
+use crate::api::{BoundListeners, LocalListener};
+use crate::config::{AnonymousAccess, Config, TelemetryConfig, Watcher};
 use crate::gateway::Gateway;
+use crate::infra::local_socket::{self, LocalSocket};
+use crate::infra::state_lock::StateLock;
 use crate::infra::{descriptors, telemetry};
 
 pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     let config = match load_config(common.config.as_deref(), options) {
         Ok(config) => config,
         Err(errors) => return misconfigured(&describe(&errors)),
+    };
+    let lock = match local_gateway::take_over(&config, options.on_demand) {
+        Ok(lock) => lock,
+        Err(exit) => return exit,
     };
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     runtime.block_on(async {
@@ -27,11 +34,11 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Err(problem) => return misconfigured(&problem),
         };
         descriptors::raise_limit();
-        let listening = match BoundListeners::bind(&config.server).await {
+        let listening = match listen(&config, common.config.clone(), options.on_demand).await {
             Ok(listening) => listening,
             Err(problem) => return misconfigured(&problem),
         };
-        let gateway = match Gateway::start(config).await {
+        let gateway = match Gateway::with_lock(config, Vec::new(), lock).await {
             Ok(gateway) => gateway,
             Err(problem) => return misconfigured(&problem),
         };
@@ -39,10 +46,12 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(agents) => agents,
             Err(problem) => return misconfigured(&problem),
         };
-        if let Ok(address) = listening.address() {
-            let tools = gateway.pipeline.registry.snapshot().tools().len();
-            tracing::info!(%address, tools, "sekisho is listening");
+        let tools = gateway.pipeline.registry.snapshot().tools().len();
+        match listening.address() {
+            Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
+            None => tracing::info!(tools, "sekisho is listening on its Unix socket"),
         }
+        greet(&gateway.config(), &listening);
         log_notes(&gateway).await;
         let reloading = tokio::spawn(reload_on_change(Arc::clone(&gateway), common.config.clone(), options.clone()));
         api::serve(listening, &agents, shutdown(&gateway)).await;
@@ -53,15 +62,59 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
     })
 }
 
+/// Binds the addresses of the configuration and the Unix socket; only the latter for a gateway on demand.
+async fn listen(config: &Config, config_file: Option<PathBuf>, on_demand: bool) -> Result<BoundListeners, String> {
+    let config_file = config_file.map(|file| std::path::absolute(&file).unwrap_or(file));
+    let local = local_socket::path_of(&config.state_directory()).map_err(|error| error.to_string()).and_then(|path| {
+        let bound = LocalSocket::bind(path.clone());
+        bound.map_err(|error| format!("the Unix socket {} cannot be created: {error}", path.display()))
+    });
+    let local = local.map(|socket| LocalListener { socket, config_file, on_demand });
+    if on_demand {
+        return local.map(BoundListeners::of_socket);
+    }
+    let listening = BoundListeners::bind(&config.server).await.map_err(|error| error.to_string())?;
+    Ok(match local {
+        Ok(local) => listening.with_socket(local),
+        Err(problem) => {
+            tracing::warn!(problem, "commands of this machine cannot use this gateway without --server");
+            listening
+        }
+    })
+}
+
+/// Shows on a terminal how to use the gateway.
+fn greet(config: &Config, listening: &BoundListeners) {
+    let Some(address) = listening.address().filter(|_| std::io::stderr().is_terminal()) else { return };
+    let callers = match (config.auth.has_credentials(), config.auth.anonymous) {
+        (_, AnonymousAccess::Always) => "everybody, without a key",
+        (false, AnonymousAccess::Loopback) if config.server.is_loopback() => {
+            "every program on this machine, without a key"
+        }
+        (true, AnonymousAccess::Loopback) if config.server.is_loopback() => {
+            "callers with a key or token, and every program on this machine without one"
+        }
+        _ => "callers with a key or token",
+    };
+    let policies =
+        config.policy.directory.as_ref().map_or("none of your own".into(), |folder| folder.to_string_lossy());
+    present::info(&format!(
+        "\n  API          http://{address}   (described at /openapi.json)\n  MCP          http://{address}/mcp\n  \
+         callers      {callers}\n  policies     {policies}\n  state        {}\n  try          sekisho call calculator \
+         '{{\"expression\": \"6*7\"}}'\n",
+        config.state_directory().display(),
+    ));
+}
+
 /// Logs settings that the operator should review.
-pub(super) async fn log_notes(gateway: &Gateway) {
+async fn log_notes(gateway: &Gateway) {
     for (setting, note) in gateway.notes().await {
         tracing::warn!(setting, "{note}");
     }
 }
 
 /// Runs something with a gateway of this process that does not listen.
-pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
+pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnce(Arc<Gateway>) -> Exit) -> Exit {
     let Some(runtime) = runtime() else { return Exit::Misconfigured };
     let exit = runtime.block_on(async {
         // The terminal is for the result, not for logs.
@@ -70,7 +123,7 @@ pub(super) fn with_gateway(config: Config, run: impl AsyncFnOnce(Arc<Gateway>) -
             Ok(guard) => guard,
             Err(problem) => return misconfigured(&problem),
         };
-        match Gateway::start(config).await {
+        match Gateway::with_lock(config, Vec::new(), lock).await {
             Ok(gateway) => {
                 gateway.fetch_pending_documents().await;
                 // MCP servers may have the tools that the command needs.

@@ -21,7 +21,7 @@ pub(super) enum ToolsCommand {
 
 pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
     match &common.server {
-        Some(server) => Remote::new(server)
+        Some(server) => Remote::at(server)
             .and_then(|remote| ask(&remote, command))
             .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
         None => with_config(common, |config| {

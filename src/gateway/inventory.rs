@@ -36,14 +36,11 @@ pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
     let servers = McpServers::new(outbound.clone(), Arc::clone(&readiness), Arc::clone(&metrics), Arc::default());
-    let mut registered = BTreeMap::new();
-    // Writes nothing: if nothing was registered, no store is created.
-    if config.store_file().exists() {
-        let store = Store::open(&config.store_file()).await.map_err(component_error("store"))?;
-        registered = openapi::registered(&store).await.map_err(component_error("store"))?;
-        mcp::restore_servers(&store, &servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
-        store.close().await;
-    }
+    // A copy: the gateway of the same state directory may run.
+    let store = Store::open_copy(&config.store_file()).await.map_err(component_error("store"))?;
+    let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
+    mcp::restore_servers(&store, &servers, &config.mcp.secrets).await.map_err(component_error("store"))?;
+    store.close().await;
     servers.configure(config);
     let wanted = DesiredCollections::of(&config.openapi, &registered);
     let (loader, none) = (loader(config, &outbound)?, Collections::default());

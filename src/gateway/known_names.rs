@@ -40,10 +40,7 @@ pub fn known_names(
 /// # Errors
 /// The store cannot be read.
 pub async fn registered_servers_at(store_file: &Path) -> Result<BTreeSet<String>, StoreError> {
-    if !store_file.is_file() {
-        return Ok(BTreeSet::new());
-    }
-    let store = Store::open(store_file).await?;
+    let store = Store::open_copy(store_file).await?;
     let registered = registered_servers(&store).await;
     store.close().await;
     registered

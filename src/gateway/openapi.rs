@@ -58,10 +58,7 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registr
 
 /// The registered collections of a store file; empty when the file does not exist. Does not create it.
 pub(super) async fn registered_at(store_file: &Path) -> Result<BTreeMap<String, Registration>, StoreError> {
-    if !store_file.is_file() {
-        return Ok(BTreeMap::new());
-    }
-    let store = Store::open(store_file).await?;
+    let store = Store::open_copy(store_file).await?;
     let registered = registered(&store).await;
     store.close().await;
     registered

@@ -1,6 +1,5 @@
 //! Builds the parts of a gateway, each from its topic of the configuration.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,17 +173,6 @@ impl KeySource for PublishedKeys {
             })
         })
     }
-}
-
-/// Creates the state directory, accessible only to this user: it contains callers' files and the audit trail.
-pub(super) fn create_private(directory: &Path) -> Result<(), StartError> {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|error| {
-        component_error("state_directory")(format!(
-            "{} cannot be created: {error}; configure another folder",
-            directory.display()
-        ))
-    })
 }
 
 pub(super) fn warn_restart_required(before: &Config, after: &Config) {

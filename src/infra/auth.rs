@@ -53,6 +53,15 @@ type SecretDigest = [u8; 32];
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
+/// A caller that this user names: over the Unix socket and on the command line.
+///
+/// # Errors
+/// `unauthenticated`: a name or role that no caller may have.
+pub fn named_caller(id: &str, roles: Vec<String>) -> Result<Arc<Caller>, CallError> {
+    let caller = Caller::new(id, "default", roles);
+    identity::checked(caller).map_err(|problem| CallError::new(ErrorCode::Unauthenticated, problem))
+}
+
 impl Authenticator {
     /// `fetch` gets the key set of `auth.jwt.jwks_url`. It is first used when a token arrives, so that an unavailable
     /// issuer does not keep the service from starting.

@@ -21,6 +21,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -245,6 +246,13 @@ impl Outbound {
     fn guarded_by(&self, guard: AddressGuard, own: Option<&OwnListeners>) -> Self {
         let guard = Arc::new(guard);
         Self { for_callers: self.dialing.client(Some(Arc::clone(&guard)), own), guard, ..self.clone() }
+    }
+
+    /// The client of a gateway's Unix socket: every request goes there, whatever its address.
+    #[must_use]
+    pub fn to_socket(&self, path: PathBuf) -> Self {
+        let client = Client::of_socket(path, self.dialing.tls.clone());
+        Self { for_callers: client.clone(), for_operator: client, ..self.clone() }
     }
 
     /// Whether both may reach the same addresses.

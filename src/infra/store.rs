@@ -16,9 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{AssertSqlSafe, Connection as _, SqlitePool};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, SqlitePool};
 use thiserror::Error;
 use tokio::time::Instant;
+
+use super::temporary_folder::TemporaryFolder;
 
 pub use self::idempotency::{IdempotencyRecord, OwnedRecords, RecordOwner, RecordedOutcome, StartedCall};
 pub use self::registrations::Registrations;
@@ -37,6 +39,8 @@ pub struct Store {
 pub enum StoreError {
     #[error("the store's folder {} cannot be created: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
+    #[error("the store {} cannot be copied into a temporary folder: {source}", path.display())]
+    Copy { path: PathBuf, source: io::Error },
     #[error("the permissions of the store {} cannot be restricted to this user: {source}", path.display())]
     NotPrivate { path: PathBuf, source: io::Error },
     #[error(
@@ -99,6 +103,21 @@ impl Store {
             Box::pin(async move { Ok(!connection.is_in_transaction()) })
         });
         Self::connect(pool, options, path).await
+    }
+
+    /// Opens a private copy of the file as it is now: nothing is written to the file, and what is written to the copy is
+    /// lost. Without the file, the copy is empty. A gateway may have the file open.
+    ///
+    /// # Errors
+    /// [`StoreError`], naming the file.
+    pub async fn open_copy(path: &Path) -> Result<Self, StoreError> {
+        let folder = TemporaryFolder::new().map_err(|source| StoreError::Copy { path: path.to_owned(), source })?;
+        let copy = folder.path().join("copy.db");
+        self::copy(path, &copy).await?;
+        // The open connection keeps the copy, whose name goes with the folder.
+        let pool = SqlitePoolOptions::new().max_connections(1).idle_timeout(None).max_lifetime(None);
+        let options = SqliteConnectOptions::new().filename(&copy).create_if_missing(true);
+        Self::connect(pool, options.journal_mode(SqliteJournalMode::Memory), path).await
     }
 
     /// A store in memory, lost when the process exits.
@@ -168,6 +187,28 @@ impl StoreError {
     }
 }
 
+/// Writes a copy of the file, if it exists, without writing to it.
+///
+/// # Errors
+/// [`StoreError`], naming the file.
+pub async fn copy(from: &Path, to: &Path) -> Result<(), StoreError> {
+    copy_file(from, to).await.map_err(|error| StoreError::from_sqlx(from, error))
+}
+
+async fn copy_file(from: &Path, to: &Path) -> sqlx::Result<()> {
+    if !from.is_file() {
+        return Ok(());
+    }
+    let mut log = from.as_os_str().to_owned();
+    log.push("-wal");
+    // Without a write-ahead log nobody has the file open, and SQLite would create one to read it.
+    let options = SqliteConnectOptions::new().filename(from).read_only(true).immutable(!Path::new(&log).exists());
+    let mut connection = options.busy_timeout(BUSY_TIMEOUT).connect().await?;
+    let copied = sqlx::query("VACUUM INTO $1").bind(to.to_string_lossy()).execute(&mut connection).await;
+    connection.close().await?;
+    copied.map(drop)
+}
+
 /// Connects, and waits where another process has the file: when two switch a new one to its write-ahead log at once, one
 /// fails, since SQLite does not wait there.
 async fn connected(pool: SqlitePoolOptions, options: SqliteConnectOptions) -> sqlx::Result<SqlitePool> {
@@ -234,8 +275,6 @@ async fn bound_the_file(store: &Store, pages: &'static str) {
 mod tests {
     use std::pin::pin;
 
-    use sqlx::ConnectOptions;
-
     use super::*;
     use crate::core::call::Caller;
 
@@ -283,6 +322,37 @@ mod tests {
         tokio::time::timeout(BUSY_PAUSE * 10, opening.as_mut()).await.expect_err("it waits");
         sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
         opening.await.unwrap().close().await;
+    }
+
+    #[tokio::test]
+    async fn a_copy_has_all_data_and_leaves_the_file_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sekisho.db");
+        let names = || {
+            let mut names: Vec<_> =
+                std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        assert!(
+            Store::open_copy(&path).await.unwrap().registrations(Registrations::McpServers).await.unwrap().is_empty()
+        );
+        assert!(names().is_empty(), "{:?}", names());
+        let live = Store::open(&path).await.unwrap();
+        live.add_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+        for is_open in [true, false] {
+            let before = (names(), std::fs::read(&path).unwrap());
+            let copy = Store::open_copy(&path).await.unwrap();
+            let kept = [("files".to_owned(), "{}".to_owned())];
+            assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
+            copy.add_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+            copy.close().await;
+            assert_eq!((names(), std::fs::read(&path).unwrap()), before, "open: {is_open}");
+            if is_open {
+                assert_eq!(live.registrations(Registrations::McpServers).await.unwrap(), kept);
+                live.close().await;
+            }
+        }
     }
 
     #[tokio::test]

@@ -45,6 +45,7 @@ mod mcp_servers;
 mod mcp_sessions;
 mod oauth;
 mod observability;
+mod one_gateway;
 mod openapi;
 mod outside;
 mod pages;

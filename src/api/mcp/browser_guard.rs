@@ -6,6 +6,7 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, Uri};
 
+use crate::api::request_guard::Connection;
 use crate::config::ServerConfig;
 use crate::core::error::{CallError, ErrorCode};
 
@@ -15,6 +16,10 @@ const LOOPBACK_PAGES: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "
 /// # Errors
 /// `denied`: `server.mcp.allowed_hosts` lacks the host, or `server.mcp.allowed_origins` the page.
 pub(super) fn check(server: &ServerConfig, parts: &Parts) -> Result<(), CallError> {
+    // No browser reaches the Unix socket.
+    if Connection::of(parts)?.is_local {
+        return Ok(());
+    }
     check_host(&server.mcp.allowed_hosts, parts)?;
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
     let own_pages = LOOPBACK_PAGES.into_iter().filter(|_| server.is_loopback());

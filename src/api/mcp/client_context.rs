@@ -19,6 +19,8 @@ const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 #[derive(Debug)]
 pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
+    /// Whether it is a program of this machine's user.
+    pub is_local: bool,
     pub scopes: BudgetScopes,
     /// Its session.
     pub session: Option<Arc<McpSession>>,
@@ -39,6 +41,7 @@ impl McpClientContext {
     pub(super) fn new(caller: Arc<Caller>) -> Self {
         Self {
             caller,
+            is_local: false,
             scopes: BudgetScopes::default(),
             session: None,
             session_id: None,

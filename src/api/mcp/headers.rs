@@ -222,7 +222,7 @@ mod tests {
             });
         }
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        match message::read(message.to_string().as_bytes()).expect("a message") {
+        match message::from_json(message, None).expect("a message") {
             Message::Request(request) => request,
             other => panic!("a request: {other:?}"),
         }

@@ -13,10 +13,10 @@ use axum::routing::any;
 use futures_util::{StreamExt, stream};
 use rmcp::model::{ErrorCode as McpErrorCode, ErrorData, ProtocolVersion, ServerJsonRpcMessage};
 
-use super::channel::{Channel, encoded};
 use super::client_context::{McpClientContext, Tokens};
 use super::event_log::Event;
 use super::event_response::event_response;
+use super::event_stream::encoded;
 use super::headers::{Era, LAST_EVENT, SESSION};
 use super::http_refusal::HttpRefusal;
 use super::message::{Message, Refusal, Request as McpRequest};
@@ -40,7 +40,7 @@ const LISTING: HeaderName = HeaderName::from_static("x-sekisho-tools");
 
 /// `/mcp`, and the metadata on how to sign in to it.
 pub(in crate::api) fn routes(gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
-    let server = McpServer::new(gateway, None);
+    let server = McpServer::new(gateway);
     Router::new()
         .route("/mcp", any(async move |State(gateway), request| serve(&server, &gateway, request).await))
         .merge(protected_resource::routes())
@@ -204,7 +204,7 @@ async fn in_session(
 }
 
 fn initialize(server: &Arc<McpServer>, origin: &RequestMeta, request: McpRequest) -> Result<Response, HttpRefusal> {
-    let (result, capabilities) = match methods::initialize(server, &origin.caller, request.params) {
+    let (result, capabilities) = match methods::initialize(server, &origin.caller, origin.is_local, request.params) {
         Ok(initialized) => initialized,
         Err(error) => return Ok(reply::json(StatusCode::OK, &result::message(Era::Sessions, request.id, Err(error)))),
     };
@@ -244,9 +244,7 @@ fn get(server: &Arc<McpServer>, origin: &RequestMeta, parts: &Parts) -> Result<R
             None => event_response(stream::empty()),
         });
     }
-    let Channel::Stream(stream) = &session.outside else {
-        return Err(CallError::internal("the session has no stream").into());
-    };
+    let stream = &session.outside;
     // Each message goes to one stream only (streamable HTTP, "Multiple Connections"): a second one stays silent.
     Ok(match stream.connect() {
         Some(received) => {
@@ -312,8 +310,8 @@ fn client_context(
         }
     };
     let tokens = Tokens::of(headers)?;
-    let RequestMeta { caller, scopes, trace, .. } = origin;
-    Ok(McpClientContext { scopes, trace, search, tokens, ..McpClientContext::new(caller) })
+    let RequestMeta { caller, is_local, scopes, trace, .. } = origin;
+    Ok(McpClientContext { is_local, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
 }
 
 /// Adds to a 401 where the client can sign in.

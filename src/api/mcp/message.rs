@@ -54,14 +54,6 @@ impl Refusal {
 }
 
 /// # Errors
-/// [`Refusal`] if the text is not acceptable JSON, or not one message.
-pub(super) fn read(text: &[u8]) -> Result<Message, Box<Refusal>> {
-    // Parsers that use the first of two keys would see another request than those that use the last.
-    let message = json::parse(text).map_err(|problem| unacceptable(text, &problem))?;
-    from_json(message, None)
-}
-
-/// # Errors
 /// [`Refusal`] if it is not one message.
 pub(super) fn from_json(message: Value, memory: HeldMemory) -> Result<Message, Box<Refusal>> {
     let Value::Object(mut fields) = message else {

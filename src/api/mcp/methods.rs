@@ -102,10 +102,11 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
 pub(super) fn initialize(
     server: &McpServer,
     caller: &Arc<Caller>,
+    is_local: bool,
     params: Map<String, Value>,
 ) -> Result<(InitializeResult, Value), ErrorData> {
     let params: InitializeRequestParams = parsed(params)?;
-    let mut result = info(server, caller);
+    let mut result = info(server, caller, is_local);
     let known = ProtocolVersion::KNOWN_VERSIONS.contains(&params.protocol_version);
     result.protocol_version = match known && params.protocol_version.has_initialize() {
         true => params.protocol_version,
@@ -131,11 +132,12 @@ impl Context {
             ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
             ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
                 ProtocolVersion::KNOWN_VERSIONS.to_vec(),
-                info(&self.server, &self.client.caller),
+                info(&self.server, &self.client.caller, self.client.is_local),
             ))),
             ("ping", Era::Sessions) => Ok(ServerResult::empty(())),
             ("initialize", Era::Sessions) => {
-                initialize(&self.server, &self.client.caller, params).map(|(result, _)| result.into())
+                initialize(&self.server, &self.client.caller, self.client.is_local, params)
+                    .map(|(result, _)| result.into())
             }
             ("logging/setLevel", Era::Sessions) => {
                 let params: SetLevelRequestParams = parsed(params)?;
@@ -234,12 +236,15 @@ impl Context {
     }
 }
 
-/// What this server is and can do.
-fn info(server: &McpServer, caller: &Arc<Caller>) -> ServerConfig {
+/// What this server is and can do. A client of this machine's user is told what its caller may not use: the user chose
+/// the caller.
+fn info(server: &McpServer, caller: &Arc<Caller>, is_local: bool) -> ServerConfig {
     let info =
         ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
     let of_servers = server.gateway.mcp_servers().instructions(caller);
-    let instructions: Vec<_> = server.left_out.iter().cloned().chain(of_servers).collect();
+    let left_out = is_local.then(|| server.gateway.pipeline.tools_for(caller).left_out()).flatten();
+    let left_out = left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."));
+    let instructions: Vec<_> = left_out.into_iter().chain(of_servers).collect();
     match instructions.is_empty() {
         true => info,
         false => info.with_instructions(instructions.join("\n\n")),

@@ -12,8 +12,8 @@ use futures_util::{FutureExt, StreamExt};
 use rmcp::model::{ErrorData, RequestId, ServerJsonRpcMessage, ServerNotification, ServerResult};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::channel::Channel;
 use super::client::{ClientEvents, ClientQuestion};
+use super::event_stream::EventStream;
 use super::headers::Era;
 use super::parked_calls::{Binding, ParkedCalls};
 use super::result;
@@ -68,25 +68,25 @@ impl Running {
         Self { work: work.boxed(), ..self }
     }
 
-    /// Runs to the end on a channel of the session, from the step `first`. Sends nothing more if the client cancels
+    /// Runs to the end on a stream of the session, from the step `first`. Sends nothing more if the client cancels
     /// the request.
     pub(super) async fn finish_in_session(
         mut self,
         id: RequestId,
         first: Option<Step>,
         session: &McpSession,
-        channel: &Channel,
+        stream: &EventStream,
     ) {
         let mut asking = FuturesUnordered::new();
         let mut step = first;
         loop {
             match step.take() {
                 Some(Step::Notify(notification)) => {
-                    channel.send(&ServerJsonRpcMessage::notification(notification)).await;
+                    stream.send(&ServerJsonRpcMessage::notification(notification));
                 }
-                Some(Step::Ask(question)) => asking.push(ask(session, channel, question)),
+                Some(Step::Ask(question)) => asking.push(ask(session, stream, question)),
                 Some(Step::End(outcome)) => {
-                    return channel.finish(&result::message(Era::Sessions, id, outcome)).await;
+                    return stream.finish(&result::message(Era::Sessions, id, outcome));
                 }
                 None => {}
             }
@@ -119,12 +119,12 @@ impl fmt::Debug for Running {
 }
 
 /// Asks a client that accepts requests.
-async fn ask(session: &McpSession, channel: &Channel, question: ClientQuestion) {
+async fn ask(session: &McpSession, stream: &EventStream, question: ClientQuestion) {
     let ClientQuestion { questions, mut answer } = question;
     let answers = tokio::select! {
         // The call no longer waits.
         () = answer.closed() => return,
-        answers = session.ask_on(channel, questions) => answers,
+        answers = session.ask_on(stream, questions) => answers,
     };
     _ = answer.send(answers);
 }

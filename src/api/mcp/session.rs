@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::McpServer;
 use super::cancelled::Cancelled;
-use super::channel::{Channel, EventStream};
 use super::client::{fits, is_answered_by};
 use super::event_log::{EventLog, STANDALONE};
+use super::event_stream::EventStream;
 use super::message::Message;
 use super::subscriptions::{self, Subscriptions};
 use crate::core::call::{Caller, OpenTime};
@@ -38,7 +38,7 @@ pub(super) struct McpSession {
     /// The events of its streams, over HTTP.
     pub(super) events: Arc<EventLog>,
     /// The way to the client outside its requests.
-    pub(super) outside: Channel,
+    pub(super) outside: Arc<EventStream>,
     /// The requests that the client has cancelled.
     pub(super) cancelled: Cancelled,
     pub(super) subscriptions: Subscriptions,
@@ -76,26 +76,15 @@ struct Activity {
 pub(super) struct Active(Arc<McpSession>);
 
 impl McpSession {
-    /// A session over HTTP.
-    pub(super) fn over_http(owner: &Owner) -> Arc<Self> {
-        let events = Arc::<EventLog>::default();
-        let outside = Channel::Stream(EventStream::new(Arc::clone(&events), STANDALONE));
-        Self::new(owner, events, outside)
-    }
-
-    /// The session of a client at standard input and output.
-    pub(super) fn over_lines(owner: &Owner, lines: mpsc::Sender<Arc<str>>) -> Arc<Self> {
-        Self::new(owner, Arc::default(), Channel::Lines(lines))
-    }
-
-    fn new(owner: &Owner, events: Arc<EventLog>, outside: Channel) -> Arc<Self> {
+    pub(super) fn new(owner: &Owner) -> Arc<Self> {
         static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+        let events = Arc::<EventLog>::default();
         let (logs, pending_logs) = mpsc::channel(MAX_PENDING_LOGS);
         Arc::new(Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             owner: owner.clone(),
+            outside: EventStream::new(Arc::clone(&events), STANDALONE),
             events,
-            outside,
             cancelled: Cancelled::default(),
             subscriptions: Subscriptions::default(),
             capabilities: OnceLock::new(),
@@ -185,16 +174,16 @@ impl McpSession {
         }
     }
 
-    /// Asks the client on `channel`, one question after the other. The answers have the keys of their questions.
-    pub(super) async fn ask_on(&self, channel: &Channel, questions: Questions) -> Result<Answers, Unanswered> {
+    /// Asks the client on `stream`, one question after the other. The answers have the keys of their questions.
+    pub(super) async fn ask_on(&self, stream: &EventStream, questions: Questions) -> Result<Answers, Unanswered> {
         let mut answers = Answers::new();
         for (key, question) in questions {
-            answers.insert(key, self.ask_one(channel, question).await?);
+            answers.insert(key, self.ask_one(stream, question).await?);
         }
         Ok(answers)
     }
 
-    async fn ask_one(&self, channel: &Channel, question: Question) -> Result<Value, Unanswered> {
+    async fn ask_one(&self, stream: &EventStream, question: Question) -> Result<Value, Unanswered> {
         let id = self.questions.last_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         self.questions.waiting.lock().insert(id, sender);
@@ -203,9 +192,7 @@ impl McpSession {
         if question.params.is_object() {
             message["params"] = question.params;
         }
-        if !channel.send(&message).await {
-            return Err(Unanswered::Gone);
-        }
+        stream.send(&message);
         let refused = |code: i32, message| Unanswered::Refused { code, message };
         match answer.await {
             Ok(Ok(answer)) if fits(question.method, &answer) => Ok(answer),
@@ -305,6 +292,8 @@ impl ClientPeer for McpSession {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::StreamExt;
+
     use super::*;
     use crate::core::peer::QuestionMethod;
 
@@ -314,7 +303,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_session_has_its_own_log_level_and_asks_only_supported_questions() {
-        let (quiet, other) = (McpSession::over_http(Owner::gateway()), McpSession::over_http(Owner::gateway()));
+        let (quiet, other) = (McpSession::new(Owner::gateway()), McpSession::new(Owner::gateway()));
         assert_ne!(quiet.id(), other.id());
         quiet.set_level(LogLevel::Error);
         for session in [&quiet, &other] {
@@ -331,13 +320,15 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_reaches_its_own_question_once() {
-        let (lines, mut sent) = mpsc::channel(4);
-        let session = McpSession::over_lines(Owner::gateway(), lines);
+        let session = McpSession::new(Owner::gateway());
+        let mut sent = Box::pin(session.outside.connect().expect("a stream"));
         session.initialize(json!({"roots": {}}));
         session.is_ready();
         let asking = session.ask(roots());
         let answering = async {
-            let question: Value = serde_json::from_str(&sent.recv().await.expect("a question")).expect("JSON");
+            let question: Value =
+                serde_json::from_str(&sent.next().await.and_then(|event| event.message).expect("a question"))
+                    .expect("JSON");
             assert_eq!(question["method"], "roots/list");
             session.answered(&RequestId::Number(7), Ok(json!({"roots": ["of another question"]})));
             session.answered(&RequestId::String("0".into()), Ok(json!({"roots": ["of a string"]})));
@@ -352,7 +343,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_session_is_idle_when_no_request_was_served_for_a_while() {
-        let session = McpSession::over_http(Owner::gateway());
+        let session = McpSession::new(Owner::gateway());
         let idle = Duration::from_secs(40);
         let active = session.active();
         tokio::time::advance(2 * idle).await;

@@ -8,8 +8,8 @@ use axum::response::Response;
 use futures_util::stream;
 use rmcp::model::RequestId;
 
-use super::channel::{Channel, EventStream};
 use super::event_response::event_response;
+use super::event_stream::EventStream;
 use super::headers::Era;
 use super::result;
 use super::running_request::{Running, Step};
@@ -79,8 +79,7 @@ impl SessionRequest {
         let (id, session, active) = (self.id.clone(), Arc::clone(&self.session), self.active.take());
         tokio::spawn(async move {
             let _active = active;
-            let channel = Channel::Stream(Arc::clone(&stream));
-            running.finish_in_session(id, first, &session, &channel).await;
+            running.finish_in_session(id, first, &session, &stream).await;
             stream.close();
         });
     }

@@ -40,7 +40,7 @@ impl Sessions {
     /// # Errors
     /// `overloaded`: every caller has as few sessions.
     pub(super) fn start(self: &Arc<Self>, caller: &Caller) -> Result<(String, Arc<McpSession>), CallError> {
-        let (id, session) = (Uuid::new_v4().to_string(), McpSession::over_http(&caller.owner));
+        let (id, session) = (Uuid::new_v4().to_string(), McpSession::new(&caller.owner));
         let entry = Entry { owner: Arc::clone(&caller.key), session: Arc::clone(&session) };
         let insert = |entry, may_go: fn(&Entry) -> bool| {
             self.by_id.insert(&caller.owner, id.clone(), entry, |_, entry| may_go(entry))

@@ -180,10 +180,8 @@ pub(super) async fn notify_session(server: Arc<McpServer>, caller: Arc<Caller>, 
                 },
                 Some(message) = logs.recv() => log_notification(message),
             };
-            if let Some(notification) = notification
-                && !session.outside.send(&ServerJsonRpcMessage::notification(notification)).await
-            {
-                return;
+            if let Some(notification) = notification {
+                session.outside.send(&ServerJsonRpcMessage::notification(notification));
             }
         }
     };

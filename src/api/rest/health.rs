@@ -5,13 +5,16 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
+use crate::api::request::caller_of;
+use crate::api::request_guard::Connection;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
@@ -43,14 +46,14 @@ pub(crate) async fn healthz() -> Response {
 /// Readiness: calls are accepted (200), or every call is refused (503); lists degraded components to authorized callers.
 #[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operation",
     responses((status = 200, body = Ready), (status = 503, body = Ready)))]
-pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Response {
     let degraded = gateway.degraded();
     let (code, status) = match (gateway.readiness.refuses_calls(), degraded.is_empty()) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         (false, false) => (StatusCode::OK, "degraded"),
         (false, true) => (StatusCode::OK, "ready"),
     };
-    let ready = match may_look_inside(&gateway, &headers).await {
+    let ready = match may_look_inside(&gateway, &parts).await {
         Ok(()) => Ready { status, degraded, notes: gateway.setting_notes() },
         Err(_) => Ready { status, degraded: BTreeMap::new(), notes: BTreeMap::new() },
     };
@@ -60,8 +63,8 @@ pub(crate) async fn readyz(State(gateway): State<Arc<Gateway>>, headers: HeaderM
 /// Prometheus metrics.
 #[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operation",
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody)))]
-pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Result<Response, CallError> {
-    may_look_inside(&gateway, &headers).await?;
+pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, parts: Parts) -> Result<Response, CallError> {
+    may_look_inside(&gateway, &parts).await?;
     Ok(exposition(&gateway))
 }
 
@@ -70,12 +73,12 @@ pub(crate) fn exposition(gateway: &Gateway) -> Response {
     ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.metrics_text()).into_response()
 }
 
-/// All callers on a loopback listener; elsewhere callers with a key or token.
-async fn may_look_inside(gateway: &Gateway, headers: &HeaderMap) -> Result<(), CallError> {
-    if gateway.config().server.is_loopback() {
+/// All callers on a loopback listener and on the Unix socket; elsewhere callers with a key or token.
+async fn may_look_inside(gateway: &Gateway, parts: &Parts) -> Result<(), CallError> {
+    if gateway.config().server.is_loopback() || Connection::of(parts)?.is_local {
         return Ok(());
     }
-    let caller = gateway.authenticator().authenticate(headers).await?;
+    let caller = caller_of(parts, gateway).await?;
     if caller.anonymous {
         return Err(CallError::new(
             ErrorCode::Unauthenticated,

@@ -9,7 +9,7 @@ use super::{Finding, Verdict};
 /// # Errors
 /// The gateway cannot be reached, or does not answer this caller.
 pub(super) fn look_at(server: &Url) -> Result<Vec<Finding>, Unanswered> {
-    let remote = Remote::new(server)?;
+    let remote = Remote::at(server)?;
     // 503 while it refuses every call.
     let ready = remote.get_any(&["readyz"])?;
     let tools = remote.get(&["tools", "list"], &[("detail", "full")])?;

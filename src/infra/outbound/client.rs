@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -159,9 +160,7 @@ impl Client {
         }
         let resolver = Arc::new(resolver);
         let pool = |kept_idle: Duration| {
-            let builder = reqwest::Client::builder().no_proxy().redirect(redirect::Policy::none()).referer(false);
-            let builder = builder.retry(reqwest::retry::never()).no_gzip().no_brotli().no_zstd().no_deflate();
-            let builder = builder.dns_resolver(Arc::clone(&resolver)).tls_backend_preconfigured(tls.clone());
+            let builder = without_layers(tls.clone()).dns_resolver(Arc::clone(&resolver));
             let builder = builder.connect_timeout(connect_timeout).tcp_nodelay(true).pool_idle_timeout(kept_idle);
             let builder = builder.tcp_keepalive(PROBED_EVERY).tcp_keepalive_interval(PROBED_EVERY);
             let builder = builder.tcp_keepalive_retries(PROBES).tcp_user_timeout(RECEIVED_TIMEOUT);
@@ -171,6 +170,12 @@ impl Client {
             })
         };
         Self(Arc::new(Pools { plain: pool(KEPT_IDLE), encrypted: pool(KEPT_IDLE_ENCRYPTED) }))
+    }
+
+    /// Every request goes to the Unix socket, whatever its address.
+    pub(super) fn of_socket(path: PathBuf, tls: ClientConfig) -> Self {
+        let pool = built(without_layers(tls).unix_socket(path).pool_idle_timeout(KEPT_IDLE));
+        Self(Arc::new(Pools { plain: pool.clone(), encrypted: pool }))
     }
 
     /// Sends the request with these headers in place of its own, and gives the answer as soon as its head is there.
@@ -191,6 +196,13 @@ impl Client {
             body: Body { bytes: Box::new(bytes), url: url.clone() },
         })
     }
+}
+
+/// A client of which only the connections are used.
+fn without_layers(tls: ClientConfig) -> reqwest::ClientBuilder {
+    let builder = reqwest::Client::builder().no_proxy().redirect(redirect::Policy::none()).referer(false);
+    let builder = builder.retry(reqwest::retry::never()).no_gzip().no_brotli().no_zstd().no_deflate();
+    builder.tls_backend_preconfigured(tls)
 }
 
 #[expect(clippy::expect_used, reason = "fails only for TLS settings of another crate's or version's type")]

@@ -41,7 +41,6 @@ impl Server {
             .args(arguments)
             .args(["mcp", "serve"])
             .env("SEKISHO_STATE_DIRECTORY", directory.path().join("state"))
-            .env("RUST_LOG", "info")
             .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -155,9 +154,8 @@ fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
-    drop(server.input.take());
-    server.child.wait().unwrap();
-    let log = std::fs::read_to_string(server.directory.path().join("log")).unwrap();
+    assert!(server.end().success());
+    let log = std::fs::read_to_string(server.directory.path().join("state/gateway.log")).unwrap();
     let ended: Vec<_> = log.lines().filter(|line| line.contains("a tool call ended")).collect();
     for name in ["m__prompts_get", "m__resources_read", "m__complete"] {
         let succeeded = ended.iter().filter(|line| line.contains(name) && line.contains("success\":true")).count();

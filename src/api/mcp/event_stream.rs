@@ -1,4 +1,4 @@
-//! The ways to a client: a stream of events of its session, or standard output.
+//! The way to a client: a stream of events of its session.
 
 use std::sync::Arc;
 
@@ -13,14 +13,6 @@ use super::event_log::{Event, EventLog};
 /// Events that may queue for a slow client; further ones but the last are only in the log.
 const MAX_QUEUED: usize = 64;
 
-/// Sends messages to a client.
-#[derive(Debug, Clone)]
-pub(super) enum Channel {
-    Stream(Arc<EventStream>),
-    /// Standard output, one message a line.
-    Lines(mpsc::Sender<Arc<str>>),
-}
-
 /// A stream of events of a session. The log keeps them for a client that reconnects.
 #[derive(Debug)]
 pub(super) struct EventStream {
@@ -28,30 +20,6 @@ pub(super) struct EventStream {
     number: u64,
     /// The connected client.
     receiver: Mutex<Option<mpsc::Sender<Event>>>,
-}
-
-impl Channel {
-    /// Sends a message; false if the client has disconnected for good.
-    pub(super) async fn send(&self, message: &(impl Serialize + Sync)) -> bool {
-        let Some(message) = encoded(message) else { return true };
-        match self {
-            Self::Stream(stream) => {
-                stream.send(Some(message), false);
-                true
-            }
-            Self::Lines(lines) => lines.send(message).await.is_ok(),
-        }
-    }
-
-    /// Sends the last message of the request whose channel this is.
-    pub(super) async fn finish(&self, message: &(impl Serialize + Sync)) {
-        let Some(message) = encoded(message) else { return };
-        match self {
-            Self::Stream(stream) => stream.send(Some(message), true),
-            // The client has gone: nobody waits for the message.
-            Self::Lines(lines) => _ = lines.send(message).await,
-        }
-    }
 }
 
 impl EventStream {
@@ -73,7 +41,7 @@ impl EventStream {
 
     /// Sends the event that gives a client an id to resume after.
     pub(super) fn begin(&self) {
-        self.send(None, false);
+        self.append(None, false);
     }
 
     /// Ends the stream without a last message.
@@ -82,8 +50,22 @@ impl EventStream {
         *self.receiver.lock() = None;
     }
 
+    /// Sends a message.
+    pub(super) fn send(&self, message: &impl Serialize) {
+        if let Some(message) = encoded(message) {
+            self.append(Some(message), false);
+        }
+    }
+
+    /// Sends the last message of the request whose stream this is.
+    pub(super) fn finish(&self, message: &impl Serialize) {
+        if let Some(message) = encoded(message) {
+            self.append(Some(message), true);
+        }
+    }
+
     /// Never waits: what a call holds must not depend on a client that does not read.
-    fn send(&self, message: Option<Arc<str>>, is_last: bool) {
+    fn append(&self, message: Option<Arc<str>>, is_last: bool) {
         let event = self.log.append(self.number, message, is_last);
         let mut receiver = self.receiver.lock();
         if let Some(receiver) = receiver.as_ref().filter(|receiver| is_last || receiver.capacity() > 1)
@@ -119,15 +101,14 @@ mod tests {
     #[tokio::test]
     async fn one_client_at_a_time_receives_the_events_of_a_stream() {
         let stream = EventStream::new(Arc::default(), STANDALONE);
-        let channel = Channel::Stream(Arc::clone(&stream));
-        channel.send(&"nobody is connected").await;
+        stream.send(&"nobody is connected");
         let mut first = Box::pin(stream.connect().expect("a stream"));
         assert!(stream.connect().is_none(), "another is connected");
-        channel.send(&1).await;
+        stream.send(&1);
         assert_eq!(first.next().await.and_then(|event| event.message).as_deref(), Some("1"));
         drop(first);
         let mut second = Box::pin(stream.connect().expect("a stream"));
-        channel.finish(&2).await;
+        stream.finish(&2);
         assert_eq!(second.next().await.and_then(|event| event.message).as_deref(), Some("2"));
         assert_eq!(second.next().now_or_never(), Some(None), "it has ended");
     }
@@ -136,11 +117,10 @@ mod tests {
     async fn a_client_that_does_not_read_misses_events_but_not_the_last() {
         let stream = EventStream::new(Arc::default(), STANDALONE);
         let events = stream.connect().expect("a stream");
-        let channel = Channel::Stream(Arc::clone(&stream));
         for _ in 0..2 * MAX_QUEUED {
-            channel.send(&"progress").await;
+            stream.send(&"progress");
         }
-        channel.finish(&"answer").await;
+        stream.finish(&"answer");
         let received: Vec<_> = events.filter_map(async |event| event.message).collect().await;
         assert_eq!(received.len(), MAX_QUEUED + 1);
         assert_eq!(received.last().map(|last| &**last), Some("\"answer\""));

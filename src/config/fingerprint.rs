@@ -1,0 +1,76 @@
+//! Digests of the topics of a configuration, by which two processes notice that theirs differ.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use sha2::{Digest, Sha256};
+
+use super::{Config, ServerConfig};
+
+impl Config {
+    /// The topics, each with a digest of its settings. Not included: where a gateway listens and what it logs, which
+    /// matter to no command; the state directory, by which processes find each other; and the values of secrets.
+    pub fn fingerprint(&self) -> BTreeMap<String, String> {
+        let Self {
+            state_directory: _,
+            server,
+            auth,
+            tools,
+            sandbox,
+            openapi,
+            mcp,
+            agent,
+            limits,
+            policy,
+            budget,
+            breaker,
+            execution,
+            outbound,
+            session,
+            audit,
+            telemetry: _,
+        } = self;
+        let ServerConfig { listen, metrics_listen, .. } = ServerConfig::default();
+        let server = ServerConfig { listen, metrics_listen, ..server.clone() };
+        let topics: [(&str, &dyn Debug); 15] = [
+            ("server", &server),
+            ("auth", auth),
+            ("tools", tools),
+            ("sandbox", sandbox),
+            ("openapi", openapi),
+            ("mcp", mcp),
+            ("agent", agent),
+            ("limits", limits),
+            ("policy", policy),
+            ("budget", budget),
+            ("breaker", breaker),
+            ("execution", execution),
+            ("outbound", outbound),
+            ("session", session),
+            ("audit", audit),
+        ];
+        // `Debug` has every setting, and no secret.
+        let digest = |settings: &dyn Debug| hex::encode(&Sha256::digest(format!("{settings:?}"))[..8]);
+        topics.into_iter().map(|(topic, settings)| (topic.to_owned(), digest(settings))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_topic_has_another_digest_and_the_address_has_none() {
+        let one = Config::default();
+        let mut other = Config::default();
+        other.server.listen.set_port(1);
+        other.telemetry.log = "debug".into();
+        other.state_directory = Some("/srv".into());
+        assert_eq!(one.fingerprint(), other.fingerprint());
+        other.server.max_body_bytes = 1;
+        other.budget.max_cost_per_request = rust_decimal::Decimal::ONE;
+        let differ: Vec<_> =
+            other.fingerprint().into_iter().filter(|(topic, of)| one.fingerprint()[topic] != *of).collect();
+        assert_eq!(differ.iter().map(|(topic, _)| &**topic).collect::<Vec<_>>(), ["budget", "server"]);
+    }
+}
