@@ -76,9 +76,9 @@ pub struct Gateway {
     registered: ArcSwap<BTreeMap<String, Registration>>,
     /// Held while the offered tools are changed.
     changing: Mutex<()>,
-    bringing: FetchLocks,
+    fetch_locks: FetchLocks,
     /// Notified when documents are added.
-    documents_awaited: Notify,
+    documents_pending: Notify,
     store: Store,
     usage: WriteBehind,
     background: TaskTracker,
@@ -140,7 +140,7 @@ impl Gateway {
         let registered = openapi::registered(&store).await.map_err(component_error("store"))?;
         let wanted = DesiredCollections::of(&config.openapi, &registered);
         let none = Collections::default();
-        let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForWhatIsAtHand, &none).await;
+        let collections = Collections::load(wanted, &config.openapi, &loader, Wait::ForLocalDocuments, &none).await;
         let sandbox = sandbox(&config, &metrics, &readiness)?;
         let lock = lock::read(&config).await?.map(Arc::new);
         let shared_lock = Arc::new(ArcSwapOption::from(lock.clone()));
@@ -181,8 +181,8 @@ impl Gateway {
             lock: shared_lock,
             registered: ArcSwap::from_pointee(registered),
             changing: Mutex::default(),
-            bringing: FetchLocks::default(),
-            documents_awaited: Notify::new(),
+            fetch_locks: FetchLocks::default(),
+            documents_pending: Notify::new(),
             store,
             usage,
             background: TaskTracker::new(),
@@ -383,7 +383,7 @@ impl Gateway {
         self.collections.store(Arc::new(collections));
         self.authenticator.store(Arc::new(authenticator));
         self.config.store(Arc::new(config));
-        self.documents_awaited.notify_one();
+        self.documents_pending.notify_one();
         Ok(())
     }
 }

@@ -36,7 +36,7 @@ use self::execute::upstream_of;
 use self::idempotency::{IdempotentOutcome, InFlightGuard};
 
 pub use self::execute::Retries;
-pub use self::explain::Verdict;
+pub use self::explain::StageVerdict;
 pub use self::idempotency::Replies;
 pub use self::receipt::{Answer, Answered, ErrorInfo, Reply};
 pub use self::refusals::WINDOW as REFUSALS_WINDOW;

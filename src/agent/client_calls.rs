@@ -45,7 +45,7 @@ struct Run {
     /// The messages that the client sent.
     transcript: Transcript,
     /// Ids of the calls that the client runs.
-    awaited: Vec<String>,
+    expected_calls: Vec<String>,
     messages: Vec<Message>,
     bytes: usize,
     until: Instant,
@@ -58,12 +58,12 @@ struct Transcript([u8; 32]);
 impl PausedRuns {
     /// Stores the messages that a run added to its client's transcript, if its last turn has calls for the client.
     pub fn keep(&self, caller_key: &Arc<str>, transcript: &[Message], added: Vec<Message>) {
-        let awaited = awaited_after(&added);
-        let Some(first) = awaited.first().cloned() else { return };
+        let expected_calls = calls_after(&added);
+        let Some(first) = expected_calls.first().cloned() else { return };
         let run = Run {
             caller_key: Arc::clone(caller_key),
             transcript: Transcript::of(transcript),
-            awaited,
+            expected_calls,
             bytes: added.iter().map(Message::bytes).sum::<usize>() + OVERHEAD_BYTES * (added.len() + 1),
             messages: added,
             until: Instant::now() + RUN_TTL,
@@ -143,12 +143,13 @@ impl Run {
     /// Whether a turn has exactly the calls that the client was sent.
     fn awaits(&self, message: &Message) -> bool {
         let Message::Assistant(turn) = message else { return false };
-        turn.calls.len() == self.awaited.len() && turn.calls.iter().all(|call| self.awaited.contains(&call.id))
+        turn.calls.len() == self.expected_calls.len()
+            && turn.calls.iter().all(|call| self.expected_calls.contains(&call.id))
     }
 }
 
 /// Ids of the last turn's calls that have no result.
-fn awaited_after(added: &[Message]) -> Vec<String> {
+fn calls_after(added: &[Message]) -> Vec<String> {
     let answered =
         |id: &str| added.iter().any(|message| matches!(message, Message::Tool(answer) if answer.call_id == id));
     let last = added.iter().rev().find_map(|message| match message {

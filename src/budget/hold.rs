@@ -55,7 +55,7 @@ impl Hold {
     /// Turns the hold into a charge of the tool's price and the tokens really used, which are never more than those
     /// reserved.
     pub fn charge(mut self, tokens: u64) -> Charge {
-        debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} set aside", self.reserved.tokens);
+        debug_assert!(tokens <= self.reserved.tokens, "{tokens} tokens charged, {} reserved", self.reserved.tokens);
         let used = Amount { tokens: tokens.min(self.reserved.tokens), ..self.reserved };
         let balances = mem::take(&mut self.accounts).settle(self.reserved, used);
         let after = self.limits.left(&balances);

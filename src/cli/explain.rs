@@ -13,7 +13,7 @@ use crate::gateway::Gateway;
 use crate::infra::state_lock::StateLock;
 use crate::infra::store;
 use crate::infra::temporary_folder::TemporaryFolder;
-use crate::pipeline::Verdict;
+use crate::pipeline::StageVerdict;
 
 #[derive(Debug, Args)]
 pub(super) struct ExplainCommand {
@@ -76,11 +76,11 @@ fn copied_state(config: &mut Config) -> Result<(TemporaryFolder, StateLock), Str
     Ok((folder, lock))
 }
 
-fn show(common: &Common, verdicts: &[Verdict]) -> Exit {
+fn show(common: &Common, verdicts: &[StageVerdict]) -> Exit {
     if common.json {
         present::json(verdicts);
     } else {
-        let row = |verdict: &Verdict| {
+        let row = |verdict: &StageVerdict| {
             let passes = match verdict.passes {
                 Some(true) => "passes",
                 Some(false) => "stops it",

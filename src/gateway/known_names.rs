@@ -25,7 +25,7 @@ pub fn known_names(
     let unprefixed = servers.values().any(|server| server.prefix == Some(McpPrefix::Never));
     let aliases = servers.iter().map(|(name, server)| server.alias.as_deref().unwrap_or(name));
     // Sources without tools, which may get tools later.
-    let absent = collections.broken.keys().chain(collections.awaited.keys()).map(String::as_str);
+    let absent = collections.broken.keys().chain(collections.pending.keys()).map(String::as_str);
     let prefixes = aliases.chain(registered.iter().map(String::as_str)).chain(absent);
     KnownNames {
         tools: (!unprefixed).then(|| tools(config, snapshot)),
@@ -67,8 +67,8 @@ fn tools(config: &Config, snapshot: &Snapshot) -> BTreeSet<String> {
 
 fn sources(config: &Config, collections: &Collections, registered: &BTreeSet<String>) -> BTreeSet<String> {
     let servers = config.mcp.servers.keys().chain(registered).map(|name| format!("mcp:{name}"));
-    let Collections { loaded, broken, awaited } = collections;
-    let collections = loaded.keys().chain(broken.keys()).chain(awaited.keys()).map(|name| format!("openapi:{name}"));
+    let Collections { loaded, broken, pending } = collections;
+    let collections = loaded.keys().chain(broken.keys()).chain(pending.keys()).map(|name| format!("openapi:{name}"));
     servers.chain(collections).chain(["builtin".to_owned()]).collect()
 }
 

@@ -120,21 +120,21 @@ impl Gateway {
 
     /// Fetches the pending documents concurrently, and offers the tools of each when it arrives.
     pub async fn fetch_pending_documents(&self) {
-        let awaited = self.collections.load_full();
-        join_all(awaited.awaited.keys().map(|name| self.fetch_pending(name))).await;
+        let collections = self.collections.load_full();
+        join_all(collections.pending.keys().map(|name| self.fetch_pending(name))).await;
     }
 
     /// Fetches one pending document. A second caller waits for the first fetch and uses its result.
     async fn fetch_pending(&self, name: &str) {
-        let turn = self.bringing.turn_of(name);
+        let turn = self.fetch_locks.turn_of(name);
         let _turn = turn.lock().await;
         let (collections, config) = (self.collections.load_full(), self.config.load_full());
-        let Some(settings) = collections.awaited.get(name) else { return };
+        let Some(settings) = collections.pending.get(name) else { return };
         let outcome = self.loader.load(name, settings.clone(), &config.openapi).await.map(Arc::new);
         let _changing = self.changing.lock().await;
         let mut next = Collections::clone(&self.collections.load());
         // A reload may have changed or removed the collection meanwhile.
-        if next.awaited.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.config.load()) {
+        if next.pending.get(name) != Some(settings) || !Arc::ptr_eq(&config, &self.config.load()) {
             return;
         }
         next.settle(name, settings.clone(), outcome);
@@ -147,15 +147,15 @@ impl Gateway {
     /// Retries unreachable documents while the service runs. Documents that a reload adds do not wait for slow ones.
     pub(super) async fn keep_documents(&self) {
         let mut tick = tokio::time::interval(HOUSEKEEPING);
-        let mut bringing = FuturesUnordered::new();
+        let mut fetching = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = self.closing.cancelled() => return,
-                Some(()) = bringing.next() => continue,
+                Some(()) = fetching.next() => continue,
                 _ = tick.tick() => {}
-                () = self.documents_awaited.notified() => {}
+                () = self.documents_pending.notified() => {}
             }
-            bringing.push(self.fetch_pending_documents());
+            fetching.push(self.fetch_pending_documents());
         }
     }
 
@@ -166,7 +166,7 @@ impl Gateway {
             let registered = self.registered.load_full();
             let wanted = DesiredCollections::of(&next.openapi, &registered);
             let before = self.collections.load_full();
-            let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForWhatIsAtHand, &before);
+            let load = Collections::load(wanted, &next.openapi, &self.loader, Wait::ForLocalDocuments, &before);
             let collections = load.await;
             let changing = self.changing.lock().await;
             // Documents may have arrived, been registered or been removed meanwhile: keep these changes.
@@ -207,7 +207,7 @@ impl Gateway {
     fn give_up(&self, name: &str, problem: &StartError) {
         let before = self.collections.load_full();
         let mut next = Collections::clone(&before);
-        next.awaited.remove(name);
+        next.pending.remove(name);
         next.broken.insert(name.to_owned(), problem.to_string());
         report_broken_collections(&self.readiness, &before, &next);
         self.collections.store(Arc::new(next));

@@ -11,14 +11,14 @@ use crate::tool::{Tool, ValidArguments};
 
 /// The verdict of one stage.
 #[derive(Debug, Serialize)]
-pub struct Verdict {
+pub struct StageVerdict {
     pub stage: Stage,
     /// `None` for a stage that cannot be checked, because it needs the result of a stage that refused the call.
     pub passes: Option<bool>,
     pub because: String,
 }
 
-impl Verdict {
+impl StageVerdict {
     fn passes(stage: Stage, because: impl Into<String>) -> Self {
         Self { stage, passes: Some(true), because: because.into() }
     }
@@ -43,7 +43,7 @@ impl Verdict {
 impl Pipeline {
     /// Checks every stage before execution. Unlike a dry run, continues after the first refusal,
     /// and takes no token, slot, probe or hold.
-    pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<Verdict> {
+    pub fn explain(&self, call: &CallContext, arguments: Arguments) -> Vec<StageVerdict> {
         // Also explains a tool that is hidden from the caller: the result is for an operator.
         let snapshot = self.registry.snapshot();
         let found = match call.target {
@@ -52,19 +52,19 @@ impl Pipeline {
         };
         let tool = match found {
             Ok(tool) => tool,
-            Err(error) => return vec![Verdict::stops(Stage::Find, &error)],
+            Err(error) => return vec![StageVerdict::stops(Stage::Find, &error)],
         };
         let tool = &*tool;
         let mut verdicts = vec![find_verdict(tool, &call.caller)];
-        verdicts.push(Verdict::passes(Stage::Limits, rate(tool)));
+        verdicts.push(StageVerdict::passes(Stage::Limits, rate(tool)));
         let valid = tool.input.validate(arguments);
-        verdicts.push(Verdict::of(Stage::Validate, &valid, |valid| match valid.coercions().len() {
+        verdicts.push(StageVerdict::of(Stage::Validate, &valid, |valid| match valid.coercions().len() {
             0 => "the arguments match the schema".to_owned(),
             coercions => format!("the arguments match the schema after {coercions} coercions"),
         }));
         let (permit, verdict) = self.policy_verdict(call, tool, valid.ok());
         verdicts.push(verdict);
-        verdicts.push(Verdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
+        verdicts.push(StageVerdict::of(Stage::Budget, &self.budget.check(call, tool), |left| {
             format!(
                 "the call costs {} USD; {} USD and {} tokens are left",
                 tool.metadata.cost_per_use, left.cost_usd, left.tokens
@@ -81,19 +81,19 @@ impl Pipeline {
         call: &CallContext,
         tool: &Tool,
         arguments: Option<ValidArguments>,
-    ) -> (Option<Permit>, Verdict) {
+    ) -> (Option<Permit>, StageVerdict) {
         let Some(arguments) = arguments else {
             let because = "not evaluated: policies need valid arguments".to_owned();
-            return (None, Verdict { stage: Stage::Policy, passes: None, because });
+            return (None, StageVerdict { stage: Stage::Policy, passes: None, because });
         };
         let decision = self.policy.decide(call, tool, arguments.as_map());
         match self.policy.authorize(call, tool, arguments) {
             Ok(permit) => {
                 let because = format!("the tool's own checks and policy set {} permit it", permit.version());
-                (Some(permit), Verdict::passes(Stage::Policy, because))
+                (Some(permit), StageVerdict::passes(Stage::Policy, because))
             }
             Err(error) => {
-                let mut verdict = Verdict::stops(Stage::Policy, &error);
+                let mut verdict = StageVerdict::stops(Stage::Policy, &error);
                 let rules = error.details().iter().map(|detail| &*detail.rule);
                 let checks: Vec<_> = rules.filter(|rule| !["deny", "require_approval"].contains(rule)).collect();
                 if !checks.is_empty() {
@@ -106,11 +106,11 @@ impl Pipeline {
         }
     }
 
-    fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> Verdict {
-        let Some(upstream) = upstream else { return Verdict::passes(Stage::Breaker, "the tool has no upstream") };
+    fn breaker_verdict(&self, upstream: Option<crate::core::call::Upstream>) -> StageVerdict {
+        let Some(upstream) = upstream else { return StageVerdict::passes(Stage::Breaker, "the tool has no upstream") };
         let state = self.breakers.state(&upstream);
         let because = format!("the circuit breaker of {} is {}", upstream.name, state.as_str());
-        Verdict {
+        StageVerdict {
             stage: Stage::Breaker,
             passes: Some(state != crate::core::breaker_state::BreakerState::Open),
             because,
@@ -118,15 +118,15 @@ impl Pipeline {
     }
 }
 
-fn find_verdict(tool: &Tool, caller: &Caller) -> Verdict {
+fn find_verdict(tool: &Tool, caller: &Caller) -> StageVerdict {
     let (name, metadata) = (tool.name(), &tool.metadata);
     if metadata.is_hidden_from(caller) {
         let roles = metadata.roles.join(", ");
         let because = format!("unknown_tool: the tool's own `roles` hide {name} from callers without one of: {roles}");
-        return Verdict { stage: Stage::Find, passes: Some(false), because };
+        return StageVerdict { stage: Stage::Find, passes: Some(false), because };
     }
     let what = if metadata.kind == CallKind::Tool { "is a tool of" } else { "queries" };
-    Verdict::passes(Stage::Find, format!("{name} {what} {}", metadata.source))
+    StageVerdict::passes(Stage::Find, format!("{name} {what} {}", metadata.source))
 }
 
 /// Reports only the configured limit: the rate limiter cannot be checked without spending a token.

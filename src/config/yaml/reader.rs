@@ -21,7 +21,7 @@ const MAX_ERRORS: usize = 20;
 /// # Errors
 /// Every unknown key and every value of a wrong type, with its place.
 pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<ConfigError>> {
-    let reading = Reading { document, set_aside: RefCell::default(), errors: RefCell::default() };
+    let reading = Reading { document, invalid: RefCell::default(), errors: RefCell::default() };
     loop {
         match T::deserialize(Reader { node: &document.root, reading: &reading, hidden: false }) {
             Ok(value) if reading.errors.borrow().is_empty() => return Ok(value),
@@ -40,19 +40,19 @@ pub(crate) fn read<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<Co
 struct Reading<'a> {
     document: &'a Document,
     /// Values already reported, by identity; they are read as if they were missing.
-    set_aside: RefCell<HashSet<*const Node>>,
+    invalid: RefCell<HashSet<*const Node>>,
     errors: RefCell<Vec<ConfigError>>,
 }
 
 impl<'a> Reading<'a> {
-    fn is_set_aside(&self, node: &Node) -> bool {
-        matches!(node.content, Content::InvalidValue) || self.set_aside.borrow().contains(&std::ptr::from_ref(node))
+    fn is_invalid(&self, node: &Node) -> bool {
+        matches!(node.content, Content::InvalidValue) || self.invalid.borrow().contains(&std::ptr::from_ref(node))
     }
 
     /// A field may be missing only because its value was excluded: that is not a second error.
     fn is_consequence(&self, node: &Node, type_error: &ConfigTypeError<'_>) -> bool {
         let Content::Mapping(entries) = &node.content else { return false };
-        type_error.missing_field && entries.iter().any(|(_, value)| self.is_set_aside(value))
+        type_error.missing_field && entries.iter().any(|(_, value)| self.is_invalid(value))
     }
 
     fn report(&self, node: &'a Node, type_error: ConfigTypeError<'a>) {
@@ -63,12 +63,12 @@ impl<'a> Reading<'a> {
             let message = format!("{place}{}", type_error.message_for(node));
             self.add(self.document.error(node.position, reveal, message), type_error.advice);
         }
-        self.set_aside.borrow_mut().insert(std::ptr::from_ref(node));
+        self.invalid.borrow_mut().insert(std::ptr::from_ref(node));
     }
 
     fn report_unknown_keys(&self, mapping: &Node, known: &[&str]) {
         let Content::Mapping(entries) = &mapping.content else { return };
-        let is_new = |node: &Node| !self.set_aside.borrow().contains(&std::ptr::from_ref(node));
+        let is_new = |node: &Node| !self.invalid.borrow().contains(&std::ptr::from_ref(node));
         let unknown = entries.iter().filter(|(key, value)| !known.contains(&key.name.as_str()) && is_new(value));
         for (key, value) in unknown.take(MAX_ERRORS) {
             let (what, advice) = unknown_key(&key.name, known);
@@ -77,7 +77,7 @@ impl<'a> Reading<'a> {
                 around => format!("{what} in `{around}`"),
             };
             self.add(self.document.error(key.position, false, message), Some(advice));
-            self.set_aside.borrow_mut().insert(std::ptr::from_ref(value));
+            self.invalid.borrow_mut().insert(std::ptr::from_ref(value));
         }
     }
 
@@ -105,7 +105,7 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn item(self, node: &'a Node) -> Option<Self> {
-        (!self.reading.is_set_aside(node)).then_some(Self { node, ..self })
+        (!self.reading.is_invalid(node)).then_some(Self { node, ..self })
     }
 
     /// Passes the value to the visitor, which refuses a wrong type.

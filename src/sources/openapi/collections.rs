@@ -20,7 +20,7 @@ pub struct Collections {
     /// Name → why it could not be loaded; its previous tools may still be offered.
     pub broken: BTreeMap<String, String>,
     /// Collections whose document is still to be fetched: deferred, or unreachable at the last attempt.
-    pub awaited: BTreeMap<String, CollectionSettings>,
+    pub pending: BTreeMap<String, CollectionSettings>,
 }
 
 /// The desired collections: those of the configuration, and those registered over HTTP.
@@ -36,11 +36,11 @@ pub struct DesiredCollections {
 pub enum Wait {
     ForAll,
     /// Only for local documents: a start must not depend on other servers.
-    ForWhatIsAtHand,
+    ForLocalDocuments,
 }
 
 /// Longest wait of a start for one local document.
-const AT_HAND_TIMEOUT: Duration = Duration::from_secs(10);
+const LOCAL_DOCUMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const BEING_LOADED: &str = "its document is being loaded";
 
@@ -81,8 +81,8 @@ impl Collections {
             let load = async |loader: &Loader| loader.load(&name, settings.clone(), config).await;
             let outcome = match wait {
                 Wait::ForAll => Some(load(loader).await),
-                Wait::ForWhatIsAtHand => {
-                    let outcome = tokio::time::timeout(AT_HAND_TIMEOUT, load(&loader.at_hand())).await;
+                Wait::ForLocalDocuments => {
+                    let outcome = tokio::time::timeout(LOCAL_DOCUMENT_TIMEOUT, load(&loader.at_hand())).await;
                     outcome.ok().filter(|outcome| !outcome.as_ref().is_err_and(CollectionError::leads_elsewhere))
                 }
             };
@@ -109,13 +109,13 @@ impl Collections {
         outcome: Result<Arc<Collection>, CollectionError>,
     ) {
         self.broken.remove(name);
-        self.awaited.remove(name);
+        self.pending.remove(name);
         match outcome {
             Ok(collection) => _ = self.loaded.insert(name.to_owned(), collection),
             Err(error) => {
                 self.broken.insert(name.to_owned(), error.to_string());
                 if error.may_pass() {
-                    self.awaited.insert(name.to_owned(), settings);
+                    self.pending.insert(name.to_owned(), settings);
                 }
             }
         }
@@ -125,14 +125,14 @@ impl Collections {
     pub fn remove(&mut self, name: &str) {
         self.loaded.remove(name);
         self.broken.remove(name);
-        self.awaited.remove(name);
+        self.pending.remove(name);
     }
 
     fn await_later(&mut self, name: String, settings: CollectionSettings) {
         if !self.loaded.contains_key(&name) {
             self.broken.insert(name.clone(), BEING_LOADED.to_owned());
         }
-        self.awaited.insert(name, settings);
+        self.pending.insert(name, settings);
     }
 }
 

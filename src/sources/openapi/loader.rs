@@ -131,7 +131,7 @@ impl Loader {
         let whole = loader.whole(text, overlays).await?;
         let (name, stand_in) = (name.to_owned(), stand_in.cloned());
         loader
-            .aside(move || {
+            .on_blocking_thread(move || {
                 let files = whole.files();
                 let mut api = whole.read()?;
                 if let (Some(url), None, true) = (stand_in, &settings.base_url, api.servers.is_empty()) {
@@ -167,12 +167,12 @@ impl Loader {
     pub async fn read(&self, origin: SpecOrigin) -> Result<Api, CollectionError> {
         let text = self.fetcher.fetch(origin).await?;
         let whole = self.whole(text, Vec::new()).await?;
-        self.aside(move || whole.read()).await
+        self.on_blocking_thread(move || whole.read()).await
     }
 
     /// The document with its overlays applied, bundled with the documents it refers to.
     async fn whole(&self, text: SpecText, overlays: Vec<(String, SpecText)>) -> Result<Whole, CollectionError> {
-        let (mut bundle, mut notes) = self.aside(move || opened(&text, &overlays)).await?;
+        let (mut bundle, mut notes) = self.on_blocking_thread(move || opened(&text, &overlays)).await?;
         let from = bundle.from().cloned();
         let until = tokio::time::Instant::now() + BUNDLE_TIMEOUT;
         loop {
@@ -189,13 +189,13 @@ impl Loader {
                 _ => None,
             };
             match tokio::time::timeout_at(until, self.fetch_all(missing, folder)).await {
-                Ok(texts) => bundle = self.aside(move || Ok(bundle.with(texts))).await?,
+                Ok(texts) => bundle = self.on_blocking_thread(move || Ok(bundle.with(texts))).await?,
                 Err(_) => {
                     bundle.give_up(&format!("the documents did not all arrive within {} s", BUNDLE_TIMEOUT.as_secs()));
                 }
             }
         }
-        self.aside(move || {
+        self.on_blocking_thread(move || {
             let bundled = bundle.bundled().cloned().collect();
             let (document, more) = bundle.finish();
             notes.extend(more);
@@ -218,7 +218,7 @@ impl Loader {
 
     /// A large document takes a second, so it is read on a blocking thread. The permit is held until reading
     /// ends, also when the caller has given up.
-    async fn aside<T: Send + 'static>(
+    async fn on_blocking_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CollectionError> + Send + 'static,
     ) -> Result<T, CollectionError> {

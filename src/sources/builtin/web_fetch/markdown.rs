@@ -1,5 +1,5 @@
 //! HTML to Markdown with fast_html2md. What it would lose, or take too long on, is prepared first:
-//! preformatted blocks are set aside, character references decoded, giant tags stripped, and a page that is
+//! preformatted blocks are taken out, character references decoded, giant tags stripped, and a page that is
 //! nested too deeply is not converted.
 
 use std::collections::HashSet;
@@ -63,14 +63,14 @@ struct Prepared<'a> {
     html: String,
     /// The elements open right now, as the converter will see them.
     open: Vec<&'a str>,
-    aside: Aside<'a>,
+    kept: KeptOut<'a>,
     /// The preformatted blocks taken out, by number; each has one placeholder in the page.
     blocks: Vec<Option<String>>,
 }
 
 /// Content that is not passed to the converter.
 #[derive(Debug, Default)]
-enum Aside<'a> {
+enum KeptOut<'a> {
     #[default]
     Nothing,
     /// A preformatted block.
@@ -84,28 +84,30 @@ impl<'a> Prepared<'a> {
     fn new(html: &'a str, max_depth: usize) -> Option<Self> {
         let mut prepared = Self { html: String::with_capacity(html.len()), ..Self::default() };
         for token in tokens(html) {
-            prepared.aside = match std::mem::take(&mut prepared.aside) {
-                Aside::Nothing => prepared.content(token, max_depth)?,
-                Aside::Block(block) => prepared.block(block, token),
-                Aside::LeftOut(name) => match token {
-                    Token::End { name: end, .. } if end.eq_ignore_ascii_case(name) => Aside::Nothing,
-                    _ => Aside::LeftOut(name),
+            prepared.kept = match std::mem::take(&mut prepared.kept) {
+                KeptOut::Nothing => prepared.content(token, max_depth)?,
+                KeptOut::Block(block) => prepared.block(block, token),
+                KeptOut::LeftOut(name) => match token {
+                    Token::End { name: end, .. } if end.eq_ignore_ascii_case(name) => KeptOut::Nothing,
+                    _ => KeptOut::LeftOut(name),
                 },
             };
         }
-        if let Aside::Block(block) = std::mem::take(&mut prepared.aside) {
-            prepared.set_aside(block);
+        if let KeptOut::Block(block) = std::mem::take(&mut prepared.kept) {
+            prepared.take_out(block);
         }
         Some(prepared)
     }
 
-    fn content(&mut self, token: Token<'a>, max_depth: usize) -> Option<Aside<'a>> {
+    fn content(&mut self, token: Token<'a>, max_depth: usize) -> Option<KeptOut<'a>> {
         match token {
             // The content of scripts and the like is not visible, and could confuse the converter.
             Token::RawText { .. } => {}
             Token::Text(text) => self.push_text(text),
-            Token::Start { name, .. } if name.eq_ignore_ascii_case("pre") => return Some(Aside::Block(String::new())),
-            Token::Start { name, .. } if is_one_of(name, &LEFT_OUT) => return Some(Aside::LeftOut(name)),
+            Token::Start { name, .. } if name.eq_ignore_ascii_case("pre") => {
+                return Some(KeptOut::Block(String::new()));
+            }
+            Token::Start { name, .. } if is_one_of(name, &LEFT_OUT) => return Some(KeptOut::LeftOut(name)),
             Token::Start { name, tag } => {
                 self.start(name, tag);
                 let quotations = self.open.iter().filter(|name| is_one_of(name, &QUOTATIONS)).take(MAX_QUOTATIONS + 1);
@@ -124,7 +126,7 @@ impl<'a> Prepared<'a> {
                 self.html.push_str(tag);
             }
         }
-        Some(Aside::Nothing)
+        Some(KeptOut::Nothing)
     }
 
     fn start(&mut self, name: &'a str, tag: &str) {
@@ -143,20 +145,20 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    fn block(&mut self, mut block: String, token: Token<'a>) -> Aside<'a> {
+    fn block(&mut self, mut block: String, token: Token<'a>) -> KeptOut<'a> {
         match token {
             Token::End { name, .. } if name.eq_ignore_ascii_case("pre") => {
-                self.set_aside(block);
-                return Aside::Nothing;
+                self.take_out(block);
+                return KeptOut::Nothing;
             }
             Token::Start { name, .. } if name.eq_ignore_ascii_case("br") => block.push('\n'),
             Token::Text(text) => block.push_str(&decode_references(text)),
             _ => {}
         }
-        Aside::Block(block)
+        KeptOut::Block(block)
     }
 
-    fn set_aside(&mut self, block: String) {
+    fn take_out(&mut self, block: String) {
         let _ = write!(self.html, "<div>{BLOCK_START}{}{BLOCK_END}</div>", self.blocks.len());
         self.blocks.push(Some(block));
     }
