@@ -95,7 +95,7 @@ enum Command {
     Chat(chat::ChatCommand),
     /// Check configuration, policies and tools without starting the gateway.
     Check {
-        /// Show the state of the gateway at `--server` instead.
+        /// Show the state of the running gateway instead: the one at `--server`, or that of the state directory.
         #[arg(long)]
         remote: bool,
         /// Print the JSON Schema of the configuration file instead.
@@ -172,7 +172,7 @@ pub fn main() -> ExitCode {
             present::line(&format!("{:#}", crate::config::json_schema()));
             Exit::Done
         }
-        Command::Check { print_schema: false, .. } => check::run(&common),
+        Command::Check { remote, print_schema: false } => check::run(&common, remote),
         Command::Audit { command } => audit::run(&common, command),
         Command::Serve(options) => serve::run(&common, &options),
         Command::Tools { command } => tools::run(&common, &command.unwrap_or_default()),

@@ -165,7 +165,34 @@ pub(super) async fn abandoned(listener: &LocalListener, connections: &Connection
 
 #[cfg(test)]
 mod tests {
+    use super::super::body::BodyMemory;
+    use super::super::request_guard::RequestGuard;
     use super::*;
+    use crate::config::ServerConfig;
+    use crate::core::caller::Owner;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_on_demand_ends_a_minute_after_its_last_connection() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = LocalSocket::bind(directory.path().join("gateway.sock")).unwrap();
+        let listener = LocalListener { socket, config_file: None, on_demand: true };
+        let connections = Connections::new(4, Duration::from_secs(600));
+        let guard = RequestGuard::of_socket(Router::new(), Arc::new(BodyMemory::new(&ServerConfig::default())));
+        let (client, server) = tokio::io::duplex(64);
+        connections.serve(server, &Owner::gateway().clone(), &guard);
+        let ending = abandoned(&listener, &connections);
+        tokio::pin!(ending);
+        tokio::time::timeout(10 * ON_DEMAND_TIMEOUT, &mut ending).await.expect_err("a client is connected");
+        drop(client);
+        let last_used = Instant::now();
+        ending.await;
+        let unused = last_used.elapsed();
+        assert!((ON_DEMAND_TIMEOUT..ON_DEMAND_TIMEOUT + 3 * LOOK_INTERVAL).contains(&unused), "{unused:?}");
+
+        let socket = LocalSocket::bind(directory.path().join("other.sock")).unwrap();
+        let by_hand = LocalListener { socket, config_file: None, on_demand: false };
+        tokio::time::timeout(10 * ON_DEMAND_TIMEOUT, abandoned(&by_hand, &connections)).await.expect_err("it stays");
+    }
 
     #[test]
     fn a_request_has_the_named_caller_or_none() {

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde_json::json;
 
-use super::{Common, Exit, ServeOptions, describe, load_config, present};
+use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
 use crate::budget::model_prices;
 use crate::config::{Config, ToolsConfig};
 use crate::gateway;
@@ -37,17 +37,21 @@ impl From<Result<String, String>> for Verdict {
     }
 }
 
-pub(super) fn run(common: &Common) -> Exit {
-    // With `--server`, `--remote` checks the gateway there.
-    let findings = match &common.server {
-        Some(server) => match remote::look_at(server) {
+pub(super) fn run(common: &Common, remote: bool) -> Exit {
+    let findings = if remote {
+        let gateway = match local_gateway::find_remote(common) {
+            Ok(gateway) => gateway,
+            Err(exit) => return exit,
+        };
+        match remote::look_at(&gateway) {
             Ok(findings) => findings,
             Err(unanswered) => return unanswered.report(),
-        },
-        None => match load_config(common.config.as_deref(), &ServeOptions::default()) {
+        }
+    } else {
+        match load_config(common.config.as_deref(), &ServeOptions::default()) {
             Err(errors) => vec![finding("configuration", Err(describe(&errors)))],
             Ok(config) => look_at(&config),
-        },
+        }
     };
     let broken = findings.iter().any(|finding| matches!(finding.verdict, Verdict::Broken(_)));
     show(common, findings);

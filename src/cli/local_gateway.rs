@@ -76,6 +76,22 @@ pub(super) fn place(common: &Common, identity: &Identity) -> Result<Place, Exit>
     }
 }
 
+/// The gateway at `--server`, or the one that runs on the state directory, as its administrator.
+///
+/// # Errors
+/// The exit code, after the problem was shown: no gateway runs, or it has another configuration.
+pub(super) fn find_remote(common: &Common) -> Result<Endpoint, Exit> {
+    if let Some(server) = &common.server {
+        return Endpoint::at(server).map_err(Unanswered::report);
+    }
+    let config = configuration(common)?;
+    find(&config, &NamedCaller::administrator())?.ok_or_else(|| {
+        let directory = config.state_directory();
+        let problem = format!("no gateway runs on the state directory {}", directory.display());
+        Unanswered::Unreachable(problem + "; start it with `sekisho serve`, or name one with --server URL").report()
+    })
+}
+
 /// # Errors
 /// The exit code, after the problems were shown.
 pub(super) fn configuration(common: &Common) -> Result<Config, Exit> {
@@ -115,18 +131,15 @@ pub(super) fn take_over(config: &Config, on_demand: bool) -> Result<StateLock, E
             Err(error @ StateLockError::Held(_)) => error,
             Err(error) => return Err(misconfigured(&error.to_string())),
         };
-        match running(config)? {
-            Some((socket, gateway)) if gateway.on_demand && !on_demand => {
-                if asked != Some(gateway.process_id) {
-                    stop(socket)?;
-                    asked = Some(gateway.process_id);
-                    until = Instant::now() + LOCK_TIMEOUT + Duration::from_secs(config.server.shutdown_grace_seconds);
-                }
-            }
-            Some((_, gateway)) => {
+        if let Some((socket, gateway)) = running(config)? {
+            if on_demand || !gateway.on_demand {
                 return Err(misconfigured(&format!("{held} (a gateway is running: process {})", gateway.process_id)));
             }
-            None => {}
+            if asked != Some(gateway.process_id) {
+                stop(socket)?;
+                asked = Some(gateway.process_id);
+                until = Instant::now() + LOCK_TIMEOUT + Duration::from_secs(config.server.shutdown_grace_seconds);
+            }
         }
         if Instant::now() >= until {
             return Err(misconfigured(&held.to_string()));

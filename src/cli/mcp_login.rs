@@ -2,12 +2,11 @@
 
 use serde_json::json;
 
-use super::client::{Endpoint, Remote, Unanswered, sentence};
+use super::client::{Remote, Unanswered, sentence};
 use super::{Common, Exit, local_gateway, present};
-use crate::api::NamedCaller;
 
 pub(super) fn run(common: &Common, name: &str) -> Exit {
-    let gateway = match gateway(common) {
+    let gateway = match local_gateway::find_remote(common) {
         Ok(gateway) => gateway,
         Err(exit) => return exit,
     };
@@ -28,18 +27,4 @@ pub(super) fn run(common: &Common, name: &str) -> Exit {
         }
         Err(unanswered) => unanswered.report(),
     }
-}
-
-/// The gateway at `--server`, or the running one of the state directory.
-fn gateway(common: &Common) -> Result<Endpoint, Exit> {
-    if let Some(server) = &common.server {
-        return Endpoint::at(server).map_err(Unanswered::report);
-    }
-    let config = local_gateway::configuration(common)?;
-    local_gateway::find(&config, &NamedCaller::administrator())?.ok_or_else(|| {
-        present::problem(
-            "a running gateway stores the sign-in: start it with `sekisho serve`, or set it with --server URL",
-        );
-        Exit::Misconfigured
-    })
 }

@@ -40,9 +40,6 @@ fn settle_with(common: &mut Common, command: &Command, variable: Option<&str>) -
             common.server = Some(address.map_err(|error| format!("{SERVER_VARIABLE} is not an address: {error}"))?);
             SERVER_VARIABLE
         }
-        (None, None) if matches!(command, Command::Check { remote: true, .. }) => {
-            return Err("`check --remote` needs a gateway: set it with --server URL".to_owned());
-        }
         (None, None) => return Ok(()),
     };
     let instead = match support {
@@ -158,7 +155,6 @@ mod tests {
     #[test]
     fn an_empty_variable_is_unset_and_the_command_line_overrides_it() {
         assert_eq!(settled(&["serve"], None), Ok(None));
-        assert!(settled(&["check", "--remote"], None).unwrap_err().contains("--server"));
         assert!(settled(&["tools"], Some("nowhere")).unwrap_err().contains("SEKISHO_SERVER is not an address"));
         let both = settled(&["tools", "--server", "http://one.example"], Some("http://other.example"));
         assert_eq!(both, Ok(Some("http://one.example/".to_owned())));

@@ -339,13 +339,13 @@ mod tests {
         );
         assert!(names().is_empty(), "{:?}", names());
         let live = Store::open(&path).await.unwrap();
-        live.add_registration(Registrations::McpServers, "files", "{}").await.unwrap();
+        live.keep_registration(Registrations::McpServers, "files", "{}").await.unwrap();
         for is_open in [true, false] {
             let before = (names(), std::fs::read(&path).unwrap());
             let copy = Store::open_copy(&path).await.unwrap();
             let kept = [("files".to_owned(), "{}".to_owned())];
             assert_eq!(copy.registrations(Registrations::McpServers).await.unwrap(), kept);
-            copy.add_registration(Registrations::McpServers, "more", "{}").await.unwrap();
+            copy.keep_registration(Registrations::McpServers, "more", "{}").await.unwrap();
             copy.close().await;
             assert_eq!((names(), std::fs::read(&path).unwrap()), before, "open: {is_open}");
             if is_open {

@@ -68,9 +68,14 @@ fn exit_codes_show_the_result() {
     for (arguments, code) in [
         (&["call", "calculator", r#"{"expression": "1/0"}"#][..], 1),
         (&["no-such-command"], 2),
+        (&["call", "calculator", r#"{"expression": "6*7"}"#], 0),
+        (&["call", "calculator", "not json"], 2),
+        (&["call", "calculator", "[1]"], 2),
+        (&["explain", "calculator", "{bad"], 2),
         (&["call", "calculator", "{}"], 3),
-        (&["call", "calculator", "not json"], 3),
         (&["call", "calculater", "{}"], 3),
+        (&["call", "file_read", r#"{"path": "a"}"#], 3),
+        (&["call", "web_fetch", r#"{"url": "http://127.0.0.1/"}"#], 3),
         (&["--config", "missing.yaml", "tools"], 4),
         (&["--server", "http://127.0.0.1:1", "tools"], 5),
         (&["--server", "http://127.0.0.1:1", "check", "--remote"], 5),
@@ -81,7 +86,8 @@ fn exit_codes_show_the_result() {
         (&["--server", "http://127.0.0.1:1", "audit", "verify"], 2),
         (&["--server", "http://127.0.0.1:1", "sandbox", "list"], 2),
         (&["--server", "http://127.0.0.1:1", "explain", "calculator"], 2),
-        (&["check", "--remote"], 2),
+        (&["check", "--remote"], 5),
+        (&["mcp", "login", "far"], 5),
     ] {
         let output = run(&directory, arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", text(&output));
@@ -331,25 +337,6 @@ fn a_changed_file_is_taken_over_while_it_runs() {
     assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     assert!(until("/readyz", &|ready| ready.contains("no_such_key")), "the broken file went unnoticed");
     assert!(until("/tools/list", &|names| names.starts_with('[') && !names.contains("json_query")));
-}
-
-#[test]
-fn exit_codes_tell_a_wrong_command_line_a_refusal_and_a_failure_apart() {
-    let directory = TempDir::new().unwrap();
-    for (arguments, code) in [
-        (&["call", "calculator", "{bad"][..], 2),
-        (&["call", "calculator", "[1]"], 2),
-        (&["explain", "calculator", "{bad"], 2),
-        (&["call", "calculator", "{}"], 3),
-        (&["call", "nothing"], 3),
-        (&["call", "file_read", r#"{"path": "a"}"#], 3),
-        (&["call", "web_fetch", r#"{"url": "http://127.0.0.1/"}"#], 3),
-        (&["call", "calculator", r#"{"expression": "1/0"}"#], 1),
-        (&["call", "calculator", r#"{"expression": "6*7"}"#], 0),
-    ] {
-        let ran = run(&directory, arguments);
-        assert_eq!(ran.status.code(), Some(code), "{arguments:?}: {}", text(&ran));
-    }
 }
 
 /// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.

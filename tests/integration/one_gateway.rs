@@ -107,9 +107,11 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
     assert!(trail.lines().last().unwrap().contains("\"ada\""), "{trail}");
     // Over TCP the header names nobody.
     let header = ["-H", r#"x-sekisho-caller: {"user": "eve", "roles": ["admin", "operator"]}"#];
-    let over_tcp = Command::new("curl").args(["-s", &format!("{}/tools/file_write/execute", serving.url)]).args(header);
-    let over_tcp = over_tcp_reply(over_tcp);
-    assert_ne!(over_tcp["success"], true, "{over_tcp}");
+    let call = ["-H", "content-type: application/json", "-d", r#"{"arguments": {"path": "a", "content": "b"}}"#];
+    let mut over_tcp = Command::new("curl");
+    over_tcp.args(["-s", &format!("{}/tools/file_write/execute", serving.url)]).args(header).args(call);
+    let over_tcp: Value = serde_json::from_slice(&over_tcp.output().unwrap().stdout).unwrap();
+    assert_eq!(over_tcp["success"], false, "{over_tcp}");
 
     let files = || {
         let mut names: Vec<_> = std::fs::read_dir(directory.path().join("state"))
@@ -120,16 +122,13 @@ fn commands_use_the_gateway_that_runs_and_write_nothing_of_their_own() {
         names
     };
     let before = files();
-    for arguments in [&["explain", "calculator", SUM][..], &["tools"], &["check"], &["lock"], &["lock", "diff"]] {
+    let reading: [&[&str]; 6] =
+        [&["explain", "calculator", SUM], &["tools"], &["check"], &["check", "--remote"], &["lock"], &["lock", "diff"]];
+    for arguments in reading {
         let ran = run(&directory, arguments);
         assert_eq!(ran.status.code(), Some(0), "{arguments:?}: {}", text(&ran));
     }
     assert_eq!((files(), audit_lines(&directory)), (before, 4));
-}
-
-fn over_tcp_reply(curl: &mut Command) -> Value {
-    curl.args(["-H", "content-type: application/json", "-d", r#"{"arguments": {"path": "a", "content": "b"}}"#]);
-    serde_json::from_slice(&curl.output().unwrap().stdout).unwrap()
 }
 
 #[test]
@@ -216,8 +215,12 @@ fn a_command_with_another_configuration_says_so() {
     std::fs::write(&file, "budget: {max_cost_per_request: 1}\n").unwrap();
     let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
     assert_eq!(run(&directory, &["--config", "sekisho.yaml", "call", "calculator", SUM]).status.code(), Some(0));
-    for arguments in [&["call", "calculator", SUM][..], &["mcp", "serve"], &["chat", "--model", "replay:x", "hi"]] {
-        let refused = run(&directory, arguments);
+    let others = [&["call", "calculator", SUM][..], &["mcp", "serve"], &["chat", "--model", "replay:x", "hi"]];
+    let start = |arguments: &[&str]| {
+        sekisho(&directory).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for (arguments, refused) in others.map(|arguments| (arguments, start(arguments))) {
+        let refused = refused.wait_with_output().unwrap();
         let said = text(&refused);
         assert_eq!(refused.status.code(), Some(4), "{arguments:?}: {said}");
         assert!(said.contains("Different: budget.") && said.contains("sekisho.yaml"), "{said}");

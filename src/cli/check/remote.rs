@@ -1,15 +1,14 @@
-//! `sekisho check --remote`: the state of the gateway at `--server`, as it reports it.
+//! `sekisho check --remote`: the state of a running gateway, as it reports it.
 
 use serde_json::Value;
-use url::Url;
 
-use super::super::client::{Remote, Unanswered};
+use super::super::client::{Endpoint, Remote, Unanswered};
 use super::{Finding, Verdict};
 
 /// # Errors
 /// The gateway cannot be reached, or does not answer this caller.
-pub(super) fn look_at(server: &Url) -> Result<Vec<Finding>, Unanswered> {
-    let remote = Remote::at(server)?;
+pub(super) fn look_at(gateway: &Endpoint) -> Result<Vec<Finding>, Unanswered> {
+    let remote = Remote::new(gateway)?;
     // 503 while it refuses every call.
     let ready = remote.get_any(&["readyz"])?;
     let tools = remote.get(&["tools", "list"], &[("detail", "full")])?;
