@@ -25,6 +25,7 @@
 mod admission;
 mod capacity;
 pub mod compiled;
+mod control_group;
 pub mod engine;
 pub mod files;
 pub mod interpreter;
@@ -292,9 +293,13 @@ struct Ending<'a> {
 
 impl Ending<'_> {
     fn record(&mut self, outcome: &Result<Outcome, CallError>) {
-        let Ok(outcome) = outcome else {
-            self.end = RunEnd::WorkerDied;
-            return;
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                let is_memory = error.code() == ErrorCode::SandboxMemory;
+                self.end = if is_memory { RunEnd::Memory } else { RunEnd::WorkerDied };
+                return;
+            }
         };
         self.cpu_time = outcome.usage.cpu_time;
         self.end = match &outcome.end {

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::control_group;
 use crate::config::SandboxConfig;
 
 /// The capacity for runs.
@@ -36,12 +37,10 @@ pub(super) fn memory_of_run(memory_bytes: u64, file_bytes: u64) -> u64 {
     memory_bytes.saturating_add(file_bytes)
 }
 
-/// What is available on the machine, and in our control group.
+/// What is available on the machine, and in our control groups.
 fn available_memory() -> u64 {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_of(&text));
-    let number = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok()?.trim().parse::<u64>().ok();
-    let group = number("memory.max").map(|most| most.saturating_sub(number("memory.current").unwrap_or_default()));
-    machine.into_iter().chain(group).min().unwrap_or(UNKNOWN_MEMORY_BYTES)
+    machine.into_iter().chain(control_group::available_memory()).min().unwrap_or(UNKNOWN_MEMORY_BYTES)
 }
 
 /// `MemAvailable` of `/proc/meminfo` (proc(5)), in bytes.

@@ -1,4 +1,5 @@
-//! Files that only our user can access, in folders that only our user can access, and replaced atomically.
+//! Files that only our user can access, in folders that only our user can access, and replaced atomically. Those that
+//! are read may also belong to root, and be readable by others: an image may contain them for any user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
@@ -12,15 +13,15 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
-/// Permission bits of the group and of all others.
-const OTHERS: u32 = 0o077;
+/// Permission to write of the group and of all others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Why a file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum Unusable {
     #[error("{0} does not exist")]
     Missing(PathBuf),
-    #[error("{0} is not a regular file that only this user can access")]
+    #[error("{0} can be changed by other users: it must belong to this user or root, and nobody else may write to it")]
     NotOurs(PathBuf),
     #[error("{0} differs from what was written there")]
     Changed(PathBuf),
@@ -31,15 +32,15 @@ pub enum Unusable {
 /// Creates the folder if it is missing, closed to others.
 ///
 /// # Errors
-/// When it cannot be created, or when the existing one is open to other users.
+/// When it cannot be created, or when other users can write to the existing one.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)?;
     let found = fs::symlink_metadata(path)?;
-    if found.is_dir() && is_private(&found) {
+    if found.is_dir() && is_trusted(&found) {
         return Ok(());
     }
     let message = format!(
-        "{} must be a folder that only this user can access: run chmod 700 on it, or remove it",
+        "{} must be a folder of this user or root that nobody else can write to: run chmod 700 on it, or remove it",
         path.display()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
@@ -57,16 +58,16 @@ pub fn open(path: &Path) -> Result<File, Unusable> {
         _ => Unusable::Unreadable(path.to_owned(), error),
     })?;
     let found = file.metadata().map_err(|error| Unusable::Unreadable(path.to_owned(), error))?;
-    if found.is_file() && is_private(&found) { Ok(file) } else { Err(Unusable::NotOurs(path.to_owned())) }
+    if found.is_file() && is_trusted(&found) { Ok(file) } else { Err(Unusable::NotOurs(path.to_owned())) }
 }
 
-/// Whether the path is a folder that only our user can enter.
+/// Whether the path is a folder that only our user, or root, can change.
 ///
 /// # Errors
 /// The reason why it counts as missing.
 pub fn check_folder(path: &Path) -> Result<(), Unusable> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() && is_private(&found) => Ok(()),
+        Ok(found) if found.is_dir() && is_trusted(&found) => Ok(()),
         Ok(_) => Err(Unusable::NotOurs(path.to_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unusable::Missing(path.to_owned())),
         Err(error) => Err(Unusable::Unreadable(path.to_owned(), error)),
@@ -121,8 +122,10 @@ fn no_follow() -> i32 {
     (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits().cast_signed()
 }
 
-fn is_private(found: &fs::Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & OTHERS == 0
+/// Whether nobody but our user and root can have put it there: an image may have it prepared by root, for any user.
+fn is_trusted(found: &fs::Metadata) -> bool {
+    let owner = found.uid();
+    (owner == rustix::process::geteuid().as_raw() || owner == 0) && found.mode() & WRITABLE_BY_OTHERS == 0
 }
 
 /// The SHA-256 sum of the reader's content, in lower-case hexadecimal.

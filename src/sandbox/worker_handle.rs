@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -60,7 +60,11 @@ pub(super) struct WorkerStartError {
 
 /// The jobs under way; `None` once the worker has exited.
 #[derive(Debug)]
-struct Jobs(Mutex<Option<HashMap<JobId, JobUnderWay>>>);
+struct Jobs {
+    under_way: Mutex<Option<HashMap<JobId, JobUnderWay>>>,
+    /// Whether the kernel ended the worker because memory was short.
+    out_of_memory: AtomicBool,
+}
 
 /// The gateway's record of a job until the worker reports its end.
 #[derive(Debug)]
@@ -116,7 +120,7 @@ impl Worker {
                 return Err(WorkerStartError::broken(format!("the worker was not ready within {limit} s")));
             }
         };
-        let jobs = Arc::new(Jobs(Mutex::new(Some(HashMap::new()))));
+        let jobs = Arc::new(Jobs::new());
         let (outgoing, queue) = mpsc::unbounded_channel();
         let (alive, gone) = watch::channel(());
         let stop = Arc::new(Notify::new());
@@ -129,16 +133,20 @@ impl Worker {
             stop: Arc::clone(&stop),
             gone,
         };
+        let kills = out_of_memory_kills();
         tokio::spawn(async move {
             let end = tokio::select! {
                 end = converse(incoming, sending, queue, &jobs) => end,
                 () = stop.notified() => Ok(()),
             };
+            if end.is_err() && out_of_memory_kills() > kills && was_killed(&mut child).await {
+                jobs.out_of_memory.store(true, Ordering::Release);
+            }
             // Before its jobs fail, so that no run of it is left when their capacity is reused.
             if let Err(error) = child.kill().await {
                 tracing::error!(%error, "a sandbox worker could not be ended");
             }
-            let unanswered = jobs.0.lock().take().map_or(0, |jobs| jobs.len());
+            let unanswered = jobs.under_way.lock().take().map_or(0, |jobs| jobs.len());
             if let Err(error) = end {
                 tracing::warn!(%error, unanswered, "a sandbox worker exited; its calls fail");
             }
@@ -151,21 +159,22 @@ impl Worker {
     /// cancels it.
     ///
     /// # Errors
-    /// `sandbox_trap` when the worker exits during the job.
+    /// `sandbox_memory` when the system runs out of memory and ends the worker during the job, `sandbox_trap` when it
+    /// exits otherwise.
     pub(super) async fn run(&self, mut job: Job, ticket: Ticket, sent: &SentFlag) -> Result<Outcome, CallError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         job.id = id;
         let (answer, answered) = oneshot::channel();
-        match self.jobs.0.lock().as_mut() {
+        match self.jobs.under_way.lock().as_mut() {
             Some(jobs) => drop(jobs.insert(id, JobUnderWay { answer, cancelled: None, _ticket: ticket })),
-            None => return Err(worker_died()),
+            None => return Err(self.jobs.failure()),
         }
         let under_way = UnderWay { worker: self, id };
         if self.outgoing.send(ToWorker::Run(Box::new(job))).is_err() {
-            return Err(worker_died());
+            return Err(self.jobs.failure());
         }
         sent.set();
-        let outcome = answered.await.map_err(|_| worker_died());
+        let outcome = answered.await.map_err(|_| self.jobs.failure());
         drop(under_way);
         outcome
     }
@@ -183,7 +192,7 @@ impl Worker {
 
     /// Jobs under way, including cancelled ones that have not stopped; `None` once it has exited.
     pub(super) fn in_flight(&self) -> Option<usize> {
-        self.jobs.0.lock().as_ref().map(HashMap::len)
+        self.jobs.under_way.lock().as_ref().map(HashMap::len)
     }
 }
 
@@ -194,16 +203,33 @@ impl WorkerStartError {
 
     /// Of a worker that closed its socket before it was ready.
     async fn ended(child: &mut Child, error: &std::io::Error) -> Self {
-        let status = timeout(GONE_TIMEOUT, child.wait()).await.ok().and_then(Result::ok);
-        let was_killed = status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()));
+        let was_killed = was_killed(child).await;
+        let status = child.try_wait().ok().flatten();
         let how = status.map_or_else(|| error.to_string(), |status| status.to_string());
         Self { reason: format!("the worker ended before it was ready: {how}"), was_killed }
     }
 }
 
 impl Jobs {
+    fn new() -> Self {
+        Self { under_way: Mutex::new(Some(HashMap::new())), out_of_memory: AtomicBool::new(false) }
+    }
+
+    /// Of the jobs of a worker that has exited.
+    fn failure(&self) -> CallError {
+        match self.out_of_memory.load(Ordering::Acquire) {
+            true => CallError::new(
+                ErrorCode::SandboxMemory,
+                "the system ran out of memory while the code ran, and ended its worker; the run's output is lost",
+            ),
+            false => {
+                CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code exited; the run's output is lost")
+            }
+        }
+    }
+
     fn answer(&self, id: JobId, outcome: Outcome) {
-        let over = self.0.lock().as_mut().and_then(|jobs| jobs.remove(&id));
+        let over = self.under_way.lock().as_mut().and_then(|jobs| jobs.remove(&id));
         if let Some(over) = over {
             // A disconnected client needs no answer.
             let _ = over.answer.send(outcome);
@@ -212,7 +238,7 @@ impl Jobs {
 
     /// Marks the job as cancelled; false when it has ended already.
     fn cancel(&self, id: JobId) -> bool {
-        let mut jobs = self.0.lock();
+        let mut jobs = self.under_way.lock();
         let job = jobs.as_mut().and_then(|jobs| jobs.get_mut(&id));
         job.map(|job| job.cancelled = Some(Instant::now())).is_some()
     }
@@ -220,7 +246,7 @@ impl Jobs {
     /// Whether a job was cancelled long ago and has not stopped.
     fn stuck(&self) -> bool {
         let is_stuck = |job: &JobUnderWay| job.cancelled.is_some_and(|at| at.elapsed() > STOPPED_TIMEOUT);
-        self.0.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
+        self.under_way.lock().as_ref().is_some_and(|jobs| jobs.values().any(is_stuck))
     }
 }
 
@@ -311,8 +337,17 @@ async fn next(incoming: &mut Frames<OwnedReadHalf>) -> std::io::Result<FromWorke
     incoming.next().await?.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
 }
 
-fn worker_died() -> CallError {
-    CallError::new(ErrorCode::SandboxTrap, "the worker that ran the code exited; the run's output is lost")
+/// Whether a process that has closed its socket was ended by SIGKILL.
+async fn was_killed(child: &mut Child) -> bool {
+    let status = timeout(GONE_TIMEOUT, child.wait()).await.ok().and_then(Result::ok);
+    status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw()))
+}
+
+/// How many processes the kernel has ended because memory was short, on the whole machine (`/proc/vmstat`).
+fn out_of_memory_kills() -> u64 {
+    let counters = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let kills = counters.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    kills.and_then(|kills| kills.trim().parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
