@@ -11,8 +11,9 @@ use axum::routing::post;
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
-use crate::app::{TestApp, answer, code};
+use crate::app::{TestApp, answer, code, degraded};
 use crate::mcp::NEWER;
 use crate::mcp::client::McpClient;
 
@@ -40,6 +41,7 @@ type Shared = Arc<Mutex<Seen>>;
 struct Upstream {
     url: String,
     seen: Shared,
+    listening: JoinHandle<()>,
 }
 
 impl Upstream {
@@ -52,8 +54,8 @@ impl Upstream {
             .with_state(Arc::clone(&seen));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move { axum::serve(listener, routes).await });
-        Self { url, seen }
+        let listening = tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        Self { url, seen, listening }
     }
 
     fn yaml(&self, more: &str) -> String {
@@ -131,6 +133,21 @@ async fn started(yaml: &str) -> TestApp {
     tokio::time::timeout(Duration::from_secs(20), app.gateway.mcp_servers().settled()).await.expect("it settles");
     app.gateway.offer_mcp_tools().await;
     app
+}
+
+/// Nobody calls it, so that only the gateway itself can notice.
+#[tokio::test]
+async fn a_server_that_is_gone_is_reported_within_30_seconds() {
+    let upstream = Upstream::start().await;
+    let app = started(&upstream.yaml("")).await;
+    assert_eq!(degraded(&app).await, Value::Null);
+    upstream.listening.abort();
+    let gone = async {
+        while degraded(&app).await["mcp:far"].is_null() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("it is reported");
 }
 
 #[tokio::test]

@@ -125,7 +125,7 @@ impl Server {
                 () = suspect.notified() => {
                     let Some(doubtful) = session.upgrade() else { break };
                     if let Err(reason) = sign_of_life(&doubtful).await {
-                        tracing::warn!(server = self.name(), reason, "closing a caller's session with an MCP server");
+                        tracing::warn!(server = self.name(), %reason, "closing a caller's session with an MCP server");
                         close.cancel();
                     }
                 }

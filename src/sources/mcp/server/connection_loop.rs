@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rand::Rng;
 use serde_json::{Map, json};
-use tokio::time::Instant;
+use thiserror::Error;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::catalogue::{Catalogue, ListingPolicy, source};
@@ -16,7 +17,7 @@ use super::operations;
 use super::session::{Session, listen};
 use super::session_owner::SessionOwner;
 use super::{FIRST_WAIT, REMOVED, Server, ServerContext, State};
-use crate::core::error::Detail;
+use crate::core::error::{Blame, Detail};
 use crate::sources::mcp::changes::Change;
 use crate::sources::mcp::transport::message::Failure;
 
@@ -34,6 +35,10 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Timeout of the liveness check after a call without an answer.
 const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often a server over HTTP is asked whether it is there: no connection shows that it has ended. With the time to
+/// connect, its end is reported within 30 s.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(20);
 
 /// Timeout to close a connection, including the exit of its process.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -83,8 +88,16 @@ impl Server {
         self.subscribe_again(&session).await;
         let mut listening = std::pin::pin!(self.listen(&session));
         let mut listens = session.is_modern();
+        let mut liveness = tokio::time::interval_at(Instant::now() + LIVENESS_INTERVAL, LIVENESS_INTERVAL);
+        liveness.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                _ = liveness.tick(), if self.settings().url.is_some() => {
+                    // One that is busy may take its time.
+                    if let Err(SilentServer::Unreachable(reason)) = sign_of_life(&session).await {
+                        return reason;
+                    }
+                }
                 () = session.ended.cancelled() => {
                     let reason = session.connection.ending.reason().unwrap_or_else(|| "the connection ended".to_owned());
                     return self.connector.secrets(&session.sent).strike(&reason).into_owned();
@@ -96,8 +109,8 @@ impl Server {
                     }
                 }
                 () = session.suspect.notified() => {
-                    if let Err(reason) = sign_of_life(&session).await {
-                        return reason;
+                    if let Err(silent) = sign_of_life(&session).await {
+                        return silent.to_string();
                     }
                 }
                 () = &mut listening, if listens => listens = false,
@@ -236,12 +249,26 @@ impl Server {
     }
 }
 
-/// Whether the server still answers.
-pub(super) async fn sign_of_life(session: &Session) -> Result<(), String> {
+/// Why a server shows no sign of life.
+#[derive(Debug, Error)]
+pub(super) enum SilentServer {
+    #[error("it answers neither calls nor pings")]
+    NoAnswer,
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// Whether the server still answers, be it with an error.
+pub(super) async fn sign_of_life(session: &Session) -> Result<(), SilentServer> {
     // The newer revision of the protocol has no `ping`.
-    let method = if session.is_modern() { "tools/list" } else { "ping" };
-    let answer = tokio::time::timeout(SIGN_OF_LIFE_TIMEOUT, session.ask(method, Map::new())).await;
-    answer.map(|_answer| ()).map_err(|_| "it answers neither calls nor pings".to_owned())
+    let method = if session.is_modern() { "server/discover" } else { "ping" };
+    match tokio::time::timeout(SIGN_OF_LIFE_TIMEOUT, session.ask(method, Map::new())).await {
+        Err(_) => Err(SilentServer::NoAnswer),
+        Ok(Err(Failure::Call(error))) if error.blame() == Blame::Network => {
+            Err(SilentServer::Unreachable(error.message().to_owned()))
+        }
+        Ok(_answer) => Ok(()),
+    }
 }
 
 /// Doubled after each failure, with jitter, so that servers that failed together are not retried together.

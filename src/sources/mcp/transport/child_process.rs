@@ -61,6 +61,13 @@ pub(crate) fn start(
 }
 
 impl Child {
+    /// Waits until the program has ended.
+    pub(crate) async fn ended(&mut self) {
+        if let Err(error) = self.process.wait().await {
+            tracing::warn!(%error, "cannot read the exit status of a process");
+        }
+    }
+
     /// How the program ended, if it does so in time.
     pub(crate) async fn exited(&mut self, within: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(within, self.process.wait()).await.ok()?.ok()
@@ -74,9 +81,7 @@ impl Child {
         }
         // Its own children may still run, even if the process has exited.
         self.signal(Signal::KILL);
-        if let Err(error) = self.process.wait().await {
-            tracing::warn!(%error, "cannot read the exit status of a process");
-        }
+        self.ended().await;
     }
 
     fn signal(&self, signal: Signal) {

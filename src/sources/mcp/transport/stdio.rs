@@ -135,6 +135,26 @@ impl StdioOutput {
         self.child.end(self.exit_timeout).await;
     }
 
+    /// The next line. When the process has ended, those that it left: a child of it may keep its output open.
+    async fn line(&mut self) -> Result<Result<Option<Vec<u8>>, LineError>, Failure> {
+        tokio::select! {
+            biased;
+            line = self.lines.next() => return Ok(line),
+            () = self.child.ended() => {}
+        }
+        match tokio::time::timeout(BROKEN_EXIT_TIMEOUT, self.lines.next()).await {
+            Ok(line) => Ok(line),
+            Err(_) => Err(self.ended().await),
+        }
+    }
+
+    async fn ended(&mut self) -> Failure {
+        if let Some(status) = self.child.exited(BROKEN_EXIT_TIMEOUT).await {
+            self.ending.set_reason(format!("it ended: {status}"));
+        }
+        self.broken("it closed its output")
+    }
+
     fn broken(&mut self, reason: impl Into<String>) -> Failure {
         self.ending.set_reason(reason);
         self.exit_timeout = BROKEN_EXIT_TIMEOUT;
@@ -148,14 +168,9 @@ impl Source for StdioOutput {
             if let Some(message) = self.batch.pop_front() {
                 return Ok(message);
             }
-            let line = match self.lines.next().await {
+            let line = match self.line().await? {
                 Ok(Some(line)) => line,
-                Ok(None) => {
-                    if let Some(status) = self.child.exited(BROKEN_EXIT_TIMEOUT).await {
-                        self.ending.set_reason(format!("it ended: {status}"));
-                    }
-                    return Err(self.broken("it closed its output"));
-                }
+                Ok(None) => return Err(self.ended().await),
                 Err(LineError::Unreadable(error)) => {
                     return Err(self.broken(format!("its output cannot be read: {error}")));
                 }
@@ -183,7 +198,31 @@ mod tests {
     use tokio::io::AsyncReadExt;
     use tokio::process::Command;
 
+    use super::super::child_process;
     use super::*;
+    use crate::config::McpServerSettings;
+
+    /// Its child has inherited the output, and keeps it open.
+    #[tokio::test]
+    async fn a_process_that_ended_is_noticed_although_its_child_lives() {
+        let settings = McpServerSettings {
+            args: vec![
+                "-c".to_owned(),
+                "echo '{\"jsonrpc\":\"2.0\",\"method\":\"last\"}'; sleep 600 & exit 3".to_owned(),
+            ],
+            ..McpServerSettings::default()
+        };
+        let started = child_process::start(&"forks".into(), "sh", &settings).unwrap();
+        let (ending, close) = (Ending::default(), CancellationToken::new());
+        let (_input, mut output) = split(started, 1 << 10, &ending, &close);
+        let reading = async {
+            assert!(output.next().await.is_ok(), "what it wrote before is read");
+            output.next().await
+        };
+        let read = tokio::time::timeout(Duration::from_secs(10), reading).await.expect("it is noticed");
+        assert!(matches!(read, Err(Failure::Lost)));
+        assert_eq!(ending.reason().as_deref(), Some("it ended: exit status: 3"));
+    }
 
     /// A process that passes on its input only after a while, so that a long line is written in parts.
     #[tokio::test]
