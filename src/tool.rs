@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::core::call::{Arguments, Upstream};
 use crate::core::error::Detail;
 use crate::infra::metrics::ToolMetrics;
 
@@ -55,6 +56,11 @@ impl Tool {
 
     pub fn name(&self) -> &str {
         &self.metadata.name
+    }
+
+    /// The upstream of all its calls; `None` for a local tool, or if the arguments name it.
+    pub fn upstream(&self) -> Option<Upstream> {
+        self.executor.upstream(&Arguments::default()).filter(|_| !self.executor.callers_choose_upstream())
     }
 
     /// Whether the tool was built from this metadata and executor. An executor belongs to one definition, and so to one

@@ -94,7 +94,7 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
         let flag = |name: &str| tool[name].as_bool() == Some(true);
         let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
-        let lock_marks = ["quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
+        let lock_marks = ["degraded", "quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
         let marks = marks.chain(lock_marks.map(|name| if name == "flags" { "flagged" } else { name }));
         // Only a server reports this, for the caller of the key.
         let marks = marks.chain((tool["usable"] == false).then_some("not usable"));

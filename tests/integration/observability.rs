@@ -60,6 +60,15 @@ async fn budgets_open_circuits_and_missing_credentials_can_be_seen() {
     let gauge = r#"shannon_circuit_breaker_state{base_url="https://upstream.test:443"}"#;
     assert_eq!(app.metric(gauge).await, 2.0);
     assert!(degraded(&app).await["circuit:https://upstream.test:443"].is_string());
+    let (_, listed) = answer(app.get("/tools/list?detail=full").bearer_auth("key-of-ann")).await;
+    let degraded_tools: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|tool| !tool["degraded"].is_null())
+        .map(|tool| &tool["name"])
+        .collect();
+    assert_eq!(degraded_tools, ["upstream"], "{listed}");
     // No call tells the gauge that the time has passed.
     while app.metric(gauge).await > 1.0 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;

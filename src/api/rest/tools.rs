@@ -78,9 +78,11 @@ pub(crate) async fn list(
     let chosen = filter.choose(&tools);
     match detail {
         Some(Detail::Full) => {
-            let servers = gateway.mcp_servers();
+            let (servers, open_circuits) = (gateway.mcp_servers(), gateway.pipeline.breakers.open());
             let listed = chosen.map(|(tool, access)| {
-                let degraded = servers.degraded(&tool.metadata.source);
+                let is_open = tool.upstream().is_some_and(|upstream| open_circuits.contains(&upstream));
+                let circuit = is_open.then(|| "its circuit breaker is open".into());
+                let degraded = servers.degraded(&tool.metadata.source).or(circuit);
                 ToolSummary::of(tool).degraded(degraded).missing(tools.missing(tool, access))
             });
             let held_back = snapshot
