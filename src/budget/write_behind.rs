@@ -1,6 +1,6 @@
 //! Daily usage that survives a restart: read at start, written in the background.
 //!
-//! Usage is written to the store every second and at shutdown, so that a killed process loses at most one second.
+//! Usage is written to the store every 50 ms while it changes, and at shutdown: a killed process loses at most that.
 //! Increments are written, never totals: two processes may share a store, and each reads the other's usage when it
 //! writes.
 
@@ -17,7 +17,7 @@ use super::{Budgets, today};
 use crate::infra::readiness::Readiness;
 use crate::infra::store::{DailyUsage, Store, StoreError};
 
-const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_millis(50);
 
 /// Days that the store keeps, for operators to inspect.
 const KEPT_DAYS: i32 = 90;
@@ -44,7 +44,7 @@ impl WriteBehind {
         Self::start_on(today(), budgets, store, readiness).await
     }
 
-    /// Flushes every second, and a last time once `shutdown` is cancelled.
+    /// Flushes at intervals, and a last time once `shutdown` is cancelled.
     pub async fn run(&self, shutdown: CancellationToken) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -103,6 +103,7 @@ impl WriteBehind {
 #[cfg(test)]
 mod tests {
     use rust_decimal::Decimal;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::budget::scope::Scope;
@@ -193,6 +194,23 @@ mod tests {
         assert_eq!(store.usage_of(MONDAY).await.unwrap().len(), 502);
         let (restarted, _) = process(&store, &readiness).await;
         assert_eq!(spent_today(&restarted), cents(30));
+    }
+
+    #[tokio::test]
+    async fn a_killed_process_loses_what_was_spent_in_the_last_interval_only() {
+        let (store, readiness) = (Store::in_memory().await.unwrap(), Arc::new(Readiness::default()));
+        let (budgets, write_behind) = process(&store, &readiness).await;
+        let running = tokio::spawn(async move { write_behind.run(CancellationToken::new()).await });
+        spend(&budgets, 20);
+        let began = Instant::now();
+        while spent_today(&process(&store, &readiness).await.0) != cents(20) {
+            assert!(began.elapsed() < Duration::from_millis(900), "an interval is {EVERY:?}");
+            tokio::time::sleep(EVERY / 10).await;
+        }
+        // As by SIGKILL: nothing is written at the end.
+        running.abort();
+        spend(&budgets, 20);
+        assert_eq!(spent_today(&process(&store, &readiness).await.0), cents(20));
     }
 
     #[tokio::test]
