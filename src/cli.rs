@@ -211,7 +211,12 @@ fn load_config(file: Option<&Path>, options: &ServeOptions) -> Result<Config, Ve
     if let Some(prefix) = &options.mcp.mcp_prefix {
         environment.set("SEKISHO_MCP_PREFIX", prefix.as_str());
     }
-    Config::load(file, &environment)
+    let config = Config::load(file, &environment)?;
+    // In code it has a default in the working directory, which no operator would look at.
+    match config.state_directory {
+        Some(_) => Ok(config),
+        None => Err(vec![ConfigError::without_state_directory()]),
+    }
 }
 
 /// One line for each error.

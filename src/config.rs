@@ -45,7 +45,7 @@ pub use self::audit::{AuditConfig, Durability};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;
-pub use self::environment::Environment;
+pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::limits::LimitsConfig;
 pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare, McpSignIn, McpTransport};

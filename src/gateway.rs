@@ -24,11 +24,11 @@ use tokio_util::task::TaskTracker;
 use self::openapi::FetchLocks;
 use self::parts::{
     authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
-    report_unpriced_models, sandbox, warn_restart_required, workspaces,
+    report_unpriced_models, restart_required, sandbox, workspaces,
 };
 use self::tool_set::ToolSet;
 use crate::budget::WriteBehind;
-use crate::config::Config;
+use crate::config::{Config, dotenv_files};
 use crate::infra::auth::Authenticator;
 use crate::infra::descriptors;
 use crate::infra::metrics::Metrics;
@@ -61,6 +61,10 @@ pub struct Gateway {
     pub pipeline: Arc<Pipeline>,
     pub readiness: Arc<Readiness>,
     config: ArcSwap<Config>,
+    /// The configuration of the start, of which some topics stay until the next one.
+    started_with: Config,
+    /// Those topics that have changed since.
+    restart_required: ArcSwap<Vec<&'static str>>,
     authenticator: ArcSwap<Authenticator>,
     outbound: Outbound,
     workspaces: Workspaces,
@@ -169,6 +173,8 @@ impl Gateway {
         let gateway = Arc::new(Self {
             pipeline,
             readiness,
+            started_with: config.clone(),
+            restart_required: ArcSwap::default(),
             config: ArcSwap::from_pointee(config),
             authenticator: ArcSwap::from_pointee(authenticator),
             outbound,
@@ -226,6 +232,9 @@ impl Gateway {
         let config = self.config.load();
         let mut notes = config.notes();
         notes.extend(descriptors::shortage(&config).map(|note| ("server.max_connections".to_owned(), note)));
+        let pending = self.restart_required.load();
+        let note = "it was changed; the change takes effect at the next start";
+        notes.extend(pending.iter().map(|topic| ((*topic).to_owned(), note.to_owned())));
         notes
     }
 
@@ -315,9 +324,8 @@ impl Gateway {
         let named = config.policy.directory.iter().chain(config.openapi.files()).chain(config.mcp.files());
         let named = named.cloned().chain([config.lock_file()]);
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
-        let watched: Vec<_> =
-            config_file.into_iter().map(Path::to_owned).chain(named).chain(referred.cloned()).collect();
-        watched
+        let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
+        own.chain(named).chain(referred.cloned()).collect()
     }
 
     /// Checks in the background whether the sandbox's interpreter is installed, and reports it in readiness.
@@ -355,7 +363,7 @@ impl Gateway {
 
     async fn apply(&self, mut config: Config) -> Result<(), StartError> {
         let running = self.config.load_full();
-        warn_restart_required(&running, &config);
+        self.restart_required.store(Arc::new(restart_required(&self.started_with, &config)));
         // Whether a key is required depends on the address that is listened on now, not on the new configuration.
         config.server = running.server.clone();
         config.sandbox = running.sandbox.clone();

@@ -15,7 +15,8 @@ pub struct Environment {
 
 impl Environment {
     /// The process's variables, and as a fallback those of a `.env` file: the one beside the configuration file,
-    /// otherwise the one in the working directory. The process takes precedence.
+    /// otherwise the one in the working directory. The process takes precedence. Without `HOME`, it is the home folder
+    /// of the user.
     ///
     /// # Errors
     /// A `.env` file that cannot be read or parsed.
@@ -24,6 +25,11 @@ impl Environment {
         let mut environment: Self = std::env::vars_os()
             .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
             .collect();
+        if environment.get("HOME").is_none()
+            && let Some(home) = std::env::home_dir().filter(|home| home.is_absolute())
+        {
+            environment.set("HOME", home.to_string_lossy());
+        }
         if let Some(file) = find_dotenv(configuration) {
             environment.underlay(&file)?;
         }
@@ -62,9 +68,14 @@ impl fmt::Debug for Environment {
     }
 }
 
-fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
+/// Where a `.env` file may be, first choice first.
+pub fn dotenv_files(configuration: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     let beside = configuration.and_then(Path::parent).map(|folder| folder.join(".env"));
-    beside.into_iter().chain([PathBuf::from(".env")]).find(|file| file.is_file())
+    beside.into_iter().chain([PathBuf::from(".env")])
+}
+
+fn find_dotenv(configuration: Option<&Path>) -> Option<PathBuf> {
+    dotenv_files(configuration).find(|file| file.is_file())
 }
 
 /// Reports the place and not the text: the line most likely contains a secret.

@@ -175,20 +175,20 @@ impl KeySource for PublishedKeys {
     }
 }
 
-pub(super) fn warn_restart_required(before: &Config, after: &Config) {
+/// The topics whose change takes effect at the next start.
+pub(super) fn restart_required(started: &Config, now: &Config) -> Vec<&'static str> {
     let fixed = [
-        ("server", before.server != after.server),
-        ("outbound", before.outbound != after.outbound),
-        ("audit", before.audit != after.audit),
-        ("telemetry", before.telemetry != after.telemetry),
-        ("agent.prompts_directory", before.agent.prompts_directory != after.agent.prompts_directory),
-        ("sandbox", before.sandbox != after.sandbox),
-        ("state_directory", before.state_directory != after.state_directory),
-        ("tools.workspace", before.tools.workspace != after.tools.workspace),
+        ("server", started.server != now.server),
+        ("outbound", started.outbound != now.outbound),
+        ("audit", started.audit != now.audit),
+        ("telemetry", started.telemetry != now.telemetry),
+        ("agent.prompts_directory", started.agent.prompts_directory != now.agent.prompts_directory),
+        ("sandbox", started.sandbox != now.sandbox),
+        ("state_directory", started.state_directory != now.state_directory),
+        ("tools.workspace", started.tools.workspace != now.tools.workspace),
     ];
-    for (topic, _) in fixed.into_iter().filter(|(_, changed)| *changed) {
-        tracing::warn!(topic, "a change of this topic takes effect at the next start");
-    }
+    let changed = fixed.into_iter().filter(|(_, changed)| *changed).map(|(topic, _)| topic);
+    changed.inspect(|topic| tracing::warn!(topic, "a change of this topic takes effect at the next start")).collect()
 }
 
 /// Converts the error of a part into a [`StartError`] with the name of the part.

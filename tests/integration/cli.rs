@@ -1,6 +1,7 @@
 //! The program as a person or a script runs it.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
@@ -337,6 +338,66 @@ fn a_changed_file_is_taken_over_while_it_runs() {
     assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     assert!(until("/readyz", &|ready| ready.contains("no_such_key")), "the broken file went unnoticed");
     assert!(until("/tools/list", &|names| names.starts_with('[') && !names.contains("json_query")));
+}
+
+#[test]
+fn a_rotated_key_in_the_env_file_and_a_setting_for_the_next_start_are_noticed() {
+    let directory = TempDir::new().unwrap();
+    let (file, variables) = (directory.path().join("sekisho.yaml"), directory.path().join(".env"));
+    let yaml = "auth: {anonymous: never, api_keys: [{id: ann, key: \"${ANN_KEY}\"}]}\n";
+    std::fs::write(&file, yaml).unwrap();
+    std::fs::write(&variables, "ANN_KEY=key-of-yesterday\n").unwrap();
+    let serving = Serving::start_with(&directory, &["--config", "sekisho.yaml"]);
+    let ask = |path: &str, key: &str| {
+        let bearer = format!("Authorization: Bearer {key}");
+        text(&Command::new("curl").args(["-s", "-H", &bearer, &format!("{}{path}", serving.url)]).output().unwrap())
+    };
+    let eventually = |path: &str, key: &str, wanted: &str| {
+        let started = std::time::Instant::now();
+        while !ask(path, key).contains(wanted) {
+            assert!(started.elapsed().as_secs() < 20, "{path}: {}", ask(path, key));
+            std::thread::yield_now();
+        }
+    };
+    eventually("/tools/list", "key-of-yesterday", "calculator");
+    std::fs::write(&variables, "ANN_KEY=key-of-today\n").unwrap();
+    eventually("/tools/list", "key-of-today", "calculator");
+    eventually("/tools/list", "key-of-yesterday", "unauthenticated");
+
+    let later = "it was changed; the change takes effect at the next start";
+    assert!(!ask("/readyz", "key-of-today").contains(later));
+    std::fs::write(&file, format!("{yaml}server: {{max_body_bytes: 1000}}\n")).unwrap();
+    eventually("/readyz", "key-of-today", &format!("\"server\":\"{later}\""));
+    std::fs::write(&file, format!("{yaml}limits: {{max_concurrent: 9}}\nserver: {{max_body_bytes: 1000}}\n")).unwrap();
+    eventually("/readyz", "key-of-today", later);
+}
+
+/// As root only: other users have no home folder that a test may write to.
+#[test]
+fn a_user_without_a_home_is_told_to_name_the_state_directory() {
+    let directory = TempDir::new().unwrap();
+    let program = directory.path().join("sekisho");
+    std::fs::copy(env!("CARGO_BIN_EXE_sekisho"), &program).unwrap();
+    for path in [directory.path(), &program] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let as_user = |user: &str, arguments: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(directory.path());
+        command.args(["--reuid", user, "--regid", user, "--clear-groups"]).arg(&program).args(arguments);
+        command.output().unwrap()
+    };
+    let call = ["call", "calculator", r#"{"expression": "6*7"}"#];
+    // Nobody's home folder does not exist, and a user that is not in passwd has none.
+    for (user, reason) in [("65534", "/nonexistent/.local/state/sekisho cannot be used"), ("54321", "no home folder")] {
+        let refused = as_user(user, &call);
+        assert_eq!(refused.status.code(), Some(4), "{}", text(&refused));
+        let said = text(&refused);
+        assert!(said.contains(reason) && said.contains("SEKISHO_STATE_DIRECTORY"), "{said}");
+    }
 }
 
 /// SIGTERM: calls in flight are answered, the audit trail is whole, and then it goes.

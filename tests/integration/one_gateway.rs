@@ -283,7 +283,7 @@ fn another_user_gets_no_answer() {
         curl.arg(&socket).arg("http://localhost/healthz").output().unwrap()
     };
     assert_eq!(std::fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
-    if !text(&Command::new("id").arg("-u").output().unwrap()).trim().eq("0") {
+    if !rustix::process::geteuid().is_root() {
         return;
     }
     assert!(text(&answered("0")).contains("ok"));

@@ -51,6 +51,12 @@ impl ConfigError {
     }
 
     #[must_use]
+    /// There is no home folder from which it would follow.
+    pub(crate) fn without_state_directory() -> Self {
+        Self::new(ConfigLocation::Setting("state_directory".to_owned()), "this user has no home folder")
+            .advise("name the folder for all data in SEKISHO_STATE_DIRECTORY")
+    }
+
     pub(crate) fn advise(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
