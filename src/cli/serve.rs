@@ -191,7 +191,8 @@ async fn shutdown(gateway: &Gateway) {
     }
 }
 
-/// Applies a changed configuration or policy on SIGHUP and when a file changes.
+/// Applies a changed configuration or policy on SIGHUP and when a file changes. SIGHUP also starts a segment of the
+/// audit trail.
 async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options: ServeOptions) {
     let Ok(mut hang_up) = signal(SignalKind::hangup()) else {
         tracing::warn!("SIGHUP cannot be handled; changed files are still detected");
@@ -201,7 +202,7 @@ async fn reload_on_change(gateway: Arc<Gateway>, file: Option<PathBuf>, options:
     let mut watcher = Watcher::new(watched.clone());
     loop {
         tokio::select! {
-            _ = hang_up.recv() => {}
+            _ = hang_up.recv() => gateway.pipeline.settlement.audit.start_segment(),
             () = watcher.changed() => {}
         }
         match load_config(file.as_deref(), &options) {

@@ -14,11 +14,13 @@ pub struct AuditConfig {
     pub durability: Durability,
     /// Lines that may wait to be written; when the queue is full, calls are refused and no line is dropped.
     pub max_queued: usize,
+    /// What happens when the trail is found damaged, moved or cut off, at the start or while the gateway runs.
+    pub on_damage: OnDamage,
 }
 
 impl Default for AuditConfig {
     fn default() -> Self {
-        Self { file: None, durability: Durability::Relaxed, max_queued: 65_536 }
+        Self { file: None, durability: Durability::Relaxed, max_queued: 65_536, on_damage: OnDamage::NewChain }
     }
 }
 
@@ -35,4 +37,13 @@ pub enum Durability {
     Relaxed,
     /// A reply waits until its line is on the disk (one fsync for all waiting lines).
     Strict,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDamage {
+    /// The gateway keeps what it finds aside, and continues in a new chain whose first line states what was found.
+    NewChain,
+    /// The gateway does not start; while it runs it refuses calls until the file is back.
+    Refuse,
 }

@@ -11,7 +11,7 @@ use super::{StartError, lock, mcp, openapi};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
-use crate::config::{AuditConfig, Config, ToolsConfig};
+use crate::config::{Config, ToolsConfig};
 use crate::core::call::Deadline;
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
@@ -128,8 +128,7 @@ pub(super) async fn pipeline(
     store: &Store,
 ) -> Result<Arc<Pipeline>, StartError> {
     let policy = Policy::load(&config.policy).map_err(|errors| component_error("policy")(lines(&errors)))?;
-    let AuditConfig { durability, max_queued, .. } = config.audit;
-    let audit = Audit::open(config.audit_file(), durability, max_queued, Arc::clone(readiness));
+    let audit = Audit::open(config.audit_file(), &config.audit, Arc::clone(readiness));
     Ok(Arc::new(Pipeline {
         registry: Arc::new(Registry::new(snapshot)),
         limits: Limits::new(&config.limits).map_err(component_error("limits"))?,

@@ -5,10 +5,19 @@
 //! formatting, hashing and blocking I/O ([`writer`]); the caller only copies its fields. The trail contains only a
 //! digest of the arguments.
 //!
+//! The trail is a row of segments, each of which begins with the hash of the last line of the previous one.
+//!
 //! The chain has no key: it detects changes as long as the author of a change could not also write the head
 //! (`<file>.head`). Ship the head or the lines to another machine to exclude that.
 
 mod chain;
+mod disk;
+mod entry;
+mod error;
+mod lines;
+mod mark;
+mod open;
+mod segments;
 mod verify;
 mod writer;
 
@@ -23,16 +32,19 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use self::chain::{Chain, Entry, Repeated};
-use self::writer::{Disk, Writer};
-use crate::config::Durability;
+use self::disk::Disk;
+use self::entry::{Entry, Repeated};
+use self::open::Opened;
+use self::writer::Writer;
+use crate::config::{AuditConfig, Durability};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::CallRecord;
 use crate::infra::batch_queue::BatchQueue;
 use crate::infra::readiness::Readiness;
 
-pub(crate) use self::chain::shortened;
-pub use self::verify::{AuditError, verify};
+pub(crate) use self::entry::shortened;
+pub use self::error::AuditError;
+pub use self::verify::{Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.
 #[derive(Debug, Clone)]
@@ -53,6 +65,8 @@ struct Trail {
     lines: AtomicUsize,
     /// The disk fails, or the trail is closed.
     refusing: AtomicBool,
+    /// The writer is to close the segment.
+    new_segment: AtomicBool,
     stopped: watch::Sender<bool>,
 }
 
@@ -83,38 +97,27 @@ pub struct Durable(Option<oneshot::Receiver<()>>);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Audit {
-    /// Creates the trail or continues an existing one, once its end matches its head. At most `max_lines` lines may
-    /// wait; `readiness` is degraded while the disk fails.
+    /// Creates the trail or continues an existing one, once its end matches its head. `readiness` is degraded while the
+    /// disk fails, and when the trail is damaged.
     ///
     /// # Errors
-    /// The file cannot be used, another process writes it, or it was tampered with.
-    pub fn open(
-        file: PathBuf,
-        durability: Durability,
-        max_lines: usize,
-        readiness: Arc<Readiness>,
-    ) -> Result<Self, AuditError> {
-        let (disk, chain) = writer::open(file)?;
-        Self::start(disk, chain, durability, max_lines, readiness)
+    /// The file cannot be used, another process writes it, or it was tampered with and the configuration says `refuse`.
+    pub fn open(file: PathBuf, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
+        Self::start(open::open(file, config.on_damage)?, config, readiness)
     }
 
-    fn start(
-        disk: impl Disk,
-        chain: Chain,
-        durability: Durability,
-        max_lines: usize,
-        readiness: Arc<Readiness>,
-    ) -> Result<Self, AuditError> {
+    fn start(opened: Opened<impl Disk>, config: &AuditConfig, readiness: Arc<Readiness>) -> Result<Self, AuditError> {
         let trail = Arc::new(Trail {
-            queue: BatchQueue::new(max_lines / 2),
-            durability,
-            max_lines,
+            queue: BatchQueue::new(config.max_queued / 2),
+            durability: config.durability,
+            max_lines: config.max_queued,
             lines: AtomicUsize::new(0),
             refusing: AtomicBool::new(false),
+            new_segment: AtomicBool::new(false),
             stopped: watch::Sender::new(false),
         });
         let ending = Ending(Arc::clone(&trail));
-        let writer = Writer::new(disk, chain, Arc::clone(&trail), readiness);
+        let writer = Writer::new(opened, config.on_damage, Arc::clone(&trail), readiness);
         let write = move || {
             // Kept until the file is closed, also after a panic.
             let _ending = ending;
@@ -138,6 +141,11 @@ impl Audit {
             return Err(overloaded("the queue of the audit trail is full, and no tool runs without a line"));
         }
         Ok(AuditSlot { trail: Arc::clone(trail), written: false })
+    }
+
+    /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
+    pub fn start_segment(&self) {
+        self.handle.0.new_segment.store(true, Ordering::Release);
     }
 
     /// Refuses further calls, writes and syncs waiting lines, and stops the writer. Running calls have a second to

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+/// Longer than any process runs, and within the range of a clock.
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 86_400);
+
 /// Items that wait for the one consuming thread.
 #[derive(Debug)]
 pub(crate) struct BatchQueue<T> {
@@ -59,9 +62,15 @@ impl<T> BatchQueue<T> {
     /// Waits for the first item, then up to `gather` for more, and moves all into `taken` (empty, and kept by the
     /// caller to reuse its memory). `false` once closed and empty.
     pub(crate) fn take(&self, gather: Duration, taken: &mut Vec<T>) -> bool {
+        self.take_within(FOREVER, gather, taken)
+    }
+
+    /// As [`take`](Self::take), but waits at most this long for the first item; then `taken` may be empty.
+    pub(crate) fn take_within(&self, wait: Duration, gather: Duration, taken: &mut Vec<T>) -> bool {
         let mut waiting = self.waiting.lock();
-        self.changed.wait_while(&mut waiting, |waiting| waiting.items.is_empty() && waiting.state == State::Open);
-        if !gather.is_zero() {
+        let empty = |waiting: &mut Waiting<T>| waiting.items.is_empty() && waiting.state == State::Open;
+        self.changed.wait_while_for(&mut waiting, empty, wait);
+        if !gather.is_zero() && !waiting.items.is_empty() {
             let fewer = |waiting: &mut Waiting<T>| waiting.items.len() < self.plenty && waiting.state == State::Open;
             self.changed.wait_while_for(&mut waiting, fewer, gather);
         }
@@ -135,6 +144,17 @@ mod tests {
         let mut taken = Vec::new();
         assert!(batch.take(LONG, &mut taken));
         assert_eq!(taken, [1, 2]);
+    }
+
+    #[test]
+    fn a_limited_wait_ends_without_items() {
+        let batch = BatchQueue::new(100);
+        let mut taken = Vec::new();
+        assert!(batch.take_within(Duration::from_millis(1), LONG, &mut taken));
+        assert!(taken.is_empty());
+        assert!(batch.put(|items| items.push(1)));
+        assert!(batch.take_within(LONG, Duration::ZERO, &mut taken));
+        assert_eq!(taken, [1]);
     }
 
     #[test]

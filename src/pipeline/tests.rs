@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::breaker::BreakerRules;
-use crate::config::{Config, Durability};
+use crate::config::{AuditConfig, Config};
 use crate::core::call::{Caller, ToolOutput, Upstream, Via};
 use crate::core::error::{Blame, ErrorCode};
 use crate::infra::audit::Audit;
@@ -125,7 +125,8 @@ impl Checkpoint {
         let metrics = Arc::new(Metrics::new("test").unwrap());
         let snapshot = Snapshot::build(vec![definition], Vec::new(), &config.tools, &metrics).unwrap();
         let file = state.path().join("audit.jsonl");
-        let audit = Audit::open(file, Durability::Relaxed, 100, Arc::default()).unwrap();
+        let audit =
+            Audit::open(file, &AuditConfig { max_queued: 100, ..AuditConfig::default() }, Arc::default()).unwrap();
         let pipeline = Arc::new(Pipeline {
             registry: Arc::new(Registry::new(snapshot)),
             limits: Limits::new(&config.limits).unwrap(),

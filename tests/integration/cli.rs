@@ -231,6 +231,15 @@ impl Serving {
         std::thread::spawn(move || lines.for_each(drop));
         Self { child, url: format!("http://{}", address.expect("the log tells the address")) }
     }
+
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
+        self.child.wait().unwrap()
+    }
 }
 
 impl Drop for Serving {

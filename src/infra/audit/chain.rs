@@ -1,125 +1,22 @@
-//! The format of a line, and the hash chain of lines.
+//! The hash chain of lines.
 //!
 //! `hash` is the SHA-256, in hex, over `prev` and then the line as it reads without its hash:
-//! `{"seq":1,…,"prev":"…"}`. The first line's `prev` is 64 zeros.
+//! `{"seq":1,…,"prev":"…"}`. The first line's `prev` is 64 zeros, as is that of a line that starts a new chain. `seq`
+//! counts the lines of all segments, and of all chains of the trail.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use jiff::Timestamp;
-use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::sync::oneshot;
 
-use crate::core::call::{CallId, Caller, Stage, Via};
-use crate::core::error::{CallError, ErrorCode};
-use crate::core::record::{CallRecord, Status};
-
-/// Maximum length of a text from a caller, in bytes: a line stays bounded.
-pub(super) const MAX_TEXT: usize = 256;
+use super::entry::{Entry, Line};
+use super::error::AuditError;
+use super::mark::{Mark, MarkLine, NewChain};
 
 /// No line is longer, newline included: a text grows at most sixfold when escaped.
 pub(super) const MAX_LINE: usize = 32 << 10;
-
-/// One call as it is sent to the writer: owned, and cheap to create.
-#[derive(Debug)]
-pub(super) struct Entry {
-    time: SystemTime,
-    pub(super) call_id: CallId,
-    pub(super) caller: Arc<Caller>,
-    claimed_user: Option<Box<str>>,
-    via: Via,
-    depth: u32,
-    dry_run: bool,
-    session: Option<Arc<str>>,
-    pub(super) tool: Box<str>,
-    pub(super) status: Status,
-    pub(super) code: Option<ErrorCode>,
-    stage: Option<Stage>,
-    arguments_digest: [u8; 32],
-    policy_version: Option<Box<str>>,
-    cost_usd: Decimal,
-    tokens: u64,
-    attempts: u32,
-    duration: Duration,
-    trace_id: Option<[u8; 16]>,
-    pub(super) repeated: Option<Repeated>,
-    /// Notified once the line is on the disk; dropped when the disk fails.
-    pub(super) acknowledge: Option<oneshot::Sender<()>>,
-}
-
-/// Further calls that were refused alike, in the same line.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Repeated {
-    /// All calls of the line.
-    pub(super) calls: u64,
-    pub(super) last_call_id: CallId,
-}
-
-impl Entry {
-    pub(super) fn new(record: &CallRecord<'_>, acknowledge: Option<oneshot::Sender<()>>) -> Self {
-        let call = record.call;
-        Self {
-            time: SystemTime::now(),
-            call_id: call.id,
-            caller: Arc::clone(&call.caller),
-            claimed_user: call.claimed_user.as_deref().map(|user| shortened(user).into()),
-            via: call.via,
-            depth: call.depth,
-            dry_run: call.dry_run,
-            session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
-            tool: shortened(record.tool.unwrap_or(&call.tool)).into(),
-            status: record.status,
-            code: record.error.map(CallError::code),
-            stage: record.error.and_then(CallError::stage),
-            arguments_digest: record.arguments_digest,
-            policy_version: record.policy_version.map(Into::into),
-            cost_usd: record.cost_usd,
-            tokens: record.tokens,
-            attempts: record.attempts,
-            duration: record.duration,
-            trace_id: call.trace.as_ref().map(|trace| trace.trace_id),
-            repeated: None,
-            acknowledge,
-        }
-    }
-}
-
-/// A line's fields, in their order.
-#[derive(Serialize)]
-struct Line<'a> {
-    seq: u64,
-    /// RFC 3339, UTC.
-    #[serde(serialize_with = "micros")]
-    time: SystemTime,
-    call_id: CallId,
-    tenant: &'a str,
-    caller: &'a str,
-    anonymous: bool,
-    claimed_user: Option<&'a str>,
-    via: Via,
-    depth: u32,
-    dry_run: bool,
-    session: Option<&'a str>,
-    tool: &'a str,
-    status: Status,
-    code: Option<ErrorCode>,
-    stage: Option<Stage>,
-    arguments_sha256: Hash,
-    policy_version: Option<&'a str>,
-    cost_usd: Decimal,
-    tokens: u64,
-    attempts: u32,
-    duration_us: u128,
-    trace_id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_call_id: Option<CallId>,
-    prev: Hash,
-}
 
 /// The end of a trail: position and previous hash of the next line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,8 +34,23 @@ impl Chain {
 
     /// Writes the next line, newline included, to `text`.
     pub(super) fn append(&mut self, entry: &Entry, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        let line = Line::after(self, entry);
+        self.append_line(&line, text)
+    }
+
+    /// Writes a line about the trail itself to `text`.
+    pub(super) fn append_mark(&mut self, mark: &Mark, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        if let Mark::NewChain(new) = mark {
+            *self = Self { lines: new.last_line, bytes: 0, hash: Hash::NONE };
+        }
+        let line = MarkLine::after(self, mark);
+        self.append_line(&line, text)
+    }
+
+    /// The line must end with its field `prev`.
+    fn append_line(&mut self, line: &impl Serialize, text: &mut Vec<u8>) -> serde_json::Result<()> {
         let start = text.len();
-        serde_json::to_writer(&mut *text, &self.next_line(entry))?;
+        serde_json::to_writer(&mut *text, line)?;
         let hash = Hash::of(self.hash, &[&text[start..]]);
         text.pop();
         text.extend_from_slice(HASH_FIELD);
@@ -148,33 +60,44 @@ impl Chain {
         Ok(())
     }
 
-    fn next_line<'a>(&self, entry: &'a Entry) -> Line<'a> {
-        Line {
-            seq: self.lines + 1,
-            time: entry.time,
-            call_id: entry.call_id,
-            tenant: shortened(&entry.caller.tenant),
-            caller: shortened(&entry.caller.id),
-            anonymous: entry.caller.anonymous,
-            claimed_user: entry.claimed_user.as_deref(),
-            via: entry.via,
-            depth: entry.depth,
-            dry_run: entry.dry_run,
-            session: entry.session.as_deref().map(shortened),
-            tool: &entry.tool,
-            status: entry.status,
-            code: entry.code,
-            stage: entry.stage,
-            arguments_sha256: Hash::from_digest(entry.arguments_digest),
-            policy_version: entry.policy_version.as_deref(),
-            cost_usd: entry.cost_usd,
-            tokens: entry.tokens,
-            attempts: entry.attempts,
-            duration_us: entry.duration.as_micros(),
-            trace_id: entry.trace_id.map(hex::encode),
-            calls: entry.repeated.map(|repeated| repeated.calls),
-            last_call_id: entry.repeated.map(|repeated| repeated.last_call_id),
-            prev: self.hash,
+    /// Advances to `line`, if it is the next one.
+    pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditError> {
+        let number = self.lines + 1;
+        let link = Link::valid(line, number)?;
+        if link.seq != number {
+            return Err(AuditError::OutOfOrder { line: number, found: link.seq });
+        }
+        if link.prev != self.hash {
+            return Err(AuditError::Replaced { line: number });
+        }
+        *self = Self { lines: number, bytes: self.bytes + line.len() as u64 + 1, hash: link.stated };
+        Ok(())
+    }
+
+    /// Advances to the first line of a segment: the next line, or one that starts a new chain, which is returned.
+    pub(super) fn follow_first(&mut self, line: &[u8]) -> Result<Option<NewChain>, AuditError> {
+        self.bytes = 0;
+        let Some(new) = NewChain::read(line) else { return self.follow(line).map(|()| None) };
+        let number = self.lines + 1;
+        let link = Link::valid(line, number)?;
+        if new.last_line < self.lines || link.seq != new.last_line + 1 {
+            return Err(AuditError::OutOfOrder { line: number, found: link.seq });
+        }
+        if link.prev != Hash::NONE {
+            return Err(AuditError::Replaced { line: number });
+        }
+        *self = Self { lines: link.seq, bytes: line.len() as u64 + 1, hash: link.stated };
+        Ok(Some(new))
+    }
+
+    /// Whether `line` is the last one of this chain.
+    pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditError> {
+        let number = self.lines;
+        let link = Link::valid(line, number)?;
+        if self.hash != Hash::NONE && link.stated == self.hash && link.seq == number {
+            Ok(())
+        } else {
+            Err(AuditError::NotTheHead { line: number })
         }
     }
 }
@@ -195,6 +118,15 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// Parses the line with this number, and checks its own hash.
+    fn valid(line: &[u8], number: u64) -> Result<Self, AuditError> {
+        let link = Self::read(line).ok_or(AuditError::Malformed { line: number })?;
+        if link.stated != link.actual {
+            return Err(AuditError::Changed { line: number });
+        }
+        Ok(link)
+    }
+
     /// Parses a line without its newline; `None` when it is not a line of a trail.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
@@ -228,7 +160,7 @@ impl Hash {
         Self::from_digest(hasher.finalize().into())
     }
 
-    fn from_digest(digest: [u8; 32]) -> Self {
+    pub(super) fn from_digest(digest: [u8; 32]) -> Self {
         let mut digits = [0; 64];
         // Cannot fail: there is room for two digits a byte.
         let _ = hex::encode_to_slice(digest, &mut digits);
@@ -258,12 +190,8 @@ impl TryFrom<&str> for Hash {
     }
 }
 
-fn micros<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+/// RFC 3339 in UTC, with microseconds.
+pub(super) fn micros<S: serde::Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     let timestamp = Timestamp::try_from(*time).map_err(serde::ser::Error::custom)?;
     serializer.collect_str(&format_args!("{timestamp:.6}"))
-}
-
-/// `text`, truncated to the maximum for texts of callers.
-pub(crate) fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TEXT)]
 }

@@ -1,73 +1,38 @@
-//! Verifies a trail: every line continues the previous one, and the line in the head exists.
+//! Verifies a trail: over all segments every line continues the previous one, and the line in the head exists.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
+use serde::Serialize;
 
-use super::chain::{Chain, Hash, Link, MAX_LINE};
-use super::writer::head_path;
+use super::chain::Chain;
+use super::error::AuditError;
+use super::lines::{Lines, Next};
+use super::mark::{FirstLine, NewChain};
+use super::segments::{self, first_line_of, head_path};
 
-/// A complete trail.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A trail in which every line continues the previous one, except where a new chain is marked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verified {
+    /// Lines of all segments, the headers of segments included.
     pub lines: u64,
+    pub segments: usize,
+    /// Where lines before are missing, and the gateway stated that.
+    pub damages: Vec<MarkedDamage>,
     /// Complete lines, and bytes of an incomplete one, after the last state of the head: the writer is running, or
     /// was killed.
     pub lines_beyond_head: u64,
     pub unfinished_bytes: u64,
 }
 
-/// The error in a trail, and its line.
-#[derive(Debug, Error)]
-pub enum AuditError {
-    #[error("{path} cannot be used: {problem}", path = path.display())]
-    Unusable { path: PathBuf, problem: io::Error },
-    #[error(
-        "{path} is written by another process; a trail has one writer. Use that process with --server, or name \
-         another folder in SEKISHO_STATE_DIRECTORY",
-        path = path.display()
-    )]
-    InUse { path: PathBuf },
-    #[error("the audit thread cannot be started: {0}")]
-    Thread(io::Error),
-    #[error("line {line} is not a line of an audit trail")]
-    Malformed { line: u64 },
-    #[error("line {line} was changed: its content does not have the hash it states")]
-    Changed { line: u64 },
-    #[error("line {line} is missing, or lines were moved: found line number {found}")]
-    OutOfOrder { line: u64, found: u64 },
-    #[error("line {line} does not follow the line before it: one of the two was replaced")]
-    Replaced { line: u64 },
-    #[error("line {line} is missing: the head records {known} lines")]
-    CutOff { line: u64, known: u64 },
-    #[error("line {line} differs from the head's record: the end of the trail was replaced")]
-    NotTheHead { line: u64 },
-    #[error("{path}, which records the end of the trail, is missing or damaged", path = path.display())]
-    NoHead { path: PathBuf },
-    #[error(
-        "the audit trail {path} was tampered with or damaged: {error}. Find the extent with `sekisho audit verify`, \
-         keep the file and its .head aside as evidence, and start again: a new trail begins in their place",
-        path = path.display()
-    )]
-    Refused { path: PathBuf, error: Box<Self> },
-}
-
-impl AuditError {
-    /// The line of the error, counted from 1.
-    pub fn line(&self) -> Option<u64> {
-        match self {
-            Self::Malformed { line }
-            | Self::Changed { line }
-            | Self::OutOfOrder { line, .. }
-            | Self::Replaced { line }
-            | Self::CutOff { line, .. }
-            | Self::NotTheHead { line } => Some(*line),
-            Self::Refused { error, .. } => error.line(),
-            Self::Unusable { .. } | Self::InUse { .. } | Self::Thread(_) | Self::NoHead { .. } => None,
-        }
-    }
+/// A place where the gateway found the trail damaged and started a new chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MarkedDamage {
+    /// The first line of the new chain.
+    pub line: u64,
+    #[serde(flatten)]
+    pub stated: NewChain,
 }
 
 /// Verifies the chain from the first line to the head, and the lines after it. The trail may be in use.
@@ -75,69 +40,124 @@ impl AuditError {
 /// # Errors
 /// The first error.
 pub fn verify(file: &Path) -> Result<Verified, AuditError> {
-    let unusable = |problem| AuditError::Unusable { path: file.to_owned(), problem };
     // The head first: lines written meanwhile are after it.
-    let head = read_head(file)?;
-    let mut lines = Lines::new(BufReader::new(File::open(file).map_err(unusable)?));
-    let mut chain = Chain::EMPTY;
-    loop {
-        if head.is_some_and(|head| chain.lines == head.lines && chain.hash != head.hash) {
-            return Err(AuditError::NotTheHead { line: chain.lines });
-        }
-        match lines.next().map_err(unusable)? {
-            Next::Line(line) => chain.follow(line)?,
-            Next::End { unfinished_bytes } => return ended(file, chain, head, unfinished_bytes),
-        }
-    }
-}
-
-fn ended(file: &Path, chain: Chain, head: Option<Chain>, unfinished_bytes: u64) -> Result<Verified, AuditError> {
-    let known = match head {
-        Some(head) => head.lines,
-        // The head exists before the first line.
-        None if chain.lines + unfinished_bytes > 0 => return Err(AuditError::NoHead { path: head_path(file) }),
-        None => 0,
+    let head = match read_head(file) {
+        Err(AuditError::NoHead { .. }) => None,
+        head => head?,
     };
-    if chain.lines < known {
-        return Err(AuditError::CutOff { line: chain.lines + 1, known });
+    let mut walk = Walk { chain: Chain::EMPTY, head, verified: Verified::default() };
+    for (path, opened) in files(file)? {
+        walk.follow(&path, opened).map_err(AuditError::in_segment(&path))?;
     }
-    Ok(Verified { lines: chain.lines, lines_beyond_head: chain.lines - known, unfinished_bytes })
+    walk.end(file)
 }
 
-impl Chain {
-    /// Advances to `line`, if it is the next one.
-    pub(super) fn follow(&mut self, line: &[u8]) -> Result<(), AuditError> {
-        let number = self.lines + 1;
-        let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
-        if link.stated != link.actual {
-            return Err(AuditError::Changed { line: number });
+/// The segments in order, and the one that is written, opened.
+///
+/// # Errors
+/// There is no trail, or it cannot be read.
+pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
+    // Opened first: if it is closed meanwhile, it is in the list as well.
+    let written = File::open(file);
+    let mut closed = segments::closed(file).unwrap_or_default();
+    let written = match written {
+        Ok(written) => Some(written),
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound && !closed.is_empty() => None,
+        Err(problem) => return Err(AuditError::unusable(file)(problem)),
+    };
+    if let Some(written) = &written
+        && let Some(first) = first_line_of(written).map_err(AuditError::unusable(file))?
+    {
+        closed.retain(|segment| segment.first_line < first.number());
+    }
+    let mut opened = Vec::new();
+    for segment in closed {
+        let closed = File::open(&segment.path).map_err(AuditError::unusable(&segment.path))?;
+        opened.push((segment.path, closed));
+    }
+    opened.extend(written.map(|written| (file.to_owned(), written)));
+    Ok(opened)
+}
+
+/// What was verified so far.
+struct Walk {
+    chain: Chain,
+    head: Option<Chain>,
+    verified: Verified,
+}
+
+impl Walk {
+    fn follow(&mut self, path: &Path, file: File) -> Result<(), AuditError> {
+        let unusable = AuditError::unusable(path);
+        if self.verified.unfinished_bytes > 0 {
+            return Err(AuditError::Malformed { line: self.chain.lines + 1 });
         }
-        if link.seq != number {
-            return Err(AuditError::OutOfOrder { line: number, found: link.seq });
+        let first = first_line_of(&file).map_err(&unusable)?;
+        if self.verified.lines == 0 {
+            self.begin(first.as_ref())?;
         }
-        if link.prev != self.hash {
-            return Err(AuditError::Replaced { line: number });
+        (&file).seek(SeekFrom::Start(0)).map_err(&unusable)?;
+        let mut lines = Lines::new(BufReader::new(file));
+        let mut is_first = true;
+        loop {
+            match lines.next().map_err(&unusable)? {
+                Next::Line(line) if is_first => {
+                    if let Some(stated) = self.chain.follow_first(line)? {
+                        self.verified.damages.push(MarkedDamage { line: self.chain.lines, stated });
+                    }
+                    self.verified.segments += 1;
+                }
+                Next::Line(line) => self.chain.follow(line)?,
+                Next::End { unfinished_bytes } => {
+                    self.verified.unfinished_bytes = unfinished_bytes;
+                    return Ok(());
+                }
+            }
+            is_first = false;
+            self.verified.lines += 1;
+            self.compare_with_head()?;
         }
-        *self = Self { lines: number, bytes: self.bytes + line.len() as u64 + 1, hash: link.stated };
-        Ok(())
     }
 
-    /// Whether `line` is the last one of this chain.
-    pub(super) fn ends_with(&self, line: &[u8]) -> Result<(), AuditError> {
-        let number = self.lines;
-        let link = Link::read(line).ok_or(AuditError::Malformed { line: number })?;
-        if link.stated != link.actual {
-            return Err(AuditError::Changed { line: number });
+    /// A trail begins with line 1, or with a new chain.
+    fn begin(&mut self, first: Option<&FirstLine>) -> Result<(), AuditError> {
+        match first {
+            Some(first) if first.number() > 1 && !first.starts_chain() => {
+                Err(AuditError::BeginningMissing { line: 1, found: first.number() })
+            }
+            _ => Ok(()),
         }
-        if self.hash != Hash::NONE && link.stated == self.hash && link.seq == number {
-            Ok(())
-        } else {
-            Err(AuditError::NotTheHead { line: number })
+    }
+
+    fn compare_with_head(&self) -> Result<(), AuditError> {
+        let line = self.chain.lines;
+        match self.head {
+            Some(head) if line == head.lines && self.chain.hash != head.hash => Err(AuditError::NotTheHead { line }),
+            _ => Ok(()),
         }
+    }
+
+    fn end(mut self, file: &Path) -> Result<Verified, AuditError> {
+        let known = match self.head {
+            Some(head) => head.lines,
+            // The head exists before the first line.
+            None if self.chain.lines + self.verified.unfinished_bytes > 0 => {
+                return Err(AuditError::NoHead { path: head_path(file) });
+            }
+            None => 0,
+        };
+        if self.chain.lines < known {
+            return Err(AuditError::CutOff { line: self.chain.lines + 1, known });
+        }
+        self.verified.lines_beyond_head = self.chain.lines - known;
+        Ok(self.verified)
     }
 }
 
 /// The head beside `file`; `None` when there is none.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
 pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditError> {
     let path = head_path(file);
     match std::fs::read(&path) {
@@ -147,37 +167,5 @@ pub(super) fn read_head(file: &Path) -> Result<Option<Chain>, AuditError> {
         },
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(problem) => Err(AuditError::Unusable { path, problem }),
-    }
-}
-
-/// Line after line, in bounded memory.
-pub(super) struct Lines<R> {
-    from: R,
-    line: Vec<u8>,
-}
-
-pub(super) enum Next<'a> {
-    /// Without its newline.
-    Line(&'a [u8]),
-    End {
-        /// The bytes after the last newline.
-        unfinished_bytes: u64,
-    },
-}
-
-impl<R: BufRead> Lines<R> {
-    pub(super) fn new(from: R) -> Self {
-        Self { from, line: Vec::new() }
-    }
-
-    pub(super) fn next(&mut self) -> io::Result<Next<'_>> {
-        self.line.clear();
-        let read = self.from.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut self.line)?;
-        Ok(match self.line.split_last() {
-            Some((b'\n', line)) => Next::Line(line),
-            // Too long for a line of ours: reported as invalid.
-            _ if read == MAX_LINE => Next::Line(&self.line),
-            _ => Next::End { unfinished_bytes: read as u64 },
-        })
     }
 }

@@ -1,23 +1,30 @@
 //! The only writer of a trail, on its own thread: takes waiting lines, writes and syncs them as one group, then the
 //! head. While the disk fails, calls are refused and the group is retried, each time from the end of the last
-//! complete line, so that no line is lost and no partial line remains.
+//! complete line, so that no line is lost and no partial line remains. Also starts segments, and a new chain where the
+//! file was moved or changed by others.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use super::chain::{Chain, Entry, MAX_LINE};
-use super::verify::{AuditError, Lines, Next, read_head, verify};
+use super::chain::Chain;
+use super::disk::{Disk, Found};
+use super::entry::Entry;
+use super::mark::Mark;
+use super::open::{OpenSegment, Opened, start_chain, start_file};
+use super::segments::closed_path;
 use super::{Durability, Trail};
+use crate::config::OnDamage;
 use crate::infra::readiness::Readiness;
 
 /// How long lines are collected into one group: including the write they are on the disk 50 ms after their call.
 const GATHER: Duration = Duration::from_millis(40);
+
+/// How often the files are checked while there are no lines.
+const CHECK: Duration = Duration::from_secs(1);
 
 /// Interval of retries while the disk fails.
 const RETRY: Duration = Duration::from_millis(200);
@@ -25,36 +32,38 @@ const RETRY: Duration = Duration::from_millis(200);
 /// How long a closing trail waits for running calls, and for a disk that fails.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The trail's name in `/readyz`.
-const COMPONENT: &str = "audit";
+/// A segment is closed when it has this length or age.
+const MAX_SEGMENT_BYTES: u64 = 64 << 20;
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(86_400);
 
-/// The operations that the writer needs of a file.
-pub(super) trait Disk: Send + 'static {
-    /// Appends `text`.
-    fn append(&mut self, text: &[u8]) -> io::Result<()>;
-    /// Returns once the written text is on the disk.
-    fn sync(&mut self) -> io::Result<()>;
-    /// Truncates the file to the first `bytes`.
-    fn cut(&mut self, bytes: u64) -> io::Result<()>;
-    /// Replaces the head as a whole.
-    fn write_head(&mut self, head: &Chain) -> io::Result<()>;
-}
+/// The names in `/readyz`: of a trail that cannot be written, and of one that continues in a new chain.
+const COMPONENT: &str = "audit";
+const DAMAGED: &str = "audit_chain";
 
 /// The owner of the chain.
 pub(super) struct Writer<D> {
     disk: D,
     /// The end of the file on the disk.
     chain: Chain,
+    /// `None` while the file has no line.
+    segment: Option<OpenSegment>,
+    on_damage: OnDamage,
     /// Bytes may follow that end: a part of a group that failed.
     torn: bool,
-    head_is_behind: bool,
+    /// As it is on the disk; `None` while it is not known.
+    head: Option<Chain>,
     trail: Arc<Trail>,
     readiness: Arc<Readiness>,
 }
 
 impl<D: Disk> Writer<D> {
-    pub(super) fn new(disk: D, chain: Chain, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
-        Self { disk, chain, torn: false, head_is_behind: false, trail, readiness }
+    pub(super) fn new(opened: Opened<D>, on_damage: OnDamage, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
+        let Opened { disk, chain, segment, damage } = opened;
+        let writer = Self { disk, chain, segment, on_damage, torn: false, head: Some(chain), trail, readiness };
+        if let Some(damage) = damage {
+            writer.state_damage(&damage);
+        }
+        writer
     }
 
     /// Writes until the trail is closed and every reserved line was written or released.
@@ -63,9 +72,7 @@ impl<D: Disk> Writer<D> {
             let lines = self.trail.lines.load(Ordering::Acquire);
             tracing::error!(lines, %problem, "the audit trail is closed without its last lines");
         }
-        if self.head_is_behind {
-            self.write_head();
-        }
+        self.write_head();
     }
 
     fn write_what_comes(&mut self) -> io::Result<()> {
@@ -76,7 +83,7 @@ impl<D: Disk> Writer<D> {
         let mut entries = Vec::new();
         let mut closing = DrainTimer::default();
         loop {
-            if self.trail.queue.take(gather, &mut entries) {
+            if self.trail.queue.take_within(CHECK, gather, &mut entries) {
                 self.commit(&mut entries)?;
             } else if self.trail.lines.load(Ordering::Acquire) == 0 || closing.is_over() {
                 return Ok(());
@@ -86,16 +93,12 @@ impl<D: Disk> Writer<D> {
         }
     }
 
-    /// Writes the entries to the disk, for as long as it takes; returns an error only while closing.
+    /// Writes the entries to the disk, for as long as it takes; returns an error only while closing. Without entries
+    /// it checks the files.
     fn commit(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
-        let mut end = self.chain;
-        let mut text = Vec::new();
-        for entry in &*entries {
-            end.append(entry, &mut text)?;
-        }
-        if let Err(problem) = self.write(&text, end) {
+        if let Err(problem) = self.write(entries) {
             self.refuse(&problem, entries);
-            self.write_in_the_end(&text, end)?;
+            self.write_in_the_end(entries)?;
             self.readiness.restore(COMPONENT);
             self.trail.accept();
         }
@@ -108,17 +111,47 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn write(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
-        self.truncate_partial()?;
+    fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
+        loop {
+            let length = if self.torn { self.chain.bytes..=u64::MAX } else { self.chain.bytes..=self.chain.bytes };
+            if let Some(damage) = self.damage(&length)? {
+                self.leave_damaged(&damage)?;
+            }
+            self.truncate_partial()?;
+            self.start_segment_when_due();
+            if entries.is_empty() {
+                return Ok(());
+            }
+            let end = self.append(entries)?;
+            self.torn = false;
+            if let Some(damage) = self.damage(&(end.bytes..=end.bytes))? {
+                // Moved or cut while it was written: the lines go to the new chain.
+                self.leave_damaged(&damage)?;
+                continue;
+            }
+            let first = OpenSegment { first_line: self.chain.lines + 1, began: SystemTime::now(), has_header: false };
+            self.segment.get_or_insert(first);
+            self.chain = end;
+            return Ok(());
+        }
+    }
+
+    /// Returns the end of the chain with these entries.
+    fn append(&mut self, entries: &[Entry]) -> io::Result<Chain> {
+        let mut end = self.chain;
+        let mut text = Vec::new();
+        for entry in entries {
+            end.append(entry, &mut text)?;
+        }
         self.torn = true;
-        if let Err(problem) = self.disk.append(text).and_then(|()| self.disk.sync()) {
-            // At once, since there may be no further attempt.
-            let _ = self.truncate_partial();
+        if let Err(problem) = self.disk.append(&text).and_then(|()| self.disk.sync()) {
+            // At once, since there may be no further attempt; unless others cut it off meanwhile, which would be hidden.
+            if matches!(self.damage(&(self.chain.bytes..=u64::MAX)), Ok(None)) {
+                let _ = self.truncate_partial();
+            }
             return Err(problem);
         }
-        self.torn = false;
-        self.chain = end;
-        Ok(())
+        Ok(end)
     }
 
     /// Removes a partially written group.
@@ -130,11 +163,73 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn write_in_the_end(&mut self, text: &[u8], end: Chain) -> io::Result<()> {
+    /// What others did to the file, which should have one of these lengths.
+    fn damage(&self, length: &RangeInclusive<u64>) -> io::Result<Option<String>> {
+        let path = self.disk.path().display();
+        Ok(match self.disk.found()? {
+            Found::Own { bytes } if length.contains(&bytes) => None,
+            Found::Own { bytes } => Some(format!("{path} has {bytes} bytes instead of {}", length.start())),
+            Found::Nothing => Some(format!("{path} was moved away or removed")),
+            Found::Other { .. } => Some(format!("{path} was replaced by another file")),
+        })
+    }
+
+    /// Starts a new chain, if the configuration allows it.
+    fn leave_damaged(&mut self, damage: &str) -> io::Result<()> {
+        if self.on_damage == OnDamage::Refuse {
+            let advice = "put the file back, or restart to see what is missing (`audit.on_damage: refuse`)";
+            return Err(io::Error::other(format!("{damage}; {advice}")));
+        }
+        let (chain, segment) = start_chain(&mut self.disk, self.chain, damage)?;
+        (self.chain, self.segment, self.torn) = (chain, Some(segment), false);
+        self.state_damage(damage);
+        Ok(())
+    }
+
+    fn state_damage(&self, damage: &str) {
+        let line = self.segment.map_or(self.chain.lines, |segment| segment.first_line);
+        self.readiness.degrade(
+            DAMAGED,
+            format!("the audit trail is damaged, and goes on in a new chain from line {line}: {damage}"),
+        );
+    }
+
+    /// A problem is tried again with the next group: the present segment can be written.
+    fn start_segment_when_due(&mut self) {
+        let asked = self.trail.new_segment.swap(false, Ordering::AcqRel);
+        let has_lines = |segment: &OpenSegment| !segment.has_header || segment.first_line < self.chain.lines;
+        let Some(segment) = self.segment.filter(has_lines) else { return };
+        if (asked || self.is_full(&segment))
+            && let Err(problem) = self.start_segment(segment)
+        {
+            tracing::warn!(%problem, "a new segment of the audit trail cannot be started; tried again");
+            self.trail.new_segment.store(true, Ordering::Release);
+        }
+    }
+
+    fn is_full(&self, segment: &OpenSegment) -> bool {
+        self.chain.bytes >= MAX_SEGMENT_BYTES || segment.began.elapsed().is_ok_and(|age| age >= MAX_SEGMENT_AGE)
+    }
+
+    fn start_segment(&mut self, segment: OpenSegment) -> io::Result<()> {
+        // A crash in between leaves a head that names the last line of the closed segment.
+        if self.head != Some(self.chain) {
+            self.disk.write_head(&self.chain)?;
+            self.head = Some(self.chain);
+        }
+        let began = SystemTime::now();
+        let closed = closed_path(self.disk.path(), segment.first_line, began);
+        let (chain, segment) = start_file(&mut self.disk, self.chain, &Mark::Segment, &closed, began)?;
+        tracing::info!(closed = %closed.display(), lines = self.chain.lines, "a segment of the audit trail was closed");
+        (self.chain, self.segment) = (chain, Some(segment));
+        Ok(())
+    }
+
+    fn write_in_the_end(&mut self, entries: &[Entry]) -> io::Result<()> {
         let mut closing = DrainTimer::default();
         loop {
             thread::sleep(RETRY);
-            match self.write(text, end) {
+            match self.write(entries) {
                 Err(problem) if self.trail.queue.is_closing() && closing.is_over() => return Err(problem),
                 Err(_) => {}
                 Ok(()) => return Ok(()),
@@ -153,10 +248,12 @@ impl<D: Disk> Writer<D> {
     }
 
     fn write_head(&mut self) {
+        if self.head == Some(self.chain) {
+            return;
+        }
         match self.disk.write_head(&self.chain) {
-            Ok(()) => self.head_is_behind = false,
-            Err(problem) if !self.head_is_behind => {
-                self.head_is_behind = true;
+            Ok(()) => self.head = Some(self.chain),
+            Err(problem) if self.head.take().is_some() => {
                 tracing::warn!(%problem, "the head of the audit trail cannot be written; tried again with the next lines");
             }
             Err(_) => {}
@@ -171,129 +268,5 @@ struct DrainTimer(Option<Instant>);
 impl DrainTimer {
     fn is_over(&mut self) -> bool {
         self.0.get_or_insert_with(Instant::now).elapsed() > CLOSE_TIMEOUT
-    }
-}
-
-/// A trail on a real disk, locked for as long as it is open.
-#[derive(Debug)]
-pub(super) struct TrailFile {
-    file: File,
-    head: PathBuf,
-}
-
-impl Disk for TrailFile {
-    fn append(&mut self, text: &[u8]) -> io::Result<()> {
-        // What is written to a file without a name is gone when it is closed.
-        if self.file.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed; restart to start a new trail"));
-        }
-        self.file.write_all(text)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.file.sync_data()
-    }
-
-    fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)
-    }
-
-    /// Synced before it is renamed: after a power loss there is the old head or the new one.
-    fn write_head(&mut self, head: &Chain) -> io::Result<()> {
-        let unfinished = self.head.with_extension("head.new");
-        let mut file = private().create(true).write(true).truncate(true).open(&unfinished)?;
-        file.write_all(&serde_json::to_vec(head)?)?;
-        file.sync_data()?;
-        fs::rename(&unfinished, &self.head)
-    }
-}
-
-/// `<file>.head`
-pub(super) fn head_path(file: &Path) -> PathBuf {
-    let mut path = file.as_os_str().to_owned();
-    path.push(".head");
-    path.into()
-}
-
-/// Opens and locks a trail, verifies its end against its head, and removes a line that a crash left incomplete: no
-/// reply depended on it.
-pub(super) fn open(path: PathBuf) -> Result<(TrailFile, Chain), AuditError> {
-    let unusable = |problem| AuditError::Unusable { path: path.clone(), problem };
-    let file = create(&path).map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(fs::TryLockError::WouldBlock) => return Err(AuditError::InUse { path }),
-        Err(fs::TryLockError::Error(problem)) => return Err(unusable(problem)),
-    }
-    let (chain, unfinished_bytes) = end_of(&file, &path).map_err(|error| AuditError::Refused {
-        path: path.clone(),
-        // Only the end was verified: the full check may find the first change.
-        error: Box::new(verify(&path).err().unwrap_or(error)),
-    })?;
-    let mut disk = TrailFile { file, head: head_path(&path) };
-    if unfinished_bytes > 0 {
-        tracing::warn!(unfinished_bytes, file = %path.display(), "cut off the unfinished last line of the audit trail");
-        disk.cut(chain.bytes).and_then(|()| disk.sync()).map_err(unusable)?;
-    }
-    // Written before the first line, so that lines without a head are an error.
-    disk.write_head(&chain).and_then(|()| sync_folder(&path)).map_err(unusable)?;
-    Ok((disk, chain))
-}
-
-/// Follows the chain from the head's line to the end of the file. Also returns the number of bytes after it.
-fn end_of(file: &File, path: &Path) -> Result<(Chain, u64), AuditError> {
-    let unusable = |problem| AuditError::Unusable { path: path.to_owned(), problem };
-    let length = file.metadata().map_err(unusable)?.len();
-    let mut chain = match read_head(path)? {
-        Some(head) => head,
-        None if length == 0 => Chain::EMPTY,
-        None => return Err(AuditError::NoHead { path: head_path(path) }),
-    };
-    if length < chain.bytes {
-        return Err(AuditError::CutOff { line: chain.lines, known: chain.lines });
-    }
-    if chain != Chain::EMPTY {
-        chain.ends_with(&line_before(file, chain.bytes).map_err(unusable)?)?;
-    }
-    (&*file).seek(SeekFrom::Start(chain.bytes)).map_err(unusable)?;
-    let mut lines = Lines::new(BufReader::new(file));
-    loop {
-        match lines.next().map_err(unusable)? {
-            Next::Line(line) => chain.follow(line)?,
-            Next::End { unfinished_bytes } => return Ok((chain, unfinished_bytes)),
-        }
-    }
-}
-
-/// The line that ends at byte `end`, without its newline.
-fn line_before(mut file: &File, end: u64) -> io::Result<Vec<u8>> {
-    let start = end.saturating_sub(MAX_LINE as u64);
-    file.seek(SeekFrom::Start(start))?;
-    let mut text = Vec::new();
-    file.take(end - start).read_to_end(&mut text)?;
-    text.pop();
-    let begin = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-    Ok(text.split_off(begin))
-}
-
-fn create(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    private().create(true).read(true).append(true).open(path)
-}
-
-/// Readable and writable by the owner only.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.mode(0o600);
-    options
-}
-
-/// Makes the files' names durable across a power loss.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::infra::audit::disk::{Disk, Found};
 
 /// A disk that can be set to fail, and that then writes only a part.
 #[derive(Clone, Default)]
@@ -25,7 +26,8 @@ impl FaultyDisk {
     }
 
     fn audit(&self, durability: Durability, max_lines: usize, readiness: &Arc<Readiness>) -> Audit {
-        Audit::start(self.clone(), Chain::EMPTY, durability, max_lines, Arc::clone(readiness)).unwrap()
+        let opened = Opened { disk: self.clone(), chain: Chain::EMPTY, segment: None, damage: None };
+        Audit::start(opened, &AuditConfig { durability, ..config(max_lines) }, Arc::clone(readiness)).unwrap()
     }
 }
 
@@ -37,6 +39,18 @@ pub(crate) fn strict_on_a_full_disk() -> Audit {
 }
 
 impl Disk for FaultyDisk {
+    fn path(&self) -> &Path {
+        Path::new("audit.jsonl")
+    }
+
+    fn found(&self) -> io::Result<Found> {
+        Ok(Found::Own { bytes: self.with(|plate| plate.text.len() as u64) })
+    }
+
+    fn start_file(&mut self, _text: &[u8], _keep_as: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn append(&mut self, text: &[u8]) -> io::Result<()> {
         self.with(|plate| {
             let fits = if plate.full { text.len() / 2 } else { text.len() };
@@ -60,7 +74,7 @@ impl Disk for FaultyDisk {
     }
 }
 
-async fn until(condition: impl Fn() -> bool) {
+pub(super) async fn until(condition: impl Fn() -> bool) {
     tokio::time::timeout(Duration::from_secs(10), async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,0 +1,152 @@
+//! A call as it is sent to the writer, and the fields of its line.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rust_decimal::Decimal;
+use serde::Serialize;
+use tokio::sync::oneshot;
+
+use super::chain::{Chain, Hash, micros};
+use crate::core::call::{CallId, Caller, Stage, Via};
+use crate::core::error::{CallError, ErrorCode};
+use crate::core::record::{CallRecord, Status};
+
+/// Maximum length of a text from a caller, in bytes: a line stays bounded.
+pub(super) const MAX_TEXT: usize = 256;
+
+/// One call as it is sent to the writer: owned, and cheap to create.
+#[derive(Debug)]
+pub(super) struct Entry {
+    time: SystemTime,
+    pub(super) call_id: CallId,
+    pub(super) caller: Arc<Caller>,
+    claimed_user: Option<Box<str>>,
+    via: Via,
+    depth: u32,
+    dry_run: bool,
+    session: Option<Arc<str>>,
+    pub(super) tool: Box<str>,
+    pub(super) status: Status,
+    pub(super) code: Option<ErrorCode>,
+    stage: Option<Stage>,
+    arguments_digest: [u8; 32],
+    policy_version: Option<Box<str>>,
+    cost_usd: Decimal,
+    tokens: u64,
+    attempts: u32,
+    duration: Duration,
+    trace_id: Option<[u8; 16]>,
+    pub(super) repeated: Option<Repeated>,
+    /// Notified once the line is on the disk; dropped when the disk fails.
+    pub(super) acknowledge: Option<oneshot::Sender<()>>,
+}
+
+/// Further calls that were refused alike, in the same line.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Repeated {
+    /// All calls of the line.
+    pub(super) calls: u64,
+    pub(super) last_call_id: CallId,
+}
+
+impl Entry {
+    pub(super) fn new(record: &CallRecord<'_>, acknowledge: Option<oneshot::Sender<()>>) -> Self {
+        let call = record.call;
+        Self {
+            time: SystemTime::now(),
+            call_id: call.id,
+            caller: Arc::clone(&call.caller),
+            claimed_user: call.claimed_user.as_deref().map(|user| shortened(user).into()),
+            via: call.via,
+            depth: call.depth,
+            dry_run: call.dry_run,
+            session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
+            tool: shortened(record.tool.unwrap_or(&call.tool)).into(),
+            status: record.status,
+            code: record.error.map(CallError::code),
+            stage: record.error.and_then(CallError::stage),
+            arguments_digest: record.arguments_digest,
+            policy_version: record.policy_version.map(Into::into),
+            cost_usd: record.cost_usd,
+            tokens: record.tokens,
+            attempts: record.attempts,
+            duration: record.duration,
+            trace_id: call.trace.as_ref().map(|trace| trace.trace_id),
+            repeated: None,
+            acknowledge,
+        }
+    }
+}
+
+/// A line's fields, in their order.
+#[derive(Serialize)]
+pub(super) struct Line<'a> {
+    seq: u64,
+    /// RFC 3339, UTC.
+    #[serde(serialize_with = "micros")]
+    time: SystemTime,
+    call_id: CallId,
+    tenant: &'a str,
+    caller: &'a str,
+    anonymous: bool,
+    claimed_user: Option<&'a str>,
+    via: Via,
+    depth: u32,
+    dry_run: bool,
+    session: Option<&'a str>,
+    tool: &'a str,
+    status: Status,
+    code: Option<ErrorCode>,
+    stage: Option<Stage>,
+    arguments_sha256: Hash,
+    policy_version: Option<&'a str>,
+    cost_usd: Decimal,
+    tokens: u64,
+    attempts: u32,
+    duration_us: u128,
+    trace_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_call_id: Option<CallId>,
+    prev: Hash,
+}
+
+impl<'a> Line<'a> {
+    /// The line of `entry` that follows `chain`.
+    pub(super) fn after(chain: &Chain, entry: &'a Entry) -> Self {
+        Self {
+            seq: chain.lines + 1,
+            time: entry.time,
+            call_id: entry.call_id,
+            tenant: shortened(&entry.caller.tenant),
+            caller: shortened(&entry.caller.id),
+            anonymous: entry.caller.anonymous,
+            claimed_user: entry.claimed_user.as_deref(),
+            via: entry.via,
+            depth: entry.depth,
+            dry_run: entry.dry_run,
+            session: entry.session.as_deref().map(shortened),
+            tool: &entry.tool,
+            status: entry.status,
+            code: entry.code,
+            stage: entry.stage,
+            arguments_sha256: Hash::from_digest(entry.arguments_digest),
+            policy_version: entry.policy_version.as_deref(),
+            cost_usd: entry.cost_usd,
+            tokens: entry.tokens,
+            attempts: entry.attempts,
+            duration_us: entry.duration.as_micros(),
+            trace_id: entry.trace_id.map(hex::encode),
+            calls: entry.repeated.map(|repeated| repeated.calls),
+            last_call_id: entry.repeated.map(|repeated| repeated.last_call_id),
+            prev: chain.hash,
+        }
+    }
+}
+
+/// `text`, truncated to the maximum for texts of callers.
+pub(crate) fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
