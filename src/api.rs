@@ -3,6 +3,7 @@
 mod admin;
 mod body;
 mod chat;
+mod client_request;
 mod connections;
 mod documentation;
 mod event_stream;

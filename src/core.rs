@@ -4,6 +4,7 @@
 pub mod breaker_state;
 pub mod call;
 pub mod caller;
+pub mod client_request;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;

@@ -1,6 +1,7 @@
 //! The gateway: builds all parts from a configuration, and applies a new configuration while it runs.
 
 mod background;
+mod changes;
 mod inventory;
 mod known_names;
 mod lock;
@@ -298,12 +299,14 @@ impl Gateway {
     pub async fn reload(&self, config: Config) {
         let policies = self.pipeline.policy.reload(&config.policy);
         self.pipeline.settlement.metrics.policy_reloaded(policies.is_ok());
-        match policies {
-            Ok(()) => self.readiness.restore("policy"),
-            Err(errors) => self.readiness.degrade("policy", lines(&errors)),
+        let broken = policies.err().map(|errors| lines(&errors));
+        match &broken {
+            None => self.readiness.restore("policy"),
+            Some(problem) => self.readiness.degrade("policy", problem),
         }
         match self.apply(config).await {
             Ok(()) => {
+                self.record_reload(broken.map(|problem| format!("applied without its policies: {problem}")));
                 self.pipeline.settlement.metrics.configuration_reloaded(true);
                 self.readiness.restore("configuration");
                 tracing::info!("the configuration was applied");
@@ -316,6 +319,7 @@ impl Gateway {
     pub fn refuse_reload(&self, problem: &str) {
         self.pipeline.settlement.metrics.configuration_reloaded(false);
         self.readiness.degrade("configuration", problem);
+        self.record_reload(Some(problem.to_owned()));
     }
 
     /// The files whose change should cause a reload.
@@ -380,6 +384,7 @@ impl Gateway {
         self.pipeline.replies.reconfigure(&config.session);
         self.pipeline.sessions.reconfigure(&config.session);
         if self.lock.load().as_ref().map(Arc::as_ptr) != lock.as_ref().map(Arc::as_ptr) {
+            self.record_lock(self.lock.load().as_deref(), lock.as_deref());
             self.lock.store(lock);
             self.mcp_servers.announce(Change::Prompts);
         }

@@ -11,6 +11,7 @@ mod explain;
 mod idempotency;
 mod receipt;
 mod refusals;
+mod rejections;
 mod sessions;
 mod settle;
 #[cfg(test)]

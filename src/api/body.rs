@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 use super::request::RequestMeta;
 use super::request_guard::Connection;
 use crate::config::ServerConfig;
-use crate::core::call::Caller;
 use crate::core::caller::Owner;
 use crate::core::error::{CallError, Detail, ErrorCode};
 use crate::core::headers::content_type;
@@ -56,7 +55,7 @@ pub(super) type HeldMemory = Option<Arc<Lease>>;
 /// An administrator's request; the body is read as JSON only after the role is checked.
 #[derive(Debug)]
 pub(super) struct FromAdministrator<T> {
-    pub caller: Arc<Caller>,
+    pub origin: RequestMeta,
     pub body: T,
     _memory: HeldMemory,
 }
@@ -158,7 +157,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Gateway>> for FromAdministrator<T> {
         let limits = BodyLimits { bytes: limits.bytes.max(MAX_OF_ADMINISTRATORS), ..limits };
         let connection = Connection::of(&parts)?;
         let (body, memory) = connection.memory.json(&parts.headers, body, &origin.caller.owner, limits).await?;
-        Ok(Self { caller: origin.caller, body, _memory: memory })
+        Ok(Self { origin, body, _memory: memory })
     }
 }
 

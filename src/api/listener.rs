@@ -133,7 +133,7 @@ async fn accept(listener: Option<&TcpListener>, connections: &Connections, guard
         };
         // Replies are written whole: Nagle's algorithm would only delay them.
         match stream.set_nodelay(true) {
-            Ok(()) => connections.serve(stream, &Owner::of_address(peer.ip()), guard),
+            Ok(()) => connections.serve(stream, &Owner::of_address(peer.ip()), &guard.of_address(peer.ip())),
             Err(error) => tracing::debug!(%error, "a connection closed before it was served"),
         }
     }

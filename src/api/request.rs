@@ -13,12 +13,13 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::body::{self, HeldMemory};
+use super::client_request::{MAX_ID_BYTES, REQUEST_ID};
 use super::local;
 use super::request_guard::Connection;
 use crate::agent::toolbox::InProcess;
 use crate::agent::{AgentRequest, Message};
 use crate::config::AgentProfile;
-use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, Via};
+use crate::core::call::{Arguments, BudgetScopes, CallContext, Caller, ClientRequest, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::headers::{HeaderError, single};
 use crate::core::session::Session;
@@ -26,7 +27,6 @@ use crate::gateway::Gateway;
 use crate::infra::telemetry;
 use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE};
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const AGENT_ID: HeaderName = HeaderName::from_static("x-agent-id");
 const TASK_ID: HeaderName = HeaderName::from_static("x-task-id");
 /// Open WebUI's header for the id of a conversation.
@@ -135,6 +135,8 @@ pub(super) struct RequestMeta {
     pub is_local: bool,
     /// The thread of an agent's client (A28).
     pub thread: Option<Arc<str>>,
+    /// The request, for the log and the audit trail.
+    pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     idempotency_key: Option<String>,
     pub trace: Option<crate::core::call::TraceParent>,
@@ -169,6 +171,7 @@ impl RequestMeta {
         let run = toolbox.scopes.request.take();
         InProcess {
             scopes: BudgetScopes { request: self.scopes.request.clone().or(run), ..self.scopes.clone() },
+            request: self.request.clone(),
             off: session.as_ref().map(|session| session.tools_off()).unwrap_or_default(),
             session,
             trace: self.trace.clone(),
@@ -203,6 +206,7 @@ impl RequestMeta {
     ) -> Result<Incoming, CallError> {
         let mut call = CallContext::new(tool, Arc::clone(&self.caller), Via::Rest);
         call.dry_run = dry_run;
+        call.request.clone_from(&self.request);
         call.scopes = BudgetScopes {
             request: context.request_id.or_else(|| self.scopes.request.clone()),
             agent: context.agent_id.or_else(|| self.scopes.agent.clone()),
@@ -223,9 +227,13 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Arc<Gateway>) -> Result<Self, CallError> {
         let headers = &parts.headers;
+        let request = parts.extensions.get::<Arc<ClientRequest>>().cloned();
+        let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {
+            telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
+        });
         let caller = caller_of(parts, gateway).await.inspect_err(|error| {
             if error.code() == ErrorCode::Unauthenticated {
-                gateway.pipeline.settlement.metrics.unauthenticated();
+                gateway.pipeline.settlement.unauthenticated(error, request.as_ref(), trace.as_ref());
             }
         })?;
         let scopes = BudgetScopes {
@@ -233,9 +241,6 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             agent: text_header(headers, &AGENT_ID)?,
             task: text_header(headers, &TASK_ID)?,
         };
-        let trace = headers.get(&TRACE_PARENT).and_then(|value| value.to_str().ok()).and_then(|parent| {
-            telemetry::incoming(parent, headers.get(&TRACE_STATE).and_then(|value| value.to_str().ok()))
-        });
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
         let mut is_local = false;
@@ -243,7 +248,7 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
             connection.caller = Some(Arc::clone(&caller));
             is_local = connection.is_local;
         }
-        Ok(Self { caller, is_local, thread, scopes, idempotency_key, trace })
+        Ok(Self { caller, is_local, thread, request, scopes, idempotency_key, trace })
     }
 }
 
@@ -317,9 +322,6 @@ pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
 
 /// Fetch Metadata (<https://www.w3.org/TR/fetch-metadata/>).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-
-/// Maximum bytes of an id in a header.
-pub(super) const MAX_ID_BYTES: usize = 256;
 
 fn text_header(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, CallError> {
     match single(headers, name) {

@@ -19,6 +19,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use super::body::BodyMemory;
+use super::client_request::{self, REQUEST_ID};
 use super::reply;
 use crate::core::caller::{Caller, Owner};
 use crate::core::error::{CallError, ErrorCode};
@@ -42,6 +43,8 @@ pub(super) struct Connection {
     /// Over the Unix socket: requests are of this user, and name their caller.
     pub is_local: bool,
     pub memory: Arc<BodyMemory>,
+    /// The address of the peer; `None` if it did not come over a network.
+    pub address: Option<IpAddr>,
 }
 
 impl Connection {
@@ -59,7 +62,8 @@ impl Connection {
 impl RequestGuard {
     /// `on_loopback`: the listener is bound to a loopback address.
     pub(super) fn new(router: Router, on_loopback: bool, memory: Arc<BodyMemory>) -> Self {
-        let connection = Connection { peer: Owner::gateway().clone(), caller: None, is_local: false, memory };
+        let connection =
+            Connection { peer: Owner::gateway().clone(), caller: None, is_local: false, memory, address: None };
         Self { router, on_loopback, connection, only_probes: false }
     }
 
@@ -75,6 +79,12 @@ impl RequestGuard {
         Self { connection, ..self.clone() }
     }
 
+    /// The same, for connections of this address.
+    pub(super) fn of_address(&self, address: IpAddr) -> Self {
+        let connection = Connection { address: Some(address), ..self.connection.clone() };
+        Self { connection, ..self.clone() }
+    }
+
     /// Answers probes and metrics, and refuses everything else.
     pub(super) fn for_probes(&self) -> Self {
         Self { only_probes: true, ..self.clone() }
@@ -82,10 +92,12 @@ impl RequestGuard {
 
     /// Answers a request, even if its handler panics.
     pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+        let (client_request, request_id) = client_request::read(&self.connection, request.headers());
         let mut response = match self.check(&request) {
             Err(refusal) => refusal.into_response(),
             Ok(()) => {
                 request.extensions_mut().insert(self.connection);
+                request.extensions_mut().insert(client_request);
                 let mut router = self.router;
                 match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
                     Ok(answer) => answer?,
@@ -95,6 +107,7 @@ impl RequestGuard {
         };
         // No browser may take what a tool returned for a page or a script.
         response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
+        response.headers_mut().insert(REQUEST_ID, request_id);
         Ok(response)
     }
 

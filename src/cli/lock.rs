@@ -1,6 +1,7 @@
 //! `sekisho lock`: pins every tool, shows differences from the pins, and approves them.
 
 mod present;
+mod record;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -45,7 +46,7 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
         Err(problem) => return misconfigured(&format!("{}: {problem}", file.display())),
     };
     let Some(inventory) = take_inventory_of(&config) else { return Exit::Misconfigured };
-    let review = LockReview { common, file, inventory };
+    let review = LockReview { common, config: &config, file, inventory };
     match (command.command, lock) {
         (None, None) => review.pin_all(),
         (None, Some(lock)) => review.compare(&lock),
@@ -70,6 +71,7 @@ fn misconfigured(problem: &str) -> Exit {
 /// The inputs of the command: the lock file, and the current tools.
 struct LockReview<'a> {
     common: &'a Common,
+    config: &'a Config,
     file: PathBuf,
     inventory: Inventory,
 }
@@ -80,6 +82,7 @@ impl LockReview<'_> {
         if !self.write(&lock) {
             return Exit::Failed;
         }
+        record::approval(self.config, &self.file, lock.pins().keys().map(String::as_str));
         let flags =
             self.inventory.pins.iter().map(|(name, pin)| (name, pin.flags())).filter(|(_, flags)| !flags.is_empty());
         let flags: Vec<_> = flags.collect();
@@ -137,8 +140,11 @@ impl LockReview<'_> {
             }
             lock.approve(&difference.tool, self.inventory.pins.get(&difference.tool).cloned());
         }
-        if !found.is_empty() && !self.write(&lock) {
-            return Exit::Failed;
+        if !found.is_empty() {
+            if !self.write(&lock) {
+                return Exit::Failed;
+            }
+            record::approval(self.config, &self.file, found.iter().map(|difference| &*difference.tool));
         }
         self.show(&found);
         if !self.common.json && !found.is_empty() {

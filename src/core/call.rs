@@ -20,6 +20,7 @@ pub use self::sending::{OnBehalf, Sending, SendingState, SentFlag};
 pub use self::target::{CallKind, Target};
 pub use crate::core::caller::Caller;
 use crate::core::caller::Owner;
+pub use crate::core::client_request::ClientRequest;
 use crate::core::peer::{ClientPeer, ClientSession};
 use crate::core::session::Session;
 use crate::core::share::Lease;
@@ -46,6 +47,8 @@ pub struct CallContext {
     pub received: Instant,
     /// A deadline set from outside (a parent call, a client), in addition to the tool's own timeout.
     pub must_end_by: Option<Instant>,
+    /// The request that it came with, if it came from outside of this process.
+    pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     pub session: Option<Arc<Session>>,
     /// `session_context.user_id`: never an identity, only passed on and recorded.
@@ -81,6 +84,7 @@ impl CallContext {
             dry_run: false,
             received: Instant::now(),
             must_end_by: None,
+            request: None,
             scopes: BudgetScopes::default(),
             session: None,
             claimed_user: None,
@@ -104,6 +108,7 @@ impl CallContext {
             depth: self.depth,
             dry_run: self.dry_run,
             must_end_by: self.must_end_by,
+            request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
             claimed_user: self.claimed_user.clone(),

@@ -55,6 +55,8 @@ pub struct CallRecord<'a> {
     pub rate: Option<RateState>,
     /// SHA-256 of the arguments' canonical JSON, in the audit trail instead of the arguments.
     pub arguments_digest: [u8; 32],
+    /// The trace that the call belongs to: that of its span, or without traces the caller's.
+    pub trace_id: Option<[u8; 16]>,
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<&'a str>,
     /// The output did not match its schema, and this tool only reports that.

@@ -108,7 +108,8 @@ pub(super) fn report_quarantine(
     }
 }
 
-fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
+/// Some names of many.
+pub(super) fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<_> = names.take(MAX_NAMED + 1).collect();
     let more = if names.len() > MAX_NAMED { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(MAX_NAMED)].join(", "))

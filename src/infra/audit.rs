@@ -14,6 +14,7 @@ mod chain;
 mod disk;
 mod entry;
 mod error;
+mod event;
 mod lines;
 mod mark;
 mod open;
@@ -33,7 +34,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
 use self::disk::Disk;
-use self::entry::{Entry, Repeated};
+use self::entry::{Entry, Item, Repeated};
 use self::open::Opened;
 use self::writer::Writer;
 use crate::config::{AuditConfig, Durability};
@@ -44,6 +45,7 @@ use crate::infra::readiness::Readiness;
 
 pub(crate) use self::entry::shortened;
 pub use self::error::AuditError;
+pub use self::event::{AuditEvent, EventKind};
 pub use self::verify::{Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.
@@ -58,7 +60,7 @@ struct Handle(Arc<Trail>);
 /// State shared by callers and the writer.
 #[derive(Debug)]
 struct Trail {
-    queue: BatchQueue<Entry>,
+    queue: BatchQueue<Item>,
     durability: Durability,
     /// Lines that may be reserved, waiting or being written at once.
     max_lines: usize,
@@ -143,6 +145,14 @@ impl Audit {
         Ok(AuditSlot { trail: Arc::clone(trail), written: false })
     }
 
+    /// Sends a line about something that is not a call, and that callers cannot cause: it needs no reserved space, and
+    /// waits while the disk fails.
+    pub fn event(&self, event: AuditEvent) {
+        let trail = Arc::clone(&self.handle.0);
+        trail.lines.fetch_add(1, Ordering::AcqRel);
+        AuditSlot { trail, written: false }.write_event(event);
+    }
+
     /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
     pub fn start_segment(&self) {
         self.handle.0.new_segment.store(true, Ordering::Release);
@@ -173,9 +183,17 @@ impl AuditSlot {
         Durable(durable)
     }
 
+    /// Sends a line about something that is not a call.
+    pub fn write_event(mut self, event: AuditEvent) {
+        self.written = true;
+        if !self.trail.queue.put(|items| items.push(Item::Event(Box::new(event)))) {
+            tracing::error!("something happened after the audit trail was closed: it has no line");
+        }
+    }
+
     fn put(&self, entry: Entry) {
         let call_id = entry.call_id;
-        if !self.trail.queue.put(|entries| entries.push(entry)) {
+        if !self.trail.queue.put(|items| items.push(Item::Call(entry))) {
             tracing::error!(%call_id, "a call ended after the audit trail was closed: it has no line");
         }
     }

@@ -102,14 +102,46 @@ pub fn tool_span(call: &CallContext) -> Span {
     span
 }
 
-/// Writes the call's log line (E87).
-pub fn log_call(span: &Span, record: &CallRecord<'_>) {
-    let trace_id = if span.is_disabled() {
-        record.call.trace.as_ref().map(|parent| TraceId(parent.trace_id))
+/// The trace that the call belongs to: that of its span, or without traces the caller's.
+pub fn trace_id(span: &Span, call: &CallContext) -> Option<[u8; 16]> {
+    if span.is_disabled() {
+        call.trace.as_ref().map(|parent| parent.trace_id)
     } else {
-        Some(TraceId(span.context().span().span_context().trace_id().to_bytes()))
-    };
-    write_line(record, trace_id);
+        Some(span.context().span().span_context().trace_id().to_bytes())
+    }
+}
+
+/// Writes the call's log line (E87).
+pub fn log_call(record: &CallRecord<'_>) {
+    let request = record.call.request.as_deref();
+    // The level of an event is a constant of its place in the code.
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                target: "sekisho::call",
+                $level,
+                call_id = %record.call.id,
+                tool_name = tool_name(record),
+                success = record.status == Status::Success,
+                status = record.status.as_str(),
+                error = record.error.map(|error| error.code().as_str()),
+                stage = record.error.and_then(|error| error.stage()).map(|stage| stage.as_str()),
+                cause = record.error.and_then(|error| error.cause()),
+                duration_ms = record.duration.as_micros() as f64 / 1_000.0,
+                cost_usd = record.cost_usd.to_f64(),
+                caller = &*record.call.caller.id,
+                tenant = &*record.call.caller.tenant,
+                client = request.and_then(|request| request.address).map(tracing::field::display),
+                request_id = request.map(|request| &*request.id),
+                trace_id = record.trace_id.map(|id| tracing::field::display(TraceId(id))),
+                "a tool call ended"
+            )
+        };
+    }
+    match record.error {
+        Some(error) if error.code() == ErrorCode::Internal => line!(Level::ERROR),
+        _ => line!(Level::INFO),
+    }
 }
 
 /// Completes the call's span.
@@ -151,35 +183,6 @@ fn set_attributes(span: &Span, record: &CallRecord<'_>) {
     if let Some(error) = record.error {
         span.set_attribute("error.type", error.code().as_str());
         span.set_status(SpanStatus::error(error.code().as_str()));
-    }
-}
-
-fn write_line(record: &CallRecord<'_>, trace_id: Option<TraceId>) {
-    // The level of an event is a constant of its place in the code.
-    macro_rules! line {
-        ($level:expr) => {
-            tracing::event!(
-                target: "sekisho::call",
-                $level,
-                call_id = %record.call.id,
-                tool_name = tool_name(record),
-                success = record.status == Status::Success,
-                status = record.status.as_str(),
-                error = record.error.map(|error| error.code().as_str()),
-                stage = record.error.and_then(|error| error.stage()).map(|stage| stage.as_str()),
-                cause = record.error.and_then(|error| error.cause()),
-                duration_ms = record.duration.as_micros() as f64 / 1_000.0,
-                cost_usd = record.cost_usd.to_f64(),
-                caller = &*record.call.caller.id,
-                tenant = &*record.call.caller.tenant,
-                trace_id = trace_id.map(tracing::field::display),
-                "a tool call ended"
-            )
-        };
-    }
-    match record.error {
-        Some(error) if error.code() == ErrorCode::Internal => line!(Level::ERROR),
-        _ => line!(Level::INFO),
     }
 }
 

@@ -11,8 +11,9 @@ use tracing::Span;
 use super::accept::{Accepted, accept};
 use super::receipt::{Annotate, Receipt, Reply};
 use super::refusals::Refusals;
+use super::rejections::Rejections;
 use crate::budget::Hold;
-use crate::core::call::{Arguments, CallContext, SendingState, Stage, ToolOutput};
+use crate::core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
 use crate::core::record::{CallRecord, Status};
@@ -28,11 +29,12 @@ pub struct Settlement {
     pub metrics: Arc<Metrics>,
     pub audit: Audit,
     refusals: Refusals,
+    rejections: Rejections,
 }
 
 impl Settlement {
     pub fn new(metrics: Arc<Metrics>, audit: Audit) -> Self {
-        Self { metrics, audit, refusals: Refusals::default() }
+        Self { metrics, audit, refusals: Refusals::default(), rejections: Rejections::default() }
     }
 
     /// Writes the lines of repeated refusals, every [`WINDOW`].
@@ -40,11 +42,24 @@ impl Settlement {
     /// [`WINDOW`]: super::REFUSALS_WINDOW
     pub fn write_refusals(&self) {
         self.refusals.write(false);
+        self.rejections.write(&self.audit, false);
+    }
+
+    /// Records a request that had wrong or no credentials.
+    pub fn unauthenticated(
+        &self,
+        error: &CallError,
+        request: Option<&Arc<ClientRequest>>,
+        trace: Option<&TraceParent>,
+    ) {
+        self.metrics.unauthenticated();
+        self.rejections.count(&self.audit, error, request, trace);
     }
 
     /// Writes what is pending, and closes the audit trail.
     pub async fn close(&self) {
         self.refusals.write(true);
+        self.rejections.write(&self.audit, true);
         self.audit.close().await;
     }
 
@@ -209,6 +224,7 @@ impl CallScope<'_> {
             attempts: self.receipt.attempts,
             rate: self.receipt.rate,
             arguments_digest: self.arguments_digest,
+            trace_id: telemetry::trace_id(&self.span, self.call),
             policy_version: self.receipt.policy.as_ref().map(|policy| &*policy.version),
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
         };
@@ -218,7 +234,7 @@ impl CallScope<'_> {
             session.settle(cost_usd);
         }
         let slot = self.refusals.count(slot, &record)?;
-        telemetry::log_call(&self.span, &record);
+        telemetry::log_call(&record);
         Some(slot.write(&record))
     }
 }

@@ -148,7 +148,13 @@ fn a_lock_is_written_compared_and_approved_from_the_terminal() {
     assert_eq!(place.reported(&["lock", "approve", "clock__sum", "clock__old_name"]).0, Some(0));
     let (exit, reported) = place.reported(&["lock", "diff"]);
     assert!(exit == Some(1) && !reported.contains("clock__sum") && !reported.contains("clock__new_name"), "{reported}");
+    assert!(!place.path("state/audit.jsonl").exists(), "where no gateway ran there is no trail");
+    place.run(&["call", "calculator", r#"{"expression": "1"}"#]);
     assert_eq!(place.reported(&["lock", "approve"]).0, Some(0));
+    let trail = std::fs::read_to_string(place.path("state/audit.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(trail.lines().last().unwrap()).unwrap();
+    assert_eq!(line["event"], "lock_approved", "{line}");
+    assert!(line["detail"].as_str().unwrap().contains("clock__now"), "{line}");
     assert_eq!(place.reported(&["lock", "diff"]).0, Some(0));
     let (_, reported) = place.reported(&["check"]);
     assert!(reported.contains("tools and the texts of 1 MCP servers are pinned"), "{reported}");
@@ -268,6 +274,12 @@ async fn a_tool_that_changes_is_held_back_until_it_is_approved() {
     assert_eq!((now["quarantined"].is_null(), &now["flags"][0]["rule"]), (true, &json!("hidden_characters")), "{now}");
     assert_eq!(app.metric("shannon_tools_flagged").await, 1.0);
     assert_eq!(code(&app.call("clock__shell", json!({})).await.1), "tool_changed");
+    let applied = until(async || {
+        let trail = std::fs::read_to_string(directory.join("state/audit.jsonl")).unwrap();
+        trail.lines().find(|line| line.contains(r#""event":"lock_applied""#)).map(str::to_owned)
+    });
+    let applied = applied.await;
+    assert!(applied.contains("2 tools: clock__now, clock__sum"), "{applied}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,6 +4,7 @@
 mod agents;
 mod app;
 mod audit;
+mod audit_events;
 mod audit_rotation;
 mod auth;
 mod authorization_server;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::images::find_images;
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
 use crate::core::session::Session;
 use crate::gateway::Gateway;
 use crate::infra::telemetry;
@@ -19,6 +19,8 @@ use crate::pipeline::{ErrorInfo, Reply};
 pub struct InProcess {
     pub gateway: Arc<Gateway>,
     pub caller: Arc<Caller>,
+    /// The request that the run came with.
+    pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     pub session: Option<Arc<Session>>,
     pub claimed_user: Option<String>,
@@ -32,6 +34,7 @@ impl InProcess {
         Self {
             gateway,
             caller,
+            request: None,
             // A toolbox serves one run, whose calls are one request (E60, E61).
             scopes: BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() },
             session: None,
@@ -43,6 +46,7 @@ impl InProcess {
 
     fn context(&self, tool: String) -> CallContext {
         CallContext {
+            request: self.request.clone(),
             scopes: self.scopes.clone(),
             session: self.session.clone(),
             claimed_user: self.claimed_user.clone(),

@@ -8,11 +8,13 @@ use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::recorded;
 use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{AddServerError, Gateway};
+use crate::infra::audit::EventKind;
 use crate::sources::mcp::McpRegistration;
 
 /// The result of a registration.
@@ -32,11 +34,12 @@ pub(super) struct Added {
     responses((status = 200, body = Added), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { caller, body, .. }: FromAdministrator<McpRegistration>,
+    FromAdministrator { origin, body, .. }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
-    let tools = gateway.register_mcp(body).await.map_err(|error| not_added(&error))?;
-    tracing::info!(server = name, caller = &*caller.id, "an MCP server was registered");
+    let register = async { gateway.register_mcp(body).await.map_err(|error| not_added(&error)) };
+    let tools = recorded(&gateway, &origin, EventKind::McpServerRegistered, &name, register).await?;
+    tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
     let mut message = match tools.len() {
         1 => "1 tool is offered".to_owned(),
         count => format!("{count} tools are offered"),

@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use utoipa::ToSchema;
 
+use super::recorded;
 use crate::api::body::FromAdministrator;
 use crate::api::documentation::ReplyBody;
 use crate::api::reply;
 use crate::api::request::{Name, RequestMeta};
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::{Gateway, RegisterError};
+use crate::infra::audit::EventKind;
 use crate::sources::openapi::load::fetch::FetchError;
 use crate::sources::openapi::read::operation::Api;
 use crate::sources::openapi::read::report::Report;
@@ -135,11 +137,13 @@ pub(super) struct Registered<'a> {
     responses((status = 200, body = Registered<'_>), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn register(
     State(gateway): State<Arc<Gateway>>,
-    FromAdministrator { caller, body, .. }: FromAdministrator<Registration>,
+    FromAdministrator { origin, body, .. }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
-    let collection = gateway.register(body).await.map_err(|error| not_registered(&error))?;
-    tracing::info!(collection = name, caller = &*caller.id, "a collection was registered");
+    // Boxed, because it is large.
+    let register = Box::pin(async { gateway.register(body).await.map_err(|error| not_registered(&error)) });
+    let collection = recorded(&gateway, &origin, EventKind::CollectionRegistered, &name, register).await?;
+    tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
     let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
     Ok(reply::json(StatusCode::OK, &Registered::of(&name, &collection, &quarantine_note)))
 }
@@ -153,10 +157,14 @@ pub(crate) async fn unregister(
     Name(name): Name,
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
-    if !gateway.unregister(&name).await.map_err(|error| not_registered(&error))? {
+    let remove = async {
+        if gateway.unregister(&name).await.map_err(|error| not_registered(&error))? {
+            return Ok(());
+        }
         let message = "no collection of that name is registered; remove a configured collection from the configuration";
-        return Err(CallError::new(ErrorCode::InvalidRequest, message));
-    }
+        Err(CallError::new(ErrorCode::InvalidRequest, message))
+    };
+    recorded(&gateway, &origin, EventKind::CollectionRemoved, &name, remove).await?;
     tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was removed");
     Ok(reply::json(StatusCode::OK, &Removed { success: true, collection_name: name }))
 }

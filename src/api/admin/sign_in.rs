@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, REFERRER_POLICY};
 use axum::http::request::Parts;
@@ -13,12 +14,15 @@ use serde_json::json;
 use url::Url;
 use utoipa::{IntoParams, ToSchema};
 
+use super::recorded;
 use crate::api::documentation::ReplyBody;
 use crate::api::mcp::base;
 use crate::api::reply;
 use crate::api::request::{Name, Parameters, RequestMeta};
+use crate::core::call::ClientRequest;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
+use crate::infra::audit::{AuditEvent, EventKind};
 use crate::sources::mcp::{Callback, OwnAddresses, SignInError, Started};
 
 const CALLBACK: &str = "/oauth/callback";
@@ -59,7 +63,8 @@ pub(crate) async fn start(
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
     let own = own_addresses(&base(&parts, &gateway))?;
-    let started = gateway.mcp_servers().start_sign_in(&name, &own).await.map_err(|error| refused(&error))?;
+    let start = async { gateway.mcp_servers().start_sign_in(&name, &own).await.map_err(|error| refused(&error)) };
+    let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;
     let body =
@@ -72,6 +77,7 @@ pub(crate) async fn start(
     responses((status = 200, body = String, content_type = "text/plain"), (status = "4XX", body = ReplyBody), (status = "5XX", body = ReplyBody)))]
 pub(crate) async fn finish(
     State(gateway): State<Arc<Gateway>>,
+    request: Option<Extension<Arc<ClientRequest>>>,
     Parameters(parameters): Parameters<CallbackParameters>,
 ) -> Response {
     let callback = match parameters.read() {
@@ -81,6 +87,9 @@ pub(crate) async fn finish(
     not_stored(match gateway.mcp_servers().finish_sign_in(callback).await {
         Ok(server) => {
             tracing::info!(server, "a user has signed in to an MCP server");
+            let event = AuditEvent { subject: Some(server.clone()), ..AuditEvent::new(EventKind::SignInFinished) };
+            let request = request.map(|Extension(request)| request);
+            gateway.pipeline.settlement.audit.event(event.of_request(request.as_ref(), None));
             format!("You are signed in to the MCP server {server}. This window can be closed.\n").into_response()
         }
         Err(error) => {

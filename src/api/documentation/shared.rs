@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::request::MAX_ID_BYTES;
+use super::super::client_request::MAX_ID_BYTES;
 
 /// Routes that run one call, and so accept an `Idempotency-Key`.
 const CALLS: [&str; 3] = ["/tools/{name}/execute", "/tools/execute", "/api/v1/tools/{name}/execute"];

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::Client;
 use super::session::McpSession;
-use crate::core::call::{BudgetScopes, CallContext, Caller, TraceParent, Via};
+use crate::core::call::{BudgetScopes, CallContext, Caller, ClientRequest, TraceParent, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::ClientSession;
 
@@ -21,6 +21,7 @@ pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     /// Whether it is a program of this machine's user.
     pub is_local: bool,
+    pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     /// Its session.
     pub session: Option<Arc<McpSession>>,
@@ -42,6 +43,7 @@ impl McpClientContext {
         Self {
             caller,
             is_local: false,
+            request: None,
             scopes: BudgetScopes::default(),
             session: None,
             session_id: None,
@@ -53,6 +55,7 @@ impl McpClientContext {
 
     pub(super) fn call(&self, tool: String, client: Arc<Client>) -> CallContext {
         CallContext {
+            request: self.request.clone(),
             scopes: self.scopes.clone(),
             trace: self.trace.clone(),
             peer: Some(client),

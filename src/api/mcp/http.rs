@@ -310,8 +310,8 @@ fn client_context(
         }
     };
     let tokens = Tokens::of(headers)?;
-    let RequestMeta { caller, is_local, scopes, trace, .. } = origin;
-    Ok(McpClientContext { is_local, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
+    let RequestMeta { caller, is_local, request, scopes, trace, .. } = origin;
+    Ok(McpClientContext { is_local, request, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
 }
 
 /// Adds to a 401 where the client can sign in.

@@ -11,8 +11,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::entry::{Entry, Line};
+use super::entry::{Item, Line};
 use super::error::AuditError;
+use super::event::EventLine;
 use super::mark::{Mark, MarkLine, NewChain};
 
 /// No line is longer, newline included: a text grows at most sixfold when escaped.
@@ -33,9 +34,11 @@ impl Chain {
     pub(super) const EMPTY: Self = Self { lines: 0, bytes: 0, hash: Hash::NONE };
 
     /// Writes the next line, newline included, to `text`.
-    pub(super) fn append(&mut self, entry: &Entry, text: &mut Vec<u8>) -> serde_json::Result<()> {
-        let line = Line::after(self, entry);
-        self.append_line(&line, text)
+    pub(super) fn append(&mut self, item: &Item, text: &mut Vec<u8>) -> serde_json::Result<()> {
+        match item {
+            Item::Call(entry) => self.append_line(&Line::after(self, entry), text),
+            Item::Event(event) => self.append_line(&EventLine::after(self, event), text),
+        }
     }
 
     /// Writes a line about the trail itself to `text`.

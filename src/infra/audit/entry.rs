@@ -1,5 +1,6 @@
-//! A call as it is sent to the writer, and the fields of its line.
+//! What is sent to the writer, and the fields of a call's line.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -8,12 +9,31 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::chain::{Chain, Hash, micros};
-use crate::core::call::{CallId, Caller, Stage, Via};
+use super::event::AuditEvent;
+use crate::core::call::{CallId, Caller, ClientRequest, Stage, Via};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::record::{CallRecord, Status};
 
 /// Maximum length of a text from a caller, in bytes: a line stays bounded.
 pub(super) const MAX_TEXT: usize = 256;
+
+/// A line to be written.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are calls, which need no allocation of their own")]
+pub(super) enum Item {
+    Call(Entry),
+    Event(Box<AuditEvent>),
+}
+
+impl Item {
+    /// Whoever waits until the line is on the disk.
+    pub(super) fn take_waiter(&mut self) -> Option<oneshot::Sender<()>> {
+        match self {
+            Self::Call(entry) => entry.acknowledge.take(),
+            Self::Event(_) => None,
+        }
+    }
+}
 
 /// One call as it is sent to the writer: owned, and cheap to create.
 #[derive(Debug)]
@@ -23,6 +43,7 @@ pub(super) struct Entry {
     pub(super) caller: Arc<Caller>,
     claimed_user: Option<Box<str>>,
     via: Via,
+    request: Option<Arc<ClientRequest>>,
     depth: u32,
     dry_run: bool,
     session: Option<Arc<str>>,
@@ -59,6 +80,7 @@ impl Entry {
             caller: Arc::clone(&call.caller),
             claimed_user: call.claimed_user.as_deref().map(|user| shortened(user).into()),
             via: call.via,
+            request: call.request.clone(),
             depth: call.depth,
             dry_run: call.dry_run,
             session: call.session.as_ref().map(|session| Arc::clone(&session.id)),
@@ -72,7 +94,7 @@ impl Entry {
             tokens: record.tokens,
             attempts: record.attempts,
             duration: record.duration,
-            trace_id: call.trace.as_ref().map(|trace| trace.trace_id),
+            trace_id: record.trace_id,
             repeated: None,
             acknowledge,
         }
@@ -92,6 +114,8 @@ pub(super) struct Line<'a> {
     anonymous: bool,
     claimed_user: Option<&'a str>,
     via: Via,
+    client: Option<IpAddr>,
+    request_id: Option<&'a str>,
     depth: u32,
     dry_run: bool,
     session: Option<&'a str>,
@@ -125,6 +149,8 @@ impl<'a> Line<'a> {
             anonymous: entry.caller.anonymous,
             claimed_user: entry.claimed_user.as_deref(),
             via: entry.via,
+            client: entry.request.as_ref().and_then(|request| request.address),
+            request_id: entry.request.as_ref().map(|request| shortened(&request.id)),
             depth: entry.depth,
             dry_run: entry.dry_run,
             session: entry.session.as_deref().map(shortened),

@@ -17,7 +17,7 @@ use super::segments::head_path;
 use super::verify::Verified;
 use super::*;
 use crate::config::OnDamage;
-use crate::core::call::{CallContext, Caller, Stage, TraceParent, Via};
+use crate::core::call::{CallContext, Caller, ClientRequest, Stage, Via};
 use crate::core::record::Status;
 
 fn call(tool: &str) -> CallContext {
@@ -38,6 +38,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         attempts: 1,
         rate: None,
         arguments_digest: [0xab; 32],
+        trace_id: None,
         policy_version: Some("p1"),
         output_schema_violation: false,
     }
@@ -72,16 +73,18 @@ async fn a_line_has_caller_tool_and_result_but_no_arguments() {
     let audit = open(&file, Durability::Relaxed).unwrap();
     let mut call = call("calculator");
     call.claimed_user = Some("somebody else".into());
-    call.trace = Some(TraceParent { trace_id: [1; 16], span_id: [2; 8], flags: 1, state: None });
     let error = CallError::new(ErrorCode::Denied, "no").at_stage(Stage::Policy);
-    let record = CallRecord { status: Status::Refused, error: Some(&error), ..record(&call) };
+    let request = ClientRequest { address: Some([192, 0, 2, 7].into()), id: "r-1".into() };
+    call.request = Some(request.into());
+    let trace_id = Some([1; 16]);
+    let record = CallRecord { status: Status::Refused, error: Some(&error), trace_id, ..record(&call) };
     let _ = audit.reserve().unwrap().write(&record);
     audit.close().await;
     let mut line: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     for changing in ["time", "call_id", "hash"] {
         line[changing] = format!("<{changing}>").into();
     }
-    insta::assert_snapshot!(line, @r#"{"seq":1,"time":"<time>","call_id":"<call_id>","tenant":"acme","caller":"ann","anonymous":false,"claimed_user":"somebody else","via":"rest","depth":0,"dry_run":false,"session":null,"tool":"calculator","status":"refused","code":"denied","stage":"policy","arguments_sha256":"abababababababababababababababababababababababababababababababab","policy_version":"p1","cost_usd":"0.001","tokens":7,"attempts":1,"duration_us":42,"trace_id":"01010101010101010101010101010101","prev":"0000000000000000000000000000000000000000000000000000000000000000","hash":"<hash>"}"#);
+    insta::assert_snapshot!(line, @r#"{"seq":1,"time":"<time>","call_id":"<call_id>","tenant":"acme","caller":"ann","anonymous":false,"claimed_user":"somebody else","via":"rest","client":"192.0.2.7","request_id":"r-1","depth":0,"dry_run":false,"session":null,"tool":"calculator","status":"refused","code":"denied","stage":"policy","arguments_sha256":"abababababababababababababababababababababababababababababababab","policy_version":"p1","cost_usd":"0.001","tokens":7,"attempts":1,"duration_us":42,"trace_id":"01010101010101010101010101010101","prev":"0000000000000000000000000000000000000000000000000000000000000000","hash":"<hash>"}"#);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&file), mode(&head_path(&file))), (0o600, 0o600));
 }
@@ -265,7 +268,7 @@ proptest! {
         call.caller = Arc::new(Caller::new("\"\n\\\u{2028}", &"\0".repeat(5_000), vec![]));
         let mut text = Vec::new();
         let mut chain = Chain::EMPTY;
-        chain.append(&Entry::new(&record(&call), None), &mut text).unwrap();
+        chain.append(&Item::Call(Entry::new(&record(&call), None)), &mut text).unwrap();
         prop_assert_eq!(text.iter().filter(|byte| **byte < b' ').count(), 1);
         prop_assert!(text.len() < chain::MAX_LINE);
         prop_assert_eq!(chain.bytes, text.len() as u64);
@@ -279,7 +282,7 @@ proptest! {
         let mut text = Vec::new();
         let mut chain = Chain::EMPTY;
         let calls = [call("a"), call("b")];
-        calls.iter().for_each(|call| chain.append(&Entry::new(&record(call), None), &mut text).unwrap());
+        calls.iter().for_each(|call| chain.append(&Item::Call(Entry::new(&record(call), None)), &mut text).unwrap());
         let at = at.index(text.len() - 1);
         text[at] ^= 1_u8 << bit;
         let mut reader = Chain::EMPTY;

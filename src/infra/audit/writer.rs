@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::chain::Chain;
 use super::disk::{Disk, Found};
-use super::entry::Entry;
+use super::entry::Item;
 use super::mark::Mark;
 use super::open::{OpenSegment, Opened, start_chain, start_file};
 use super::segments::closed_path;
@@ -95,7 +95,7 @@ impl<D: Disk> Writer<D> {
 
     /// Writes the entries to the disk, for as long as it takes; returns an error only while closing. Without entries
     /// it checks the files.
-    fn commit(&mut self, entries: &mut Vec<Entry>) -> io::Result<()> {
+    fn commit(&mut self, entries: &mut Vec<Item>) -> io::Result<()> {
         if let Err(problem) = self.write(entries) {
             self.refuse(&problem, entries);
             self.write_in_the_end(entries)?;
@@ -103,7 +103,7 @@ impl<D: Disk> Writer<D> {
             self.trail.accept();
         }
         self.trail.give_back(entries.len());
-        for acknowledge in entries.drain(..).filter_map(|entry| entry.acknowledge) {
+        for acknowledge in entries.drain(..).filter_map(|mut entry| entry.take_waiter()) {
             // A disconnected caller no longer waits.
             let _ = acknowledge.send(());
         }
@@ -111,7 +111,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn write(&mut self, entries: &[Entry]) -> io::Result<()> {
+    fn write(&mut self, entries: &[Item]) -> io::Result<()> {
         loop {
             let length = if self.torn { self.chain.bytes..=u64::MAX } else { self.chain.bytes..=self.chain.bytes };
             if let Some(damage) = self.damage(&length)? {
@@ -137,7 +137,7 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Returns the end of the chain with these entries.
-    fn append(&mut self, entries: &[Entry]) -> io::Result<Chain> {
+    fn append(&mut self, entries: &[Item]) -> io::Result<Chain> {
         let mut end = self.chain;
         let mut text = Vec::new();
         for entry in entries {
@@ -225,7 +225,7 @@ impl<D: Disk> Writer<D> {
         Ok(())
     }
 
-    fn write_in_the_end(&mut self, entries: &[Entry]) -> io::Result<()> {
+    fn write_in_the_end(&mut self, entries: &[Item]) -> io::Result<()> {
         let mut closing = DrainTimer::default();
         loop {
             thread::sleep(RETRY);
@@ -238,12 +238,12 @@ impl<D: Disk> Writer<D> {
     }
 
     /// Readiness first: a refused caller finds the reason there.
-    fn refuse(&self, problem: &io::Error, entries: &mut [Entry]) {
+    fn refuse(&self, problem: &io::Error, entries: &mut [Item]) {
         let reason = format!("the audit trail cannot be written, calls are refused: {problem}");
         self.readiness.refuse_calls(COMPONENT, reason);
         self.trail.refusing.store(true, Ordering::Release);
         for entry in entries {
-            entry.acknowledge = None;
+            drop(entry.take_waiter());
         }
     }
 

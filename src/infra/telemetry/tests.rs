@@ -55,7 +55,7 @@ impl Write for Kept {
 /// As the settlement of a call does.
 fn record(span: &Span, record: &CallRecord<'_>) {
     complete(span, record);
-    log_call(span, record);
+    log_call(&CallRecord { trace_id: trace_id(span, record.call), ..*record });
 }
 
 fn logged(directives: &str, json: bool, work: impl FnOnce()) -> Kept {
@@ -89,6 +89,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         attempts: 1,
         rate: None,
         arguments_digest: [0; 32],
+        trace_id: None,
         policy_version: None,
         output_schema_violation: false,
     }

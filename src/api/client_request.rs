@@ -1,0 +1,37 @@
+//! The id and the address of a client's request, for the log, the audit trail and the reply.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
+
+use super::request_guard::Connection;
+use crate::core::client_request::ClientRequest;
+use crate::core::headers::single;
+
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Maximum bytes of an id in a header.
+pub(super) const MAX_ID_BYTES: usize = 256;
+
+/// The request, and its id for the reply. Without an id of its own, or with one that cannot be used, it gets a new one.
+pub(super) fn read(connection: &Connection, headers: &HeaderMap) -> (Arc<ClientRequest>, HeaderValue) {
+    let address = client_address(connection);
+    if let Ok(Some(id)) = single(headers, &REQUEST_ID)
+        && (1..=MAX_ID_BYTES).contains(&id.len())
+        && let Some(value) = headers.get(&REQUEST_ID)
+    {
+        return (Arc::new(ClientRequest { address, id: id.into() }), value.clone());
+    }
+    let mut buffer = Uuid::encode_buffer();
+    let id: &str = Uuid::now_v7().as_hyphenated().encode_lower(&mut buffer);
+    // Cannot fail: hex digits and hyphens.
+    let value = HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static(""));
+    (Arc::new(ClientRequest { address, id: id.into() }), value)
+}
+
+/// The address of the client, as the log and the audit trail show it.
+fn client_address(connection: &Connection) -> Option<IpAddr> {
+    connection.address.map(|address| address.to_canonical())
+}

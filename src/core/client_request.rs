@@ -1,0 +1,13 @@
+//! The request of a client that a call came with.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What log and audit trail say about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientRequest {
+    /// The address of the client; `None` if it did not come over a network.
+    pub address: Option<IpAddr>,
+    /// `X-Request-Id`: the client's own, or made by the gateway. Visible ASCII characters.
+    pub id: Arc<str>,
+}

@@ -1,0 +1,133 @@
+//! Records requests with wrong or no credentials: in the log and the audit trail. A client that repeats them must not
+//! fill the disk: of one address, [`MAX_LINES`] in [`WINDOW`] have lines of their own, and those that follow have one
+//! line when the window ends.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::refusals::WINDOW;
+use crate::core::call::{ClientRequest, TraceParent};
+use crate::core::error::CallError;
+use crate::infra::audit::{Audit, AuditEvent, AuditSlot, EventKind};
+
+/// Lines of one address in one window.
+const MAX_LINES: usize = 10;
+
+/// Maximum addresses at once; further ones are counted together.
+const MAX_ADDRESSES: usize = 1_000;
+
+/// The rejected requests of the last moments, by address.
+#[derive(Debug, Default)]
+pub(super) struct Rejections {
+    windows: Mutex<HashMap<Option<IpAddr>, Window>>,
+}
+
+#[derive(Debug)]
+struct Window {
+    ends: Instant,
+    lines: usize,
+    /// The further ones, as one.
+    repeated: Option<AuditEvent>,
+}
+
+impl Rejections {
+    pub(super) fn count(
+        &self,
+        audit: &Audit,
+        error: &CallError,
+        request: Option<&Arc<ClientRequest>>,
+        trace: Option<&TraceParent>,
+    ) {
+        let address = request.and_then(|request| request.address);
+        let event = || AuditEvent {
+            success: false,
+            detail: Some(error.message().to_owned()),
+            ..AuditEvent::new(EventKind::Unauthenticated).of_request(request, trace)
+        };
+        let mut windows = self.windows.lock();
+        let key = if windows.len() < MAX_ADDRESSES || windows.contains_key(&address) { address } else { None };
+        let starting = || Window { ends: Instant::now() + WINDOW, lines: 0, repeated: None };
+        let window = windows.entry(key).or_insert_with(starting);
+        let slot = if window.lines < MAX_LINES { audit.reserve().ok() } else { None };
+        match (slot, &mut window.repeated) {
+            (Some(slot), _) => {
+                window.lines += 1;
+                drop(windows);
+                write(slot, event());
+            }
+            (None, Some(repeated)) => repeated.count += 1,
+            (None, repeated) => *repeated = Some(event()),
+        }
+    }
+
+    /// Writes the lines of the windows that have ended, or of all. One that the trail cannot take waits.
+    pub(super) fn write(&self, audit: &Audit, all: bool) {
+        let now = Instant::now();
+        let mut ended = Vec::new();
+        self.windows.lock().retain(|_, window| {
+            if !all && window.ends > now {
+                return true;
+            }
+            if window.repeated.is_some() {
+                let Ok(slot) = audit.reserve() else { return true };
+                ended.extend(window.repeated.take().map(|event| (slot, event)));
+            }
+            false
+        });
+        ended.into_iter().for_each(|(slot, event)| write(slot, event));
+    }
+}
+
+fn write(slot: AuditSlot, event: AuditEvent) {
+    let request = event.request.as_deref();
+    tracing::info!(
+        client = request.and_then(|request| request.address).map(tracing::field::display),
+        request_id = request.map(|request| &*request.id),
+        count = event.count,
+        reason = event.detail,
+        "a request without valid credentials was refused"
+    );
+    slot.write_event(event);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::AuditConfig;
+    use crate::core::error::ErrorCode;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_one_address_has_few_lines_and_hides_no_other_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("audit.jsonl");
+        let audit = Audit::open(file.clone(), &AuditConfig::default(), Arc::default()).unwrap();
+        let rejections = Rejections::default();
+        let error = CallError::new(ErrorCode::Unauthenticated, "unknown API key");
+        let request = |address: [u8; 4], id: usize| {
+            Arc::new(ClientRequest { address: Some(address.into()), id: id.to_string().into() })
+        };
+        for n in 0..1_000 {
+            rejections.count(&audit, &error, Some(&request([192, 0, 2, 1], n)), None);
+        }
+        rejections.count(&audit, &error, Some(&request([192, 0, 2, 2], 0)), None);
+        rejections.write(&audit, false);
+        tokio::time::advance(WINDOW).await;
+        rejections.write(&audit, false);
+        audit.close().await;
+        let text = fs::read_to_string(file).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |address: &str| lines.iter().filter(|line| line["client"] == address).collect::<Vec<_>>();
+        assert_eq!((of("192.0.2.1").len(), of("192.0.2.2").len()), (11, 1));
+        assert_eq!(of("192.0.2.1")[10]["count"], 990);
+        assert_eq!(of("192.0.2.1")[10]["request_id"], "10", "the first of them");
+        assert_eq!((&lines[0]["event"], &lines[0]["success"]), (&"unauthenticated".into(), &false.into()));
+    }
+}
