@@ -110,7 +110,7 @@ enum Command {
     Lock(lock::LockCommand),
     /// Show which stage would stop a call, and why, without running it.
     Explain(explain::ExplainCommand),
-    /// Verify the audit trail.
+    /// Verify, search or export the audit trail.
     Audit {
         #[command(subcommand)]
         command: audit::AuditCommand,

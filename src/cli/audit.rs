@@ -1,12 +1,17 @@
-//! `sekisho audit`: verifies the audit trail.
+//! `sekisho audit`: verifies, searches and exports the audit trail.
 
+use std::borrow::Cow;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use serde_json::json;
 
 use super::{Common, Exit, present, with_config};
-use crate::infra::audit::{self, Verified};
+use crate::infra::audit::{self, FoundLine, LineFilter, Verified};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AuditCommand {
@@ -17,14 +22,119 @@ pub(super) enum AuditCommand {
         /// The trail; by default the one of the configuration.
         file: Option<PathBuf>,
     },
+    /// Find lines of all segments. With --json each is printed as it is in the trail.
+    Search(Search),
+    /// Print the lines of all segments as they are: JSON, one on each line.
+    Export {
+        #[command(flatten)]
+        period: Period,
+        /// The trail; by default the one of the configuration.
+        #[arg(long)]
+        file: Option<PathBuf>,
+    },
+}
+
+/// A line must fit all options that are given.
+#[derive(Debug, Args)]
+pub(super) struct Search {
+    #[arg(long)]
+    tool: Option<String>,
+    /// The id of a caller.
+    #[arg(long)]
+    caller: Option<String>,
+    /// An error code, such as `denied`.
+    #[arg(long)]
+    code: Option<String>,
+    #[arg(long)]
+    call_id: Option<String>,
+    /// What the client sent or got as `X-Request-Id`.
+    #[arg(long)]
+    request_id: Option<String>,
+    #[command(flatten)]
+    period: Period,
+    /// The trail; by default the one of the configuration.
+    #[arg(long)]
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Period {
+    /// The first moment: `2026-01-31`, or `2026-01-31T12:00:00Z`. A date begins at midnight UTC.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// The moment after the last one.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
 }
 
 pub(super) fn run(common: &Common, command: AuditCommand) -> Exit {
-    let AuditCommand::Verify { file } = command;
-    match file {
-        Some(file) => verify(common, &file),
-        None => with_config(common, |config| verify(common, &config.audit_file())),
+    match command {
+        AuditCommand::Verify { file } => with_trail(common, file, |file| verify(common, file)),
+        AuditCommand::Search(Search { tool, caller, code, call_id, request_id, period, file }) => {
+            let Period { since, until } = period;
+            let filter = LineFilter { tool, caller, code, call_id, request_id, since, until };
+            with_trail(common, file, |file| {
+                print(file, &filter, |text, fields| if common.json { text.to_owned() } else { summary(fields) })
+            })
+        }
+        AuditCommand::Export { period: Period { since, until }, file } => {
+            let filter = LineFilter { since, until, ..LineFilter::default() };
+            with_trail(common, file, |file| print(file, &filter, |text, _| text.to_owned()))
+        }
     }
+}
+
+fn with_trail(common: &Common, file: Option<PathBuf>, run: impl FnOnce(&Path) -> Exit) -> Exit {
+    match file {
+        Some(file) => run(&file),
+        None => with_config(common, |config| run(&config.audit_file())),
+    }
+}
+
+/// A time, or a date.
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let date = || text.parse::<Date>().and_then(|date| date.to_zoned(TimeZone::UTC)).map(|day| day.timestamp());
+    let wrong = |_| "write a date as 2026-01-31, or a time as 2026-01-31T12:00:00Z".to_owned();
+    text.parse::<Timestamp>().or_else(|_| date()).map_err(wrong)
+}
+
+/// Prints each line that is found, until nobody reads any more.
+fn print(file: &Path, filter: &LineFilter, show: impl Fn(&str, &FoundLine<'_>) -> String) -> Exit {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut written = Ok(());
+    let searched = audit::search(file, filter, |text, fields| {
+        written = writeln!(out, "{}", show(text, fields));
+        written.is_ok()
+    });
+    if let Err(problem) = searched {
+        present::problem(&problem.to_string());
+        return Exit::Failed;
+    }
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            present::problem(&format!("cannot write to standard output: {error}"));
+            Exit::Failed
+        }
+        _ => Exit::Done,
+    }
+}
+
+/// Time, status, error code, tool, caller and call id; of what is not about a call, the event and its subject.
+fn summary(line: &FoundLine<'_>) -> String {
+    let text = |field: &Option<Cow<'_, str>>| field.as_deref().unwrap_or("-").to_owned();
+    let status = match (&line.status, line.success) {
+        (None, Some(true)) => "success".to_owned(),
+        (None, Some(false)) => "refused".to_owned(),
+        (status, _) => text(status),
+    };
+    let (what, id) = match &line.event {
+        Some(event) => (format!("{event} {}", line.subject.as_deref().unwrap_or_default()), text(&line.request_id)),
+        None => (text(&line.tool), text(&line.call_id)),
+    };
+    let (time, code, caller) = (&line.time, text(&line.code), text(&line.caller));
+    let shown = format!("{time}  {status:<9}  {code:<17}  {what:<28}  {caller:<16}  {id}");
+    // A tool's name may have been chosen by a caller.
+    present::harmless(&shown).replace('\n', " ")
 }
 
 fn verify(common: &Common, file: &Path) -> Exit {

@@ -18,6 +18,7 @@ mod event;
 mod lines;
 mod mark;
 mod open;
+mod search;
 mod segments;
 mod verify;
 mod writer;
@@ -46,6 +47,7 @@ use crate::infra::readiness::Readiness;
 pub(crate) use self::entry::shortened;
 pub use self::error::AuditError;
 pub use self::event::{AuditEvent, EventKind};
+pub use self::search::{FoundLine, LineFilter, search};
 pub use self::verify::{Verified, verify};
 
 /// The open trail. Clones share it; the writer stops when the last one is dropped.

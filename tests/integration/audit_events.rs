@@ -1,11 +1,14 @@
-//! What the audit trail says beside calls.
+//! What the audit trail says beside calls, and how its lines are found.
 
 use std::path::Path;
+use std::process::Output;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::app::{TestApp, answer, config};
+use crate::cli::{sekisho, text};
 use crate::document_host::DocumentHost;
 use crate::openapi::{ADMIN, document};
 
@@ -109,4 +112,43 @@ async fn reloads_leave_lines_also_where_they_are_refused() {
     let told: Vec<_> = lines.iter().map(|line| (line["event"].as_str().unwrap(), &line["success"])).collect();
     assert_eq!(told, [("configuration_reloaded", &json!(true)), ("configuration_reloaded", &json!(false))]);
     assert_eq!(lines[1]["detail"], "sekisho.yaml:1: no such key");
+}
+
+fn run(directory: &TempDir, arguments: &[&str]) -> Output {
+    sekisho(directory).args(arguments).output().unwrap()
+}
+
+/// The tools of the lines that are found.
+fn found(directory: &TempDir, options: &[&str]) -> Vec<String> {
+    let searched = run(directory, &[&["--json", "audit", "search"], options].concat());
+    assert_eq!(searched.status.code(), Some(0), "{}", text(&searched));
+    let lines = String::from_utf8(searched.stdout).unwrap();
+    let lines = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.map(|line| line["tool"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn lines_are_found_by_what_they_say_and_exported_as_they_are() {
+    let directory = TempDir::new().unwrap();
+    run(&directory, &["call", "calculator", r#"{"expression": "1"}"#, "--as", "ann"]);
+    run(&directory, &["call", "calculator", "{}", "--as", "bob"]);
+    run(&directory, &["call", "no_such_tool"]);
+    assert_eq!(found(&directory, &[]), ["calculator", "calculator", "no_such_tool"]);
+    assert_eq!(found(&directory, &["--tool", "calculator"]).len(), 2);
+    assert_eq!(found(&directory, &["--caller", "bob"]), ["calculator"]);
+    assert_eq!(found(&directory, &["--code", "unknown_tool"]), ["no_such_tool"]);
+    assert_eq!(found(&directory, &["--code", "unknown_tool", "--caller", "bob"]).len(), 0);
+    assert_eq!(found(&directory, &["--since", "2020-01-01"]).len(), 3);
+    assert_eq!(found(&directory, &["--until", "2020-01-01T12:00:00Z"]).len(), 0);
+    let trail = std::fs::read_to_string(directory.path().join("state/audit.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(trail.lines().next().unwrap()).unwrap();
+    assert_eq!(found(&directory, &["--call-id", first["call_id"].as_str().unwrap()]), ["calculator"]);
+    let shown = text(&run(&directory, &["audit", "search", "--code", "unknown_tool"]));
+    assert!(shown.contains("refused") && shown.contains("no_such_tool"), "{shown}");
+
+    let exported = run(&directory, &["audit", "export"]);
+    assert_eq!(String::from_utf8(exported.stdout).unwrap(), trail);
+    assert_eq!(run(&directory, &["audit", "export", "--since", "yesterday"]).status.code(), Some(2));
+    let nowhere = run(&directory, &["audit", "search", "--file", "nowhere.jsonl"]);
+    assert_eq!(nowhere.status.code(), Some(1), "{}", text(&nowhere));
 }

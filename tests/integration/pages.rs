@@ -18,6 +18,7 @@ const BENCHMARKS: &str = include_str!("../../docs/benchmarks.md");
 const CONFIGURATION: &str = include_str!("../../docs/configuration.md");
 const GLOSSARY: &str = include_str!("../../docs/glossary.md");
 const MCP: &str = include_str!("../../docs/mcp.md");
+const OCSF: &str = include_str!("../../docs/ocsf.md");
 const OPENAPI: &str = include_str!("../../docs/openapi.md");
 const OPERATIONS: &str = include_str!("../../docs/operations.md");
 const POLICIES: &str = include_str!("../../docs/policies.md");
@@ -26,13 +27,14 @@ const SPECIFICATION: &str = include_str!("../../docs/specification.md");
 const TOOLS: &str = include_str!("../../docs/tools.md");
 
 /// The README and the pages in docs/ whose commands are run here.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("README.md", README),
     ("agents.md", AGENTS),
     ("benchmarks.md", BENCHMARKS),
     ("configuration.md", CONFIGURATION),
     ("glossary.md", GLOSSARY),
     ("mcp.md", MCP),
+    ("ocsf.md", OCSF),
     ("openapi.md", OPENAPI),
     ("operations.md", OPERATIONS),
     ("policies.md", POLICIES),
@@ -140,6 +142,49 @@ fn every_script_shown_can_be_run() {
 
 /// Commands in the text that need a server, a terminal or more arguments: their words and options are checked only.
 const NOT_RUN: [&str; 5] = ["sekisho serve", "sekisho chat", "sekisho mcp", "sekisho explain", "sekisho import"];
+
+/// A failed check of the program's result names the line. Without jq the program is not run: nothing else needs it.
+#[test]
+fn the_recipe_for_ocsf_maps_each_kind_of_line() {
+    let directory = TempDir::new().unwrap();
+    if !shell(&directory, "jq --version").status.success() {
+        eprintln!("not run: jq is missing. Install it with: sudo apt-get install jq");
+        return;
+    }
+    let [program] = blocks(OCSF, "jq")[..] else { panic!("one program") };
+    std::fs::write(directory.path().join("ocsf.jq"), program).unwrap();
+    let state = directory.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    // A line of each kind that is not about a call follows a whole one that is.
+    assert!(shell(&directory, r#"sekisho call calculator '{"expression": "1"}'"#).status.success());
+    assert!(!shell(&directory, "sekisho call no_such_tool").status.success());
+    let time = r#""time":"2026-01-31T12:00:00.123456Z""#;
+    let further = [
+        format!(
+            r#"{{"seq":3,{time},"event":"unauthenticated","success":false,"detail":"unknown API key","client":"192.0.2.7","request_id":"r","count":4}}"#
+        ),
+        format!(
+            r#"{{"seq":4,{time},"event":"collection_removed","success":false,"subject":"zoo","caller":"ada","tenant":"acme"}}"#
+        ),
+        format!(r#"{{"seq":5,{time},"event":"new_chain","reason":"it was moved","last_line":4}}"#),
+    ];
+    std::fs::write(directory.path().join("further.jsonl"), further.join("\n")).unwrap();
+    let mapped = shell(&directory, "(sekisho audit export; cat further.jsonl) | jq -c -f ocsf.jq");
+    assert!(mapped.status.success() && mapped.stderr.is_empty(), "{}", text(&mapped));
+    let events: Vec<Value> =
+        String::from_utf8_lossy(&mapped.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> =
+        events.iter().map(|event| (&event["class_uid"], &event["type_uid"], &event["status_id"])).collect();
+    let numbers = [[6003, 600_399, 1], [6003, 600_399, 2], [3002, 300_201, 2], [3004, 300_404, 2], [3004, 300_403, 1]];
+    let numbers = numbers.map(|event| event.map(Value::from));
+    assert_eq!(kinds, numbers.each_ref().map(|[class, kind, status]| (class, kind, status)), "{events:#?}");
+    assert_eq!(events[0]["api"]["operation"], "calculator");
+    assert_eq!(events[1]["api"]["response"]["error"], "unknown_tool");
+    assert_eq!((&events[2]["time"], &events[2]["count"]), (&json!(1_769_860_800_123_u64), &json!(4)));
+    assert_eq!(events[2]["src_endpoint"]["ip"], "192.0.2.7");
+    assert_eq!((&events[3]["actor"]["user"]["uid"], &events[3]["entity"]["name"]), (&json!("ada"), &json!("zoo")));
+    assert_eq!(events[4]["status_detail"], "it was moved");
+}
 
 #[test]
 fn every_command_in_the_text_exists() {

@@ -97,6 +97,11 @@ fn beside(file: &Path, middle: &str) -> PathBuf {
     file.with_file_name(name)
 }
 
+/// When the segment with this path was closed; `None` for the one that is written.
+pub(super) fn closing_time(file: &Path, path: &Path) -> Option<Timestamp> {
+    read_name(file, path.file_name()?).map(|(_, closed_at)| closed_at)
+}
+
 /// The number of the first line and the time in the name of a closed segment.
 fn read_name(file: &Path, name: &OsStr) -> Option<(u64, Timestamp)> {
     let stem = file.file_stem()?.to_str()?;
