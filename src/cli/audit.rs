@@ -155,14 +155,21 @@ fn verify(common: &Common, file: &Path) -> Exit {
 }
 
 fn show(common: &Common, file: &Path, verified: &Verified) {
-    let Verified { lines, segments, damages, .. } = verified;
+    let Verified { lines, segments, removed_lines, damages, .. } = verified;
     if common.json {
         let whole = damages.is_empty();
-        present::json(&json!({"whole": whole, "lines": lines, "segments": segments, "damages": damages}));
+        present::json(&json!({
+            "whole": whole, "lines": lines, "segments": segments, "removed_lines": removed_lines, "damages": damages,
+        }));
         return;
     }
     let chain = if damages.is_empty() { "the chain is intact" } else { "each chain is intact" };
     present::line(&format!("{}: {lines} lines in {segments} segments, {chain}", file.display()));
+    if *removed_lines > 0 {
+        present::line(&format!(
+            "{removed_lines} lines before them were removed, as the trail states (audit.retention_days)"
+        ));
+    }
     for damage in damages {
         let kept = damage.stated.kept_as.as_ref().map(|name| format!("; what was found is in {name}"));
         present::problem(&format!(

@@ -16,17 +16,26 @@ pub struct AuditConfig {
     pub max_queued: usize,
     /// What happens when the trail is found damaged, moved or cut off, at the start or while the gateway runs.
     pub on_damage: OnDamage,
+    /// Closed segments are removed this many days after they were closed; without it they are kept.
+    pub retention_days: Option<u32>,
 }
 
 impl Default for AuditConfig {
     fn default() -> Self {
-        Self { file: None, durability: Durability::Relaxed, max_queued: 65_536, on_damage: OnDamage::NewChain }
+        Self {
+            file: None,
+            durability: Durability::Relaxed,
+            max_queued: 65_536,
+            on_damage: OnDamage::NewChain,
+            retention_days: None,
+        }
     }
 }
 
 impl AuditConfig {
     pub(super) fn check(&self, findings: &mut Findings) {
         findings.above_zero("audit.max_queued", self.max_queued);
+        findings.above_zero_or_none("audit.retention_days", self.retention_days);
     }
 }
 

@@ -18,6 +18,7 @@ mod event;
 mod lines;
 mod mark;
 mod open;
+mod retention;
 mod search;
 mod segments;
 mod verify;
@@ -121,7 +122,7 @@ impl Audit {
             stopped: watch::Sender::new(false),
         });
         let ending = Ending(Arc::clone(&trail));
-        let writer = Writer::new(opened, config.on_damage, Arc::clone(&trail), readiness);
+        let writer = Writer::new(opened, config, Arc::clone(&trail), readiness);
         let write = move || {
             // Kept until the file is closed, also after a panic.
             let _ending = ending;

@@ -149,6 +149,7 @@ fn every_rule_of_the_check_is_enforced() {
         ("session: {max_per_caller: 0}", "session.max_per_caller"),
         ("session: {max_idempotency_keys: 0}", "session.max_idempotency_keys"),
         ("audit: {max_queued: 0}", "audit.max_queued"),
+        ("audit: {retention_days: 0}", "audit.retention_days"),
         ("telemetry: {metrics_namespace: 9lives}", "telemetry.metrics_namespace"),
         ("telemetry: {metrics_namespace: 'a:b'}", "telemetry.metrics_namespace"),
         ("telemetry: {metrics_namespace: ''}", "telemetry.metrics_namespace"),

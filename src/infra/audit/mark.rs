@@ -18,6 +18,24 @@ pub(super) enum Mark {
     NewChain(NewChain),
     /// The trail was opened without its head: lines that were missing at its end could not be noticed.
     HeadMissing,
+    SegmentsRemoved(SegmentsRemoved),
+}
+
+/// Old segments were removed (`audit.retention_days`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct SegmentsRemoved {
+    /// The last line of them.
+    pub(super) through_line: u64,
+}
+
+impl SegmentsRemoved {
+    /// `None` for any other line.
+    pub(super) fn read(line: &[u8]) -> Option<Self> {
+        const EVENT: &[u8] = br#""event":"segments_removed""#;
+        // Most lines are of calls, and are not parsed for this. The event is behind number and time.
+        let beginning = &line[..line.len().min(100)];
+        beginning.windows(EVENT.len()).any(|part| part == EVENT).then(|| serde_json::from_slice(line).ok())?
+    }
 }
 
 /// The start of a new chain after damage.

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::chain::Chain;
 use super::error::AuditError;
 use super::lines::{Lines, Next};
-use super::mark::{FirstLine, NewChain};
+use super::mark::{FirstLine, NewChain, SegmentsRemoved};
 use super::segments::{self, first_line_of, head_path};
 
 /// A trail in which every line continues the previous one, except where a new chain is marked.
@@ -18,6 +18,8 @@ pub struct Verified {
     /// Lines of all segments, the headers of segments included.
     pub lines: u64,
     pub segments: usize,
+    /// Lines before the first segment, which were removed by the rule for retention.
+    pub removed_lines: u64,
     /// Where lines before are missing, and the gateway stated that.
     pub damages: Vec<MarkedDamage>,
     /// Complete lines, and bytes of an incomplete one, after the last state of the head: the writer is running, or
@@ -45,7 +47,7 @@ pub fn verify(file: &Path) -> Result<Verified, AuditError> {
         Err(AuditError::NoHead { .. }) => None,
         head => head?,
     };
-    let mut walk = Walk { chain: Chain::EMPTY, head, verified: Verified::default() };
+    let mut walk = Walk { chain: Chain::EMPTY, head, removed_through: 0, verified: Verified::default() };
     for (path, opened) in files(file)? {
         walk.follow(&path, opened).map_err(AuditError::in_segment(&path))?;
     }
@@ -83,6 +85,8 @@ pub(super) fn files(file: &Path) -> Result<Vec<(PathBuf, File)>, AuditError> {
 struct Walk {
     chain: Chain,
     head: Option<Chain>,
+    /// The last line of those that a line records as removed.
+    removed_through: u64,
     verified: Verified,
 }
 
@@ -94,7 +98,7 @@ impl Walk {
         }
         let first = first_line_of(&file).map_err(&unusable)?;
         if self.verified.lines == 0 {
-            self.begin(first.as_ref())?;
+            self.begin(first.as_ref());
         }
         (&file).seek(SeekFrom::Start(0)).map_err(&unusable)?;
         let mut lines = Lines::new(BufReader::new(file));
@@ -107,7 +111,12 @@ impl Walk {
                     }
                     self.verified.segments += 1;
                 }
-                Next::Line(line) => self.chain.follow(line)?,
+                Next::Line(line) => {
+                    self.chain.follow(line)?;
+                    if let Some(removed) = SegmentsRemoved::read(line) {
+                        self.removed_through = self.removed_through.max(removed.through_line);
+                    }
+                }
                 Next::End { unfinished_bytes } => {
                     self.verified.unfinished_bytes = unfinished_bytes;
                     return Ok(());
@@ -119,13 +128,11 @@ impl Walk {
         }
     }
 
-    /// A trail begins with line 1, or with a new chain.
-    fn begin(&mut self, first: Option<&FirstLine>) -> Result<(), AuditError> {
-        match first {
-            Some(first) if first.number() > 1 && !first.starts_chain() => {
-                Err(AuditError::BeginningMissing { line: 1, found: first.number() })
-            }
-            _ => Ok(()),
+    /// A trail begins with line 1, with a new chain, or after lines that were removed.
+    fn begin(&mut self, first: Option<&FirstLine>) {
+        if let Some(first) = first.filter(|first| first.number() > 1 && !first.starts_chain()) {
+            self.chain = first.before();
+            self.verified.removed_lines = self.chain.lines;
         }
     }
 
@@ -148,6 +155,9 @@ impl Walk {
         };
         if self.chain.lines < known {
             return Err(AuditError::CutOff { line: self.chain.lines + 1, known });
+        }
+        if self.removed_through < self.verified.removed_lines {
+            return Err(AuditError::BeginningMissing { line: 1, found: self.verified.removed_lines + 1 });
         }
         self.verified.lines_beyond_head = self.chain.lines - known;
         Ok(self.verified)

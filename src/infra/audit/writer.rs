@@ -13,11 +13,12 @@ use std::time::{Duration, Instant, SystemTime};
 use super::chain::Chain;
 use super::disk::{Disk, Found};
 use super::entry::Item;
-use super::mark::Mark;
+use super::mark::{Mark, SegmentsRemoved};
 use super::open::{OpenSegment, Opened, start_chain, start_file};
+use super::retention::Retention;
 use super::segments::closed_path;
 use super::{Durability, Trail};
-use crate::config::OnDamage;
+use crate::config::{AuditConfig, OnDamage};
 use crate::infra::readiness::Readiness;
 
 /// How long lines are collected into one group: including the write they are on the disk 50 ms after their call.
@@ -48,6 +49,7 @@ pub(super) struct Writer<D> {
     /// `None` while the file has no line.
     segment: Option<OpenSegment>,
     on_damage: OnDamage,
+    retention: Option<Retention>,
     /// Bytes may follow that end: a part of a group that failed.
     torn: bool,
     /// As it is on the disk; `None` while it is not known.
@@ -57,9 +59,19 @@ pub(super) struct Writer<D> {
 }
 
 impl<D: Disk> Writer<D> {
-    pub(super) fn new(opened: Opened<D>, on_damage: OnDamage, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
+    pub(super) fn new(opened: Opened<D>, config: &AuditConfig, trail: Arc<Trail>, readiness: Arc<Readiness>) -> Self {
         let Opened { disk, chain, segment, damage } = opened;
-        let writer = Self { disk, chain, segment, on_damage, torn: false, head: Some(chain), trail, readiness };
+        let writer = Self {
+            disk,
+            chain,
+            segment,
+            on_damage: config.on_damage,
+            retention: config.retention_days.map(Retention::of_days),
+            torn: false,
+            head: Some(chain),
+            trail,
+            readiness,
+        };
         if let Some(damage) = damage {
             writer.state_damage(&damage);
         }
@@ -119,6 +131,7 @@ impl<D: Disk> Writer<D> {
             }
             self.truncate_partial()?;
             self.start_segment_when_due();
+            self.remove_old_segments()?;
             if entries.is_empty() {
                 return Ok(());
             }
@@ -222,6 +235,20 @@ impl<D: Disk> Writer<D> {
         let (chain, segment) = start_file(&mut self.disk, self.chain, &Mark::Segment, &closed, began)?;
         tracing::info!(closed = %closed.display(), lines = self.chain.lines, "a segment of the audit trail was closed");
         (self.chain, self.segment) = (chain, Some(segment));
+        Ok(())
+    }
+
+    /// The line first: without it the removed lines would be missing.
+    fn remove_old_segments(&mut self) -> io::Result<()> {
+        let (Some(retention), Some(segment)) = (&mut self.retention, self.segment) else { return Ok(()) };
+        let Some(old) = retention.due(self.disk.path(), segment.first_line) else { return Ok(()) };
+        let mut end = self.chain;
+        let mut text = Vec::new();
+        end.append_mark(&Mark::SegmentsRemoved(SegmentsRemoved { through_line: old.through_line }), &mut text)?;
+        self.torn = true;
+        self.disk.append(&text).and_then(|()| self.disk.sync())?;
+        (self.chain, self.torn) = (end, false);
+        old.remove();
         Ok(())
     }
 

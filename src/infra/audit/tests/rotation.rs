@@ -265,3 +265,27 @@ async fn a_trail_of_an_earlier_version_is_the_first_segment() {
     assert_eq!(verify(&running.file).unwrap(), Verified { lines: 6, segments: 2, ..Verified::default() });
     assert!(running.readiness.degraded().is_empty());
 }
+
+#[tokio::test]
+async fn old_segments_are_removed_and_the_trail_says_so() {
+    let mut running = Running::start(OnDamage::Refuse);
+    running.line().await;
+    running.new_segment().await;
+    running.line().await;
+    running.new_segment().await;
+    running.audit.close().await;
+    let files = closed(&running.file);
+    let [first, second] = &files[..] else { panic!("two closed segments") };
+    // Closed in the past.
+    fs::rename(first, running.file.with_file_name("audit-000000000001-20200101T000000Z.jsonl")).unwrap();
+    let config = AuditConfig { retention_days: Some(30), on_damage: OnDamage::Refuse, ..config(1_000) };
+    running.audit = Audit::open(running.file.clone(), &config, Arc::default()).unwrap();
+    until(|| closed(&running.file).len() == 1).await;
+    running.audit.close().await;
+    assert_eq!(closed(&running.file), files[1..]);
+    let verified = verify(&running.file).unwrap();
+    assert_eq!((verified.removed_lines, verified.lines, verified.segments), (1, 4, 2));
+    // More than the trail says is missing.
+    fs::remove_file(second).unwrap();
+    assert!(matches!(verify(&running.file), Err(AuditError::BeginningMissing { found: 4, .. })));
+}

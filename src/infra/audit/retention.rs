@@ -1,0 +1,63 @@
+//! Which closed segments are old enough to be removed.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::segments::{self, Segment};
+
+/// How often closed segments are looked at.
+const INTERVAL: Duration = Duration::from_secs(3_600);
+
+/// The rule of the configuration.
+#[derive(Debug)]
+pub(super) struct Retention {
+    period: SignedDuration,
+    looked_at: Option<Instant>,
+}
+
+/// Segments to be removed.
+#[derive(Debug)]
+pub(super) struct OldSegments {
+    segments: Vec<Segment>,
+    /// The last line of them.
+    pub(super) through_line: u64,
+}
+
+impl Retention {
+    pub(super) fn of_days(days: u32) -> Self {
+        Self { period: SignedDuration::from_hours(i64::from(days) * 24), looked_at: None }
+    }
+
+    /// The segments that were closed before the period, from the beginning of the trail. `written` is the first line of
+    /// the segment that is written.
+    pub(super) fn due(&mut self, file: &Path, written: u64) -> Option<OldSegments> {
+        if self.looked_at.is_some_and(|looked_at| looked_at.elapsed() < INTERVAL) {
+            return None;
+        }
+        self.looked_at = Some(Instant::now());
+        let until = Timestamp::now().checked_sub(self.period).ok()?;
+        let closed = segments::closed(file)
+            .inspect_err(|problem| tracing::warn!(%problem, "old segments of the audit trail cannot be found"))
+            .ok()?;
+        let old = closed.iter().take_while(|segment| segment.closed_at < until).count();
+        let next = closed.get(old).map_or(written, |segment| segment.first_line);
+        let segments: Vec<_> = closed.into_iter().take(old).collect();
+        (!segments.is_empty()).then(|| OldSegments { segments, through_line: next.saturating_sub(1) })
+    }
+}
+
+impl OldSegments {
+    pub(super) fn remove(self) {
+        for Segment { path, .. } in self.segments {
+            match fs::remove_file(&path) {
+                Ok(()) => tracing::info!(file = %path.display(), "an old segment of the audit trail was removed"),
+                Err(problem) => {
+                    tracing::warn!(file = %path.display(), %problem, "an old segment of the audit trail cannot be removed");
+                }
+            }
+        }
+    }
+}
