@@ -41,7 +41,7 @@ use self::overrides::Overrides;
 use self::yaml::document::Document;
 
 pub use self::agent::{AgentConfig, AgentProfile, Provider};
-pub use self::audit::{AuditConfig, Durability, OnDamage};
+pub use self::audit::{AuditArguments, AuditConfig, Durability, OnDamage};
 pub use self::auth::{AnonymousAccess, ApiKeyConfig, AuthConfig, JwtConfig};
 pub use self::breaker::{BreakerConfig, BreakerOverrides};
 pub use self::budget::BudgetConfig;

@@ -141,7 +141,7 @@ impl Pipeline {
         scope: &mut CallScope<'_>,
         guard: Option<&mut InFlightGuard>,
     ) -> Result<Accepted, CallError> {
-        let tool = scope.find(&self.registry)?;
+        let tool = scope.find(&self.registry, &arguments)?;
         let _slots = scope.record_stage(Stage::Limits, self.limits.admit(call, &tool).await)?;
         let arguments = scope.record_stage(Stage::Validate, tool.input.validate(arguments))?;
         let permit = scope.record_stage(Stage::Policy, self.policy.authorize(call, &tool, arguments))?;

@@ -364,6 +364,7 @@ fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {
     set(&mut metadata.labels, &changes.labels);
     set(&mut metadata.dangerous, &changes.dangerous);
     set(&mut metadata.requires_auth, &changes.requires_auth);
+    set(&mut metadata.audit_arguments, &changes.audit_arguments);
     if changes.max_concurrent.is_some() {
         metadata.max_concurrent = changes.max_concurrent;
     }

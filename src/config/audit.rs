@@ -48,6 +48,16 @@ pub enum Durability {
     Strict,
 }
 
+/// What a line has of a call's arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditArguments {
+    /// The SHA-256 of their canonical JSON.
+    Digest,
+    /// That, and the arguments as the caller sent them, up to 16 KiB: secrets too.
+    Full,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDamage {

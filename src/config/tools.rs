@@ -7,6 +7,7 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Secret;
+use super::audit::AuditArguments;
 use super::check::Findings;
 use super::overrides::Overrides;
 use super::schema::Money;
@@ -114,6 +115,8 @@ pub struct ToolOverride {
     pub labels: Option<Vec<String>>,
     pub dangerous: Option<bool>,
     pub requires_auth: Option<bool>,
+    /// What the audit trail has of a call's arguments (`digest`).
+    pub audit_arguments: Option<AuditArguments>,
 }
 
 impl ToolOverride {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rust_decimal::Decimal;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::core::call::{CallContext, RateState, Stage};
 use crate::core::error::CallError;
@@ -35,6 +36,16 @@ impl Status {
     }
 }
 
+/// The arguments of a call, for the audit trail.
+#[derive(Debug, Clone)]
+pub enum KeptArguments {
+    /// One line of JSON.
+    Whole(Box<RawValue>),
+    TooLarge {
+        bytes: usize,
+    },
+}
+
 /// Borrowed from the pipeline for as long as the call is being settled.
 #[derive(Debug)]
 pub struct CallRecord<'a> {
@@ -55,6 +66,8 @@ pub struct CallRecord<'a> {
     pub rate: Option<RateState>,
     /// SHA-256 of the arguments' canonical JSON, in the audit trail instead of the arguments.
     pub arguments_digest: [u8; 32],
+    /// The arguments, for a tool whose arguments the audit trail has.
+    pub arguments: Option<&'a KeptArguments>,
     /// The trace that the call belongs to: that of its span, or without traces the caller's.
     pub trace_id: Option<[u8; 16]>,
     /// Hash of the policy set that decided, if one did.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rust_decimal::Decimal;
+use serde_json::value::to_raw_value;
 use tokio::time::Instant;
 use tracing::Span;
 
@@ -13,10 +14,11 @@ use super::receipt::{Annotate, Receipt, Reply};
 use super::refusals::Refusals;
 use super::rejections::Rejections;
 use crate::budget::Hold;
+use crate::config::AuditArguments;
 use crate::core::call::{Arguments, CallContext, ClientRequest, SendingState, Stage, ToolOutput, TraceParent};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::json;
-use crate::core::record::{CallRecord, Status};
+use crate::core::record::{CallRecord, KeptArguments, Status};
 use crate::infra::audit::{Audit, AuditSlot, Durable};
 use crate::infra::metrics::{InFlight, Metrics};
 use crate::infra::telemetry;
@@ -74,6 +76,7 @@ impl Settlement {
             refusals: &self.refusals,
             call,
             arguments_digest: json::digest(arguments),
+            arguments: None,
             receipt: Receipt::new(call),
             hold: None,
             hidden: None,
@@ -93,6 +96,8 @@ pub struct CallScope<'a> {
     refusals: &'a Refusals,
     call: &'a CallContext,
     arguments_digest: [u8; 32],
+    /// Of a tool whose arguments the audit trail has.
+    arguments: Option<KeptArguments>,
     receipt: Receipt,
     /// The amount reserved while the call is executed. Its outcome decides how much of it is charged.
     hold: Option<Hold>,
@@ -110,8 +115,11 @@ impl CallScope<'_> {
     }
 
     /// The first stage. Records a tool that is hidden from the caller under its name; the reply does not reveal it.
-    pub(super) fn find(&mut self, registry: &Registry) -> Result<Arc<Tool>, CallError> {
+    pub(super) fn find(&mut self, registry: &Registry, arguments: &Arguments) -> Result<Arc<Tool>, CallError> {
         let found = registry.find_for(self.call);
+        if found.as_ref().is_ok_and(|tool| tool.metadata.audit_arguments == AuditArguments::Full) {
+            self.arguments = kept(arguments);
+        }
         if found.is_err() && self.call.target.is_none() {
             self.hidden = registry.snapshot().get(&self.call.tool).cloned();
         }
@@ -224,6 +232,7 @@ impl CallScope<'_> {
             attempts: self.receipt.attempts,
             rate: self.receipt.rate,
             arguments_digest: self.arguments_digest,
+            arguments: self.arguments.as_ref(),
             trace_id: telemetry::trace_id(&self.span, self.call),
             policy_version: self.receipt.policy.as_ref().map(|policy| &*policy.version),
             output_schema_violation: !self.receipt.output_schema_violations.is_empty(),
@@ -247,6 +256,15 @@ impl Drop for CallScope<'_> {
             self.write(Some(&cancelled), self.call.received.elapsed(), cost_usd, 0);
         }
     }
+}
+
+/// Maximum length of arguments in the audit trail, in bytes: a line stays bounded.
+const MAX_ARGUMENTS: usize = 16 << 10;
+
+fn kept(arguments: &Arguments) -> Option<KeptArguments> {
+    let text = to_raw_value(arguments).ok()?;
+    let bytes = text.get().len();
+    Some(if bytes > MAX_ARGUMENTS { KeptArguments::TooLarge { bytes } } else { KeptArguments::Whole(text) })
 }
 
 /// Whether a call that ended without an output is charged. A call that was sent to an upstream is. A call that only

@@ -3,7 +3,7 @@
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
 
-use crate::config::OutputCheck;
+use crate::config::{AuditArguments, OutputCheck};
 use crate::core::call::{CallKind, Caller};
 
 /// The source name of the tools that are part of the program.
@@ -43,6 +43,8 @@ pub struct Metadata {
     /// For all callers together; the configuration's default when `None`.
     pub max_concurrent: Option<u32>,
     pub output_check: OutputCheck,
+    /// What the audit trail has of a call's arguments.
+    pub audit_arguments: AuditArguments,
     /// The caller must have one of these roles; empty means no role is required. The tool is hidden from others.
     pub roles: Vec<String>,
     /// The effects of a call, if the source declares them.
@@ -86,6 +88,7 @@ impl Default for Metadata {
             max_output_bytes: 1 << 20,
             max_concurrent: None,
             output_check: OutputCheck::Enforce,
+            audit_arguments: AuditArguments::Digest,
             roles: Vec::new(),
             effects: None,
             mcp_annotations: Map::new(),

@@ -114,6 +114,20 @@ async fn reloads_leave_lines_also_where_they_are_refused() {
     assert_eq!(lines[1]["detail"], "sekisho.yaml:1: no such key");
 }
 
+#[tokio::test]
+async fn the_arguments_of_a_tool_are_kept_where_the_configuration_says_so() {
+    let app = TestApp::with("tools: {overrides: {calculator: {audit_arguments: full}}}").await;
+    app.call("calculator", json!({"expression": "40+2"})).await;
+    app.call("calculator", json!({"expression": "1", "no_such": "argument"})).await;
+    app.call("calculator", json!({"expression": "1+".repeat(10_000)})).await;
+    app.call("echo", json!({"text": "hunter2"})).await;
+    let lines = lines(app.stop().await.path());
+    assert_eq!(lines[0]["arguments"], json!({"expression": "40+2"}));
+    assert_eq!((&lines[1]["arguments"]["no_such"], &lines[1]["status"]), (&json!("argument"), &json!("refused")));
+    assert_eq!((&lines[2]["arguments"], &lines[2]["arguments_bytes"]), (&Value::Null, &json!(20_017)));
+    assert!(lines[3].get("arguments").is_none() && !lines[3].to_string().contains("hunter2"), "{}", lines[3]);
+}
+
 fn run(directory: &TempDir, arguments: &[&str]) -> Output {
     sekisho(directory).args(arguments).output().unwrap()
 }

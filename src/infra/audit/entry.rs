@@ -6,13 +6,14 @@ use std::time::{Duration, SystemTime};
 
 use rust_decimal::Decimal;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::chain::{Chain, Hash, micros};
 use super::event::AuditEvent;
 use crate::core::call::{CallId, Caller, ClientRequest, Stage, Via};
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::record::{CallRecord, Status};
+use crate::core::record::{CallRecord, KeptArguments, Status};
 
 /// Maximum length of a text from a caller, in bytes: a line stays bounded.
 pub(super) const MAX_TEXT: usize = 256;
@@ -52,6 +53,7 @@ pub(super) struct Entry {
     pub(super) code: Option<ErrorCode>,
     stage: Option<Stage>,
     arguments_digest: [u8; 32],
+    arguments: Option<KeptArguments>,
     policy_version: Option<Box<str>>,
     cost_usd: Decimal,
     tokens: u64,
@@ -89,6 +91,7 @@ impl Entry {
             code: record.error.map(CallError::code),
             stage: record.error.and_then(CallError::stage),
             arguments_digest: record.arguments_digest,
+            arguments: record.arguments.cloned(),
             policy_version: record.policy_version.map(Into::into),
             cost_usd: record.cost_usd,
             tokens: record.tokens,
@@ -124,6 +127,11 @@ pub(super) struct Line<'a> {
     code: Option<ErrorCode>,
     stage: Option<Stage>,
     arguments_sha256: Hash,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a RawValue>,
+    /// Of arguments that are too large for a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments_bytes: Option<usize>,
     policy_version: Option<&'a str>,
     cost_usd: Decimal,
     tokens: u64,
@@ -140,6 +148,11 @@ pub(super) struct Line<'a> {
 impl<'a> Line<'a> {
     /// The line of `entry` that follows `chain`.
     pub(super) fn after(chain: &Chain, entry: &'a Entry) -> Self {
+        let (arguments, arguments_bytes) = match &entry.arguments {
+            None => (None, None),
+            Some(KeptArguments::Whole(text)) => (Some(&**text), None),
+            Some(KeptArguments::TooLarge { bytes }) => (None, Some(*bytes)),
+        };
         Self {
             seq: chain.lines + 1,
             time: entry.time,
@@ -159,6 +172,8 @@ impl<'a> Line<'a> {
             code: entry.code,
             stage: entry.stage,
             arguments_sha256: Hash::from_digest(entry.arguments_digest),
+            arguments,
+            arguments_bytes,
             policy_version: entry.policy_version.as_deref(),
             cost_usd: entry.cost_usd,
             tokens: entry.tokens,

@@ -38,6 +38,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         attempts: 1,
         rate: None,
         arguments_digest: [0xab; 32],
+        arguments: None,
         trace_id: None,
         policy_version: Some("p1"),
         output_schema_violation: false,

@@ -37,6 +37,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         attempts: 1,
         rate: Some(RateState { limit: 60, remaining: 59, reset_seconds: 1 }),
         arguments_digest: [0; 32],
+        arguments: None,
         trace_id: None,
         policy_version: None,
         output_schema_violation: false,

@@ -89,6 +89,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         attempts: 1,
         rate: None,
         arguments_digest: [0; 32],
+        arguments: None,
         trace_id: None,
         policy_version: None,
         output_schema_violation: false,
