@@ -9,8 +9,10 @@ mod domains;
 mod failure;
 mod guard;
 mod own;
+mod proxy;
 mod redirect;
 mod resolver;
+mod route;
 mod slots;
 mod status;
 mod stream;
@@ -29,17 +31,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use rustls::ClientConfig;
 use thiserror::Error;
-use url::{Host, Position, Url};
+use url::{Position, Url};
 
 use self::client::{Client, Response};
 use self::failure::{Failure, host_of};
 use self::own::OwnListeners;
-use self::resolver::{GuardedResolver, LookUpError, Lookup, Names, system_lookup};
+use self::proxy::{InvalidProxy, Proxy};
+use self::resolver::{GuardedResolver, Lookup, Names, system_lookup};
 use self::slots::Slots;
 use crate::config::{OutboundConfig, WebFetchConfig};
 use crate::core::call::{Deadline, OnBehalf, TraceParent, Upstream};
 use crate::core::error::CallError;
 use crate::core::redaction::SentSecrets;
+use crate::infra::pem::PemFileError;
 
 pub use self::domains::{DomainList, InvalidDomain};
 pub use self::guard::{AddressGuard, InvalidNetwork};
@@ -55,6 +59,8 @@ pub struct Outbound {
     for_callers: Client,
     for_operator: Client,
     dialing: Arc<Dialing>,
+    /// Whether hosts may be reached through the proxy, whose look-ups are not checked here.
+    may_use_proxy: bool,
     slots: Arc<Slots>,
     /// For responses that stay open: they must not delay short requests.
     streams: Arc<Slots>,
@@ -69,12 +75,13 @@ struct Dialing {
     connect_timeout: Duration,
     tls: ClientConfig,
     own: OwnListeners,
+    proxy: Option<Proxy>,
 }
 
 impl Dialing {
     fn client(&self, guard: Option<Arc<AddressGuard>>, own: Option<&OwnListeners>) -> Client {
         let resolver = GuardedResolver { names: Arc::clone(&self.names), guard };
-        Client::new(self.connect_timeout, resolver, own, self.tls.clone())
+        Client::new(self.connect_timeout, resolver, own, self.tls.clone(), None)
     }
 }
 
@@ -85,6 +92,10 @@ pub enum OutboundError {
     InvalidNetwork(#[from] InvalidNetwork),
     #[error("outbound.connect_timeout_seconds: {0} is not a number of seconds; write one above 0, such as 3")]
     InvalidConnectTimeout(f64),
+    #[error("outbound.ca_files: {0}")]
+    CaFile(#[from] PemFileError),
+    #[error(transparent)]
+    InvalidProxy(#[from] InvalidProxy),
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -201,7 +212,7 @@ impl Outbound {
     /// # Errors
     /// An `allow_networks` entry that is not a network, an invalid timeout, or a TLS configuration that cannot be loaded.
     pub fn new(config: &OutboundConfig) -> Result<Self, OutboundError> {
-        Self::with(config, system_lookup(), &client::tls()?)
+        Self::with(config, system_lookup(), &client::tls(&config.ca_files)?)
     }
 
     fn with(config: &OutboundConfig, lookup: Lookup, tls: &ClientConfig) -> Result<Self, OutboundError> {
@@ -212,12 +223,19 @@ impl Outbound {
             .ok_or(OutboundError::InvalidConnectTimeout(seconds))?;
         let guard = Arc::new(AddressGuard::shared(&config.allow_networks)?);
         let names = Names::new(lookup, Duration::from_secs(config.dns_cache_seconds));
-        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own: OwnListeners::default() });
+        let proxy = Proxy::new(&config.proxy, |proxy| {
+            // It looks up nothing but the proxy's name.
+            let resolver = GuardedResolver { names: Arc::clone(&names), guard: None };
+            Client::new(connect_timeout, resolver, None, tls.clone(), Some(proxy))
+        })?;
+        let own = OwnListeners::default();
+        let dialing = Arc::new(Dialing { names, connect_timeout, tls: tls.clone(), own, proxy });
         Ok(Self {
             for_callers: dialing.client(Some(Arc::clone(&guard)), None),
             for_operator: dialing.client(None, None),
             dialing,
             guard,
+            may_use_proxy: true,
             slots: Slots::new(config.max_connections, config.max_connections_per_origin),
             streams: Slots::new(stream::MAX_STREAMS, stream::MAX_STREAMS_PER_ORIGIN),
             streams_of_operator: Slots::new(stream::MAX_STREAMS_OF_OPERATOR, stream::MAX_STREAMS_OF_OPERATOR),
@@ -234,13 +252,15 @@ impl Outbound {
     }
 
     /// The client of `web_fetch`: public addresses and ports 80 and 443, and those permitted for it, but never the
-    /// gateway itself.
+    /// gateway itself. Through a proxy only with a list of hosts, since a caller could choose a name that leads to a
+    /// private network there.
     ///
     /// # Errors
     /// An entry that is not a network.
     pub fn for_web_fetch(&self, config: &WebFetchConfig) -> Result<Self, InvalidNetwork> {
         let guard = AddressGuard::web_fetch(&config.allow_networks, &config.allow_ports)?;
-        Ok(self.guarded_by(guard, Some(&self.dialing.own)))
+        let may_use_proxy = !config.allowed_domains.is_empty();
+        Ok(Self { may_use_proxy, ..self.guarded_by(guard, Some(&self.dialing.own)) })
     }
 
     fn guarded_by(&self, guard: AddressGuard, own: Option<&OwnListeners>) -> Self {
@@ -327,69 +347,19 @@ impl Outbound {
         }
     }
 
-    /// The checks before a request is sent. A host name's addresses are checked by the resolver; an address in the
-    /// URL does not pass it, so it is checked here.
-    fn check(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
-        let url = &request.url;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(Failure::Scheme { scheme: url.scheme().to_owned() });
-        }
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(Failure::UserInfo);
-        }
-        if !request.allowed.allows(url) {
-            return Err(Failure::NotAllowed { host: host_of(url) });
-        }
-        if request.trust == Trust::Operator {
-            return Ok(());
-        }
-        let address = match url.host() {
-            Some(Host::Ipv4(address)) => Some(address.into()),
-            Some(Host::Ipv6(address)) => Some(address.into()),
-            _ => None,
-        };
-        if let Some(address) = address.filter(|address| !self.guard.permits(*address)) {
-            return Err(Failure::RefusedLiteral { address, key: Arc::clone(self.guard.key()) });
-        }
-        let port = url.port_or_known_default().unwrap_or_default();
-        if !self.guard.permits_port(port) {
-            return Err(Failure::RefusedPort { port });
-        }
-        Ok(())
-    }
-
     /// One request and its response; the slot is held until the body has ended.
     async fn exchange(&self, request: &OutboundRequest<'_>) -> Result<Answer, Failure> {
         let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
         let slot = self.slots.acquire(owner, origin_of(&request.url), request.deadline).await;
         let _slot = slot.map_err(|_| Failure::Overloaded { what: "a slot" })?;
         self.look_up(request).await?;
-        let response = self.client(request.trust).send(request, request.headers.clone()).await?;
+        let response = self.client(request).send(request, request.headers.clone()).await?;
         if request.max_redirects > 0
             && let Some(location) = redirect::location(&response, &request.url)?
         {
             return Ok(ControlFlow::Continue((response.status, location)));
         }
         read(response, request).await.map(ControlFlow::Break)
-    }
-
-    /// Looks the name of the host up before the client does, whose timeouts would count the time spent waiting for
-    /// the look-ups of others.
-    async fn look_up(&self, request: &OutboundRequest<'_>) -> Result<(), Failure> {
-        let Some(Host::Domain(host)) = request.url.host() else { return Ok(()) };
-        let owner = OnBehalf::owner_of(request.on_behalf.as_ref());
-        let Dialing { names, connect_timeout, .. } = &*self.dialing;
-        names.prepare(owner, host, request.deadline, *connect_timeout).await.map_err(|error| match error {
-            LookUpError::NotBegun => Failure::Overloaded { what: "the look-up of a name" },
-            LookUpError::Failed(error) => Failure::unresolved(&error, host),
-        })
-    }
-
-    fn client(&self, trust: Trust) -> &Client {
-        match trust {
-            Trust::Caller => &self.for_callers,
-            Trust::Operator => &self.for_operator,
-        }
     }
 }
 

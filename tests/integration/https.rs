@@ -11,10 +11,13 @@ use hyper_util::server::conn::auto;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
+use sekisho::Gateway;
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::app::{TestApp, config};
 use super::cli::{sekisho, text};
 
 /// A server that returns the HTTP version of the request: its certificate, and the port.
@@ -48,6 +51,31 @@ async fn serve(name: &str, protocols: &[&str]) -> (String, u16) {
         }
     });
     (cert.pem(), port)
+}
+
+/// A company's authority, beside those of the machine.
+#[tokio::test]
+async fn a_certificate_of_a_ca_file_is_trusted_too() {
+    let directory = TempDir::new().unwrap();
+    let (listed, listed_port) = serve("localhost", &["h2"]).await;
+    let (_, other_port) = serve("localhost", &["h2"]).await;
+    let file = directory.path().join("company.pem");
+    std::fs::write(&file, listed).unwrap();
+    let web = format!("allow_networks: ['127.0.0.1/32', '::1'], allow_ports: [{listed_port}, {other_port}]");
+    let yaml = format!("outbound: {{ca_files: ['{}']}}\ntools: {{web_fetch: {{{web}}}}}", file.display());
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let fetch = async |port: u16| app.call("web_fetch", json!({"url": format!("https://localhost:{port}/")})).await.1;
+    let reply = fetch(listed_port).await;
+    assert!(reply["output"].to_string().contains("asked in HTTP/2.0"), "{reply}");
+    assert_eq!(fetch(other_port).await["success"], false);
+    let directory = app.stop().await;
+    for content in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let file = directory.path().join("company.pem");
+        std::fs::write(&file, content).unwrap();
+        let config = config(&directory, &format!("outbound: {{ca_files: ['{}']}}", file.display()));
+        let refused = Gateway::start(config).await.unwrap_err().to_string();
+        assert!(refused.contains("outbound.ca_files") && refused.contains("company.pem"), "{content}: {refused}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

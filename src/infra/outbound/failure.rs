@@ -27,6 +27,10 @@ pub(super) enum Failure {
     RefusedName { host: String, address: IpAddr, key: Arc<str> },
     #[error("port {port} is not 80 or 443; web_fetch may not reach it unless tools.web_fetch.allow_ports lists it")]
     RefusedPort { port: u16 },
+    #[error(
+        "{host} would be reached through `outbound.proxy`, which web_fetch may use only for hosts that `tools.web_fetch.allowed_domains` lists"
+    )]
+    ProxyWithoutList { host: String },
     #[error("{host} is this gateway itself, which its tools may not reach")]
     OwnAddress { host: String },
     #[error("more than {limit} redirects; fetch the final address itself")]
@@ -56,7 +60,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Failure {
     /// Classifies the HTTP library's error for a request without a response.
-    pub(super) fn of_connection(error: reqwest::Error, url: &Url) -> Self {
+    pub(super) fn of_connection(error: reqwest::Error, url: &Url, is_proxied: bool) -> Self {
         // Its text would have the query, which may hold a key.
         let error = error.without_url();
         if let Some(refused) = find::<RefusedAddress>(&error) {
@@ -71,6 +75,8 @@ impl Failure {
             Self::Unwritable { host, cause }
         } else if !error.is_connect() {
             Self::BrokenOff { host, cause }
+        } else if is_proxied && let Some(problem) = proxy_problem(&cause, url) {
+            Self::NoConnection { host, problem, cause }
         } else if find::<Unresolved>(&error).is_some() {
             Self::unresolved(&error, &host)
         } else if error.is_timeout() {
@@ -108,6 +114,7 @@ impl Failure {
             | Self::RefusedLiteral { .. }
             | Self::RefusedName { .. }
             | Self::RefusedPort { .. }
+            | Self::ProxyWithoutList { .. }
             | Self::OwnAddress { .. }
             | Self::Downgrade { .. } => ErrorCode::Denied,
             Self::TooManyRedirects { .. } | Self::Unwritable { .. } => ErrorCode::ToolError,
@@ -135,6 +142,19 @@ impl From<Failure> for CallError {
             Failure::RefusedName { host, address, .. } => error.caused_by(format_args!("{host} is at {address}")),
             _ => error,
         }
+    }
+}
+
+/// What the proxy did, by the text of the error: its type is private to `hyper-util`.
+fn proxy_problem(cause: &str, url: &Url) -> Option<&'static str> {
+    if cause.contains("tunnel error: proxy authorization required") {
+        Some("the proxy requires other credentials; correct `outbound.proxy.url`")
+    } else if cause.contains("tunnel error: unsuccessful") || cause.contains("tunnel error: unexpected end of file") {
+        Some("the proxy of `outbound.proxy` does not connect to it")
+    } else if cause.contains("tunnel error") || url.scheme() == "http" {
+        Some("the proxy of `outbound.proxy` cannot be reached")
+    } else {
+        None
     }
 }
 

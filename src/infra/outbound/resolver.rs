@@ -116,29 +116,29 @@ impl Names {
         Arc::new(Self { lookup, keep, cached: Mutex::default(), running: Share::new(MAX_LOOKUPS) })
     }
 
-    /// Looks a name up, so that its addresses are cached when the connection is made. Waiting for others' look-ups is
-    /// not part of `timeout`.
+    /// Looks a name up, so that its addresses are cached when the connection is made, and returns them. Waiting for
+    /// others' look-ups is not part of `timeout`.
     pub(super) async fn prepare(
         self: &Arc<Self>,
         owner: &Owner,
         host: &str,
         deadline: Deadline,
         timeout: Duration,
-    ) -> Result<(), LookUpError> {
-        if self.cached(host).is_some() {
-            return Ok(());
+    ) -> Result<Vec<IpAddr>, LookUpError> {
+        if let Some(addresses) = self.cached(host) {
+            return Ok(addresses);
         }
         let lease = self.running.acquire(owner, 1, usize::MAX, deadline.0).await;
         let looked_up = tokio::time::timeout(timeout, self.look_up(lease.map_err(|_| LookUpError::NotBegun)?, host));
         match looked_up.await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(addresses)) => Ok(addresses),
             Ok(Err(error)) => Err(LookUpError::Failed(error)),
             Err(elapsed) => Err(LookUpError::Failed(elapsed.into())),
         }
     }
 
     async fn addresses(self: &Arc<Self>, host: &str) -> io::Result<Vec<IpAddr>> {
-        if let Some(addresses) = self.cached(host) {
+        if let Some(addresses) = self.cached(host).filter(|addresses| !addresses.is_empty()) {
             return Ok(addresses);
         }
         // It expired since `prepare`. The client's timeout for connections ends the wait.
@@ -165,7 +165,8 @@ impl Names {
         cached.get(host).filter(|entry| entry.looked_up.elapsed() < self.keep).map(|entry| entry.addresses.clone())
     }
 
-    fn remember(&self, host: String, addresses: Vec<IpAddr>) {
+    /// Caches what a look-up found; nothing, for a name that could not be resolved.
+    pub(super) fn remember(&self, host: String, addresses: Vec<IpAddr>) {
         let mut cached = self.cached.lock();
         if cached.len() >= MAX_NAMES {
             cached.retain(|_, entry| entry.looked_up.elapsed() < self.keep);

@@ -51,7 +51,7 @@ impl Outbound {
         let place = self.place_for(&request).await?;
         self.look_up(&request).await?;
         let headers = std::mem::take(&mut request.headers);
-        let head = self.client(request.trust).send(&request, headers);
+        let head = self.client(&request).send(&request, headers);
         let deadline = |_| Failure::Deadline { host: host_of(&request.url) };
         let Response { status, headers, body, .. } =
             tokio::time::timeout_at(request.deadline.0, head).await.map_err(deadline)??;

@@ -1,6 +1,7 @@
 //! The client against real servers on loopback.
 
 mod kept;
+mod proxied;
 mod reach;
 mod sent;
 
@@ -44,7 +45,7 @@ fn outbound_resolving(config: &OutboundConfig, addresses: &'static [&'static str
         let address: IpAddr = addresses[turn.fetch_add(1, Ordering::SeqCst) % addresses.len()].parse().unwrap();
         Box::pin(async move { Ok(vec![address]) })
     });
-    Outbound::with(config, lookup, &client::tls().unwrap()).unwrap()
+    Outbound::with(config, lookup, &client::tls(&[]).unwrap()).unwrap()
 }
 
 fn url(address: SocketAddr, path: &str) -> Url {
@@ -344,7 +345,7 @@ async fn a_body_that_cannot_be_decoded_is_the_upstreams_fault() {
 #[tokio::test]
 async fn a_name_that_cannot_be_resolved_is_the_networks_fault() {
     let lookup: Lookup = Box::new(|_| Box::pin(async { Err(std::io::Error::other("no such name")) }));
-    let outbound = Outbound::with(&loopback(), lookup, &client::tls().unwrap()).unwrap();
+    let outbound = Outbound::with(&loopback(), lookup, &client::tls(&[]).unwrap()).unwrap();
     let error = outbound.send(request(Url::parse("http://missing.test/").unwrap())).await.unwrap_err();
     assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Network));
     assert_eq!(error.message(), "no connection to missing.test: its name cannot be resolved");

@@ -35,7 +35,11 @@ async fn a_connection_is_not_used_again_once_its_server_may_end_it() {
 
 /// A server's side of encryption, and a client's that trusts it.
 pub(super) fn encryption() -> (TlsAcceptor, ClientConfig) {
-    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    encryption_for("127.0.0.1")
+}
+
+pub(super) fn encryption_for(host: &str) -> (TlsAcceptor, ClientConfig) {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed([host.to_owned()]).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
     let server = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
@@ -47,7 +51,11 @@ pub(super) fn encryption() -> (TlsAcceptor, ClientConfig) {
 }
 
 /// Where a server listens that ends a connection once it was idle for longer, and counts those it `opened`.
-async fn impatient_server(acceptor: Option<TlsAcceptor>, keep_alive: Duration, opened: Arc<AtomicUsize>) -> SocketAddr {
+pub(super) async fn impatient_server(
+    acceptor: Option<TlsAcceptor>,
+    keep_alive: Duration,
+    opened: Arc<AtomicUsize>,
+) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {

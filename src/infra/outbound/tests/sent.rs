@@ -27,7 +27,7 @@ async fn what_is_refused_or_does_not_connect_was_not_sent() {
     drop(listener);
     let list: &'static DomainList = Box::leak(Box::new(DomainList::parse(&["example.com".into()]).unwrap()));
     let never_resolved: Lookup = Box::new(|_| Box::pin(std::future::pending()));
-    let lost = Outbound::with(&loopback(), never_resolved, &client::tls().unwrap()).unwrap();
+    let lost = Outbound::with(&loopback(), never_resolved, &client::tls(&[]).unwrap()).unwrap();
     let silent = silent().await;
     let encrypted = Url::parse(&format!("https://{silent}/")).unwrap();
     for (what, outbound, asked) in [
