@@ -1,0 +1,180 @@
+//! TLS of the gateway's own listener.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, CertifiedKey, IsCa, KeyPair, generate_simple_self_signed,
+};
+use reqwest::{Client, ClientBuilder, StatusCode, Version};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::app::TestApp;
+use crate::cli::{sekisho, text};
+
+/// A certificate for `localhost` and its key in `directory`, which the gateway uses; the PEM of the certificate.
+fn issue(directory: &Path) -> String {
+    let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(directory.join("tls.key"), signing_key.serialize_pem()).unwrap();
+    std::fs::write(directory.join("tls.crt"), cert.pem()).unwrap();
+    cert.pem()
+}
+
+fn settings(directory: &Path) -> String {
+    let shown = directory.display();
+    format!("certificate: '{shown}/tls.crt', key: '{shown}/tls.key'")
+}
+
+/// A gateway with TLS; the PEM of its certificate, and the address.
+async fn gateway(further: &str) -> (TestApp, String, String) {
+    let directory = TempDir::new().unwrap();
+    let trusted = issue(directory.path());
+    let yaml = format!("server: {{read_timeout_seconds: 1, tls: {{{}{further}}}}}", settings(directory.path()));
+    let app = TestApp::in_directory(directory, &yaml).await;
+    let url = app.url.replace("http://127.0.0.1", "https://localhost");
+    (app, trusted, url)
+}
+
+/// Trusts a certificate, and has one of its own.
+fn client(trusted: &str, own: Option<(String, String)>) -> ClientBuilder {
+    client_of(trusted, own, &["h2", "http/1.1"])
+}
+
+/// The same, for these protocols.
+fn client_of(trusted: &str, own: Option<(String, String)>, protocols: &[&str]) -> ClientBuilder {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(trusted.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(roots);
+    let mut tls = match own {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+        }
+    };
+    tls.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+    let address = ([127, 0, 0, 1], 0).into();
+    Client::builder().no_proxy().tls_backend_preconfigured(tls).resolve("localhost", address)
+}
+
+async fn status(client: &Client, url: &str) -> Option<StatusCode> {
+    Some(client.get(format!("{url}/healthz")).send().await.ok()?.status())
+}
+
+#[tokio::test]
+async fn calls_are_encrypted_over_both_versions_of_http() {
+    let (app, trusted, url) = gateway("").await;
+    let newer = client(&trusted, None).build().unwrap().get(format!("{url}/tools/list")).send().await.unwrap();
+    assert_eq!((newer.status(), newer.version()), (StatusCode::OK, Version::HTTP_2), "loopback is anonymous");
+    let older = client_of(&trusted, None, &["http/1.1"]).build().unwrap();
+    let older = older.get(format!("{url}/healthz")).send().await.unwrap();
+    assert_eq!((older.status(), older.version()), (StatusCode::OK, Version::HTTP_11));
+    assert!(app.get("/healthz").send().await.is_err(), "HTTP without TLS");
+    let other = issue(TempDir::new().unwrap().path());
+    assert_eq!(status(&client(&other, None).build().unwrap(), &url).await, None, "another certificate is expected");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_shake_hands_is_disconnected() {
+    let (app, _, _) = gateway("").await;
+    let mut stream = TcpStream::connect(app.url.trim_start_matches("http://")).await.unwrap();
+    let closed = timeout(Duration::from_secs(10), stream.read(&mut [0])).await.expect("disconnected in time");
+    assert!(matches!(closed, Ok(0) | Err(_)));
+}
+
+/// An authority, and a client's certificate of it with the key, as PEM.
+fn authority() -> (String, (String, String)) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["client.example".to_owned()]).unwrap();
+    let certificate = params.signed_by(&key, &authority).unwrap();
+    (authority.pem(), (certificate.pem(), key.serialize_pem()))
+}
+
+#[tokio::test]
+async fn with_a_client_ca_only_clients_with_its_certificate_are_answered() {
+    let ((clients, known), (_, unknown)) = (authority(), authority());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), clients).unwrap();
+    let (_app, trusted, url) = gateway(&format!(", client_ca: '{}'", file.path().display())).await;
+    for (own, expected) in [(Some(known), Some(StatusCode::OK)), (Some(unknown), None), (None, None)] {
+        assert_eq!(status(&client(&trusted, own).build().unwrap(), &url).await, expected);
+    }
+}
+
+/// Asks in a new connection, until the answer is as expected.
+async fn until(what: &str, trusted: &str, url: &str, is_so: impl Fn(Option<Value>) -> bool) {
+    let waiting = async {
+        loop {
+            let answer = client(trusted, None).build().unwrap().get(format!("{url}/readyz")).send().await.ok();
+            let ready = match answer {
+                Some(answer) => answer.json().await.ok(),
+                None => None,
+            };
+            if is_so(ready) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), waiting).await.expect(what);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_changed_certificate_is_used_and_an_unusable_one_is_reported() {
+    let (app, first, url) = gateway("").await;
+    assert_eq!(status(&client(&first, None).build().unwrap(), &url).await, Some(StatusCode::OK));
+    let second = issue(app.directory.path());
+    until("the new certificate is in use", &second, &url, |ready| ready.is_some()).await;
+    assert_eq!(status(&client(&first, None).build().unwrap(), &url).await, None);
+    std::fs::write(app.directory.path().join("tls.crt"), "no certificate").unwrap();
+    let reason = |ready: Option<Value>| ready.unwrap()["degraded"]["tls"].as_str().map(str::to_owned);
+    until("the second one stays, and the fault is reported", &second, &url, |ready| {
+        reason(ready).is_some_and(|reason| {
+            reason.contains("server.tls") && reason.contains("tls.crt: it contains no certificate")
+        })
+    })
+    .await;
+    std::fs::write(app.directory.path().join("tls.crt"), &second).unwrap();
+    until("it works again", &second, &url, |ready| reason(ready).is_none()).await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_used_stop_the_start_and_are_found_by_check() {
+    let directory = TempDir::new().unwrap();
+    issue(directory.path());
+    let (other, closed) = (TempDir::new().unwrap(), directory.path().join("closed.yaml"));
+    issue(other.path());
+    let yaml = |certificate: &Path, key: &Path| {
+        format!("server: {{tls: {{certificate: '{}', key: '{}'}}}}", certificate.display(), key.display())
+    };
+    let (certificate, key) = (directory.path().join("tls.crt"), directory.path().join("tls.key"));
+    for (yaml, expected) in [
+        (yaml(&certificate, &key), None),
+        (yaml(&certificate, &other.path().join("tls.key")), Some("is not the key of")),
+        (yaml(&certificate, &certificate), Some("contains no private key")),
+        (yaml(&key, &key), Some("contains no certificate")),
+        (yaml(&directory.path().join("missing"), &key), Some("missing: it cannot be read")),
+    ] {
+        std::fs::write(&closed, &yaml).unwrap();
+        let check = sekisho(&directory).args(["--config", "closed.yaml", "check"]).output().unwrap();
+        assert_eq!(check.status.success(), expected.is_none(), "{yaml}: {}", text(&check));
+        let Some(expected) = expected else { continue };
+        assert!(text(&check).split_whitespace().collect::<Vec<_>>().join(" ").contains(expected), "{}", text(&check));
+        let serve = ["--config", "closed.yaml", "serve", "--listen", "127.0.0.1:0"];
+        let started = sekisho(&directory).args(serve).output().unwrap();
+        assert!(started.status.code() == Some(4) && text(&started).contains(expected), "{}", text(&started));
+    }
+}
