@@ -47,12 +47,12 @@ use crate::sources::mcp::{Change, McpServers};
 use crate::sources::openapi::{Collections, DesiredCollections, Loader, Registration, Wait};
 use crate::tool::{Source, SourceTools};
 
-pub use self::inventory::{Inventory, take_inventory};
+pub use self::inventory::{Inventory, OfferedTools, offered_tools, take_inventory};
 pub use self::known_names::{known_names, registered_servers_at};
 pub use self::lock::read as read_lock;
 pub use self::mcp::AddServerError;
 pub use self::openapi::RegisterError;
-pub use self::parts::{loader_of, registry_of};
+pub use self::parts::loader_of;
 
 /// Callers and tenants with gauges of their budget.
 const MAX_BUDGET_GAUGES: usize = 200;

@@ -1,6 +1,7 @@
 //! Routes for agents and operators: tools, their selection, health and metrics.
 
 pub(super) mod health;
+pub(super) mod root;
 pub(super) mod select;
 pub(super) mod tools;
 pub(super) mod v1;

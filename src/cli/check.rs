@@ -7,9 +7,10 @@ use std::borrow::Cow;
 use serde_json::json;
 
 use super::{Common, Exit, ServeOptions, describe, load_config, local_gateway, present};
+use crate::api;
 use crate::budget::model_prices;
 use crate::config::{Config, ToolsConfig};
-use crate::gateway;
+use crate::gateway::{self, OfferedTools};
 use crate::policy;
 use crate::registry::Snapshot;
 use crate::registry::lock::Lock;
@@ -70,6 +71,10 @@ fn look_at(config: &Config) -> Vec<Finding> {
     let mut findings = vec![finding("configuration", Ok("valid".into()))];
     findings.extend(config.notes().into_iter().map(warning));
     findings.extend(model_prices::unpriced(config).map(|unpriced| warning(("prices".to_owned(), unpriced))));
+    if let Some(tls) = &config.server.tls {
+        let usable = api::check_tls(tls).map(|()| "certificate and key can be used".to_owned());
+        findings.push(finding("tls", usable.map_err(|problem| problem.to_string())));
+    }
     let policies = policy::Policy::load(&config.policy);
     let version = policies.as_ref().map(|set| format!("version {}", set.version())).map_err(|errors| describe(errors));
     findings.push(finding("policies", version));
@@ -79,14 +84,19 @@ fn look_at(config: &Config) -> Vec<Finding> {
     if lock.is_err() {
         return findings;
     }
-    match runtime.block_on(gateway::registry_of(config)) {
+    let progress = present::progress("asking MCP servers and reading documents");
+    let offered = runtime.block_on(gateway::offered_tools(config));
+    progress.finish_and_clear();
+    match offered {
         Err(problem) => findings.push(finding("tools", Err(problem.to_string()))),
-        Ok((snapshot, collections)) => {
+        Ok(OfferedTools { snapshot, collections, out_of_reach }) => {
             if policies.is_ok() {
                 findings.push(finding("policy cases", run_cases(config, &snapshot)));
             }
             findings.push(finding("checks", Ok(describe_checks(config, &snapshot))));
             findings.extend(check_collections(&collections, &config.tools));
+            let servers = out_of_reach.into_iter().filter(|(source, _)| source.starts_with("mcp:"));
+            findings.extend(servers.map(|(server, reason)| finding(server, Err(reason))));
             let names: Vec<_> = snapshot.tools().iter().map(|tool| tool.name()).collect();
             findings.push(finding("tools", Ok(names.join(", "))));
             let waiting: Vec<_> =

@@ -59,7 +59,10 @@ pub(super) fn run(common: &Common, command: LockCommand) -> Exit {
 }
 
 fn take_inventory_of(config: &Config) -> Option<Inventory> {
-    let inventory = super::serve::runtime()?.block_on(take_inventory(config));
+    let runtime = super::serve::runtime()?;
+    let progress = terminal::progress("asking MCP servers and reading documents");
+    let inventory = runtime.block_on(take_inventory(config));
+    progress.finish_and_clear();
     inventory.inspect_err(|problem| terminal::problem(&problem.to_string())).ok()
 }
 

@@ -1,9 +1,11 @@
 //! Output for people and for scripts.
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::presets::{NOTHING, UTF8_HORIZONTAL_ONLY};
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::Exit;
@@ -61,6 +63,37 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>) {
     table.load_style(UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     table.add_rows(rows);
     line(&table.to_string());
+}
+
+/// Rows of one line each, which fit the terminal: the last cell is cut off. Elsewhere they are whole, unless `COLUMNS`
+/// is set.
+pub(super) fn lines(rows: Vec<Vec<String>>) {
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    if let Some(columns) = columns.filter(|_| !io::stdout().is_terminal()) {
+        table.set_width(columns);
+    }
+    let last = rows.first().map_or(0, Vec::len).saturating_sub(1);
+    for cells in rows {
+        let mut row = Row::from(cells);
+        row.max_height(1);
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if index < last {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+    line(&table.trim_fmt());
+}
+
+/// A sign of life during work that may take a while; nothing is shown where there is no terminal.
+pub(super) fn progress(text: &'static str) -> ProgressBar {
+    let progress = ProgressBar::new_spinner().with_message(text);
+    progress.enable_steady_tick(Duration::from_millis(100));
+    progress
 }
 
 /// An error message, on standard error.

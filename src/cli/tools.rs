@@ -5,7 +5,8 @@ use serde_json::Value;
 
 use super::client::Remote;
 use super::{Common, Exit, present, with_config};
-use crate::gateway;
+use crate::config::Config;
+use crate::gateway::{self, OfferedTools};
 use crate::registry::{Snapshot, ToolMetadata, ToolSchema, ToolSummary};
 
 #[derive(Debug, Default, Subcommand)]
@@ -25,22 +26,31 @@ pub(super) fn run(common: &Common, command: &ToolsCommand) -> Exit {
             .and_then(|remote| ask(&remote, command))
             .map_or_else(super::client::Unanswered::report, |answer| show(common, command, &answer)),
         None => with_config(common, |config| {
-            let Some(runtime) = super::serve::runtime() else { return Exit::Misconfigured };
-            match runtime.block_on(gateway::registry_of(&config)) {
-                Ok((snapshot, _)) => match look_up(&snapshot, command) {
-                    Ok(answer) => show(common, command, &answer),
-                    Err(problem) => {
-                        present::problem(&problem);
-                        Exit::Failed
-                    }
-                },
+            let Some(offered) = offered_tools(&config) else { return Exit::Misconfigured };
+            for (source, reason) in &offered.out_of_reach {
+                present::problem(&format!("{source}: {reason}"));
+            }
+            for missing in offered.snapshot.unavailable() {
+                present::problem(&format!("{} is not offered: {}", missing.tool, missing.reason));
+            }
+            match look_up(&offered.snapshot, command) {
+                Ok(answer) => show(common, command, &answer),
                 Err(problem) => {
-                    present::problem(&problem.to_string());
-                    Exit::Misconfigured
+                    present::problem(&problem);
+                    Exit::Failed
                 }
             }
         }),
     }
+}
+
+/// Asks every source, and shows meanwhile that it does.
+pub(super) fn offered_tools(config: &Config) -> Option<OfferedTools> {
+    let runtime = super::serve::runtime()?;
+    let progress = present::progress("asking MCP servers and reading documents");
+    let offered = runtime.block_on(gateway::offered_tools(config));
+    progress.finish_and_clear();
+    offered.inspect_err(|problem| present::problem(&problem.to_string())).ok()
 }
 
 fn ask(remote: &Remote, command: &ToolsCommand) -> Result<Value, super::client::Unanswered> {
@@ -105,6 +115,6 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
             tool["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default().to_owned(),
         ]
     });
-    present::table(&["tool", "category", "", "description"], rows.collect());
+    present::lines(rows.collect());
     Exit::Done
 }

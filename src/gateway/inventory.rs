@@ -1,21 +1,21 @@
-//! Lists all tools of all sources without serving requests, for `sekisho lock`.
+//! Lists all tools of all sources without serving requests, for `sekisho tools`, `check` and `lock`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::parts::{component_error, loader, sandbox, workspaces};
 use super::tool_set::ToolSet;
-use super::{StartError, mcp, openapi};
+use super::{StartError, lock, mcp, openapi};
 use crate::config::Config;
 use crate::infra::metrics::Metrics;
 use crate::infra::outbound::Outbound;
 use crate::infra::readiness::Readiness;
 use crate::infra::store::Store;
 use crate::registry::Snapshot;
-use crate::registry::lock::{Pin, pins};
+use crate::registry::lock::{Lock, Pin, pins};
 use crate::sources::mcp::McpServers;
 use crate::sources::openapi::{Collections, DesiredCollections, Wait};
-use crate::tool::Source;
+use crate::tool::{Source, ToolDefinition};
 
 /// The current tools of all sources.
 #[derive(Debug, Default)]
@@ -26,12 +26,45 @@ pub struct Inventory {
     pub out_of_reach: BTreeMap<String, String>,
 }
 
-/// Connects to every MCP server and reads every document, both those of the configuration and those registered over
-/// HTTP in the same state directory, and then disconnects.
+/// The tools of a configuration, as a gateway would offer them.
+#[derive(Debug)]
+pub struct OfferedTools {
+    pub snapshot: Snapshot,
+    pub collections: Collections,
+    /// As in [`Inventory`].
+    pub out_of_reach: BTreeMap<String, String>,
+}
+
+/// What all sources have.
+struct Surveyed {
+    offered: OfferedTools,
+    definitions: Vec<ToolDefinition>,
+    /// Of the instructions and prompts of MCP servers.
+    words: BTreeMap<String, Pin>,
+}
+
+/// The tools of all sources, those of the configuration and those registered over HTTP in the same state directory:
+/// connects to every MCP server and reads every document, and then disconnects.
 ///
 /// # Errors
-/// Names or schemas that cannot be registered, or a store that cannot be read.
+/// Names and schemas that cannot be registered, or a store or lock that cannot be read.
+pub async fn offered_tools(config: &Config) -> Result<OfferedTools, StartError> {
+    let lock = lock::read(config).await?.map(Arc::new);
+    Ok(survey(config, lock).await?.offered)
+}
+
+/// The same as pins, whatever the lock.
+///
+/// # Errors
+/// As [`offered_tools`].
 pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
+    let Surveyed { offered, definitions, words } = survey(config, None).await?;
+    let mut pins = pins(&definitions, &config.tools, &offered.snapshot);
+    pins.extend(words);
+    Ok(Inventory { pins, out_of_reach: offered.out_of_reach })
+}
+
+async fn survey(config: &Config, lock: Option<Arc<Lock>>) -> Result<Surveyed, StartError> {
     let readiness = Arc::new(Readiness::default());
     let metrics = Arc::new(Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?);
     let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
@@ -56,14 +89,12 @@ pub async fn take_inventory(config: &Config) -> Result<Inventory, StartError> {
         metrics: &metrics,
         sources: &[],
         mcp: found,
-        lock: None,
+        lock,
     };
     let fixed = tools.fixed(config, &collections).tools;
-    let definitions: Vec<_> = fixed.into_iter().chain(tools.mcp.tools.iter().cloned()).collect();
+    let definitions = fixed.into_iter().chain(tools.mcp.tools.iter().cloned()).collect();
     let snapshot = tools.rebuild(config, &collections, &Snapshot::default())?;
-    let mut pins = pins(&definitions, &config.tools, &snapshot);
-    pins.extend(words);
-    Ok(Inventory { pins, out_of_reach })
+    Ok(Surveyed { offered: OfferedTools { snapshot, collections, out_of_reach }, definitions, words })
 }
 
 fn out_of_reach(collections: &Collections, servers: &McpServers) -> BTreeMap<String, String> {

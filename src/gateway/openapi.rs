@@ -2,7 +2,6 @@
 //! collections over HTTP.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -54,14 +53,6 @@ pub(super) async fn registered(store: &Store) -> Result<BTreeMap<String, Registr
         }
     }
     Ok(registered)
-}
-
-/// The registered collections of a store file; empty when the file does not exist. Does not create it.
-pub(super) async fn registered_at(store_file: &Path) -> Result<BTreeMap<String, Registration>, StoreError> {
-    let store = Store::open_copy(store_file).await?;
-    let registered = registered(&store).await;
-    store.close().await;
-    registered
 }
 
 impl Gateway {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use url::Url;
 
-use super::tool_set::ToolSet;
-use super::{StartError, lock, mcp, openapi};
+use super::{StartError, mcp};
 use crate::breaker::Breakers;
 use crate::budget::Budgets;
 use crate::budget::model_prices;
@@ -26,33 +25,7 @@ use crate::policy::Policy;
 use crate::registry::{Registry, Snapshot};
 use crate::sandbox::Sandbox;
 use crate::sources::builtin::Workspaces;
-use crate::sources::openapi::{Collections, DesiredCollections, Loader, Wait};
-use crate::tool::SourceTools;
-
-/// The tools of a configuration and their collections, including those registered over HTTP, without starting
-/// anything.
-///
-/// # Errors
-/// Names and schemas that cannot be registered, or a store that cannot be read.
-pub async fn registry_of(config: &Config) -> Result<(Snapshot, Collections), StartError> {
-    let metrics = Metrics::new(&config.telemetry.metrics_namespace).map_err(component_error("telemetry"))?;
-    let outbound = Outbound::new(&config.outbound).map_err(component_error("outbound"))?;
-    let registered = openapi::registered_at(&config.store_file()).await.map_err(component_error("store"))?;
-    let (wanted, none) = (DesiredCollections::of(&config.openapi, &registered), Collections::default());
-    let collections =
-        Collections::load(wanted, &config.openapi, &loader(config, &outbound)?, Wait::ForAll, &none).await;
-    let sandbox = sandbox(config, &metrics, &Arc::default())?;
-    let tools = ToolSet {
-        outbound: &outbound,
-        workspaces: &workspaces(config),
-        sandbox: &sandbox,
-        metrics: &metrics,
-        sources: &[],
-        mcp: SourceTools::default(),
-        lock: lock::read(config).await?.map(Arc::new),
-    };
-    Ok((tools.rebuild(config, &collections, &Snapshot::default())?, collections))
-}
+use crate::sources::openapi::{Collections, Loader};
 
 /// The loader for the OpenAPI documents of a configuration, without starting anything.
 ///
@@ -145,9 +118,7 @@ pub(super) async fn pipeline(
 pub(super) async fn authenticator(config: &Config, outbound: &Outbound) -> Result<Authenticator, StartError> {
     let jwks_url = config.auth.jwt.as_ref().and_then(|jwt| jwt.jwks_url.clone());
     let keys = jwks_url.map(|url| Arc::new(PublishedKeys { url, outbound: outbound.clone() }) as Arc<dyn KeySource>);
-    Authenticator::new(&config.auth, config.server.is_loopback(), keys)
-        .await
-        .map_err(|errors| component_error("auth")(lines(&errors)))
+    Authenticator::new(&config.auth, keys).await.map_err(|errors| component_error("auth")(lines(&errors)))
 }
 
 /// The key set of the configured issuer.

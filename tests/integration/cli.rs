@@ -261,6 +261,34 @@ fn commands_query_a_running_gateway_over_http() {
     assert_eq!(ask(&["call", "calculator", "{}"]).status.code(), Some(3));
 }
 
+/// MCP servers are asked, and tools take one line each.
+#[test]
+fn tools_and_check_know_mcp_servers_and_say_which_cannot_be_reached() {
+    let directory = TempDir::new().unwrap();
+    let servers = crate::mcp_servers::yaml(&[("m", crate::mcp_programs::server("fine", ""))]);
+    std::fs::write(directory.path().join("sekisho.yaml"), &servers).unwrap();
+    let ask = |arguments: &[&str]| run(&directory, &[&["--config", "sekisho.yaml"], arguments].concat());
+    let listed = sekisho(&directory).args(["--config", "sekisho.yaml", "tools"]).env("COLUMNS", "80").output().unwrap();
+    let lines: Vec<_> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_owned).collect();
+    assert!(
+        lines.iter().any(|line| line.starts_with("m__echo ")) && lines.iter().any(|line| line.contains("calculator"))
+    );
+    assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:#?}");
+    let snapshot: Vec<Value> = serde_json::from_slice(&ask(&["--json", "tools"]).stdout).unwrap();
+    assert_eq!(lines.len(), snapshot.len(), "one line a tool");
+    assert!(text(&ask(&["tools", "search", "echo"])).contains("m__echo"));
+    let checked = ask(&["check"]);
+    assert!(checked.status.success() && text(&checked).contains("m__echo"), "{}", text(&checked));
+
+    let broken = "mcp: {servers: {gone: {command: /does/not/exist}}}";
+    std::fs::write(directory.path().join("sekisho.yaml"), broken).unwrap();
+    let checked = ask(&["check"]);
+    assert_eq!(checked.status.code(), Some(1), "{}", text(&checked));
+    for said in [text(&checked), text(&ask(&["tools"]))] {
+        assert!(said.contains("mcp:gone") && said.contains("/does/not/exist cannot be started"), "{said}");
+    }
+}
+
 #[test]
 fn a_variable_that_names_a_gateway_is_no_more_ignored_than_the_command_line() {
     let directory = TempDir::new().unwrap();

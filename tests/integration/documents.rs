@@ -118,7 +118,7 @@ async fn references_lead_to_no_forbidden_place() {
         let file = folder.join("api.json");
         std::fs::write(&file, split(reference).to_string()).unwrap();
         let settings = config(&directory, &named(&format!("spec_file: '{}'", file.display())));
-        let (_, collections) = sekisho::testing::registry_of(&settings).await.unwrap();
+        let collections = sekisho::testing::offered_tools(&settings).await.unwrap().collections;
         let report = &collections.loaded["split"].report;
         assert_eq!(report.tools, 0, "{reference}");
         assert!(report.approximated.iter().any(|note| note.reason.contains(reason)), "{reference}: {report:?}");

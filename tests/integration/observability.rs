@@ -68,7 +68,7 @@ async fn budgets_open_circuits_and_missing_credentials_can_be_seen() {
         .filter(|tool| !tool["degraded"].is_null())
         .map(|tool| &tool["name"])
         .collect();
-    assert_eq!(degraded_tools, ["upstream"], "{listed}");
+    assert_eq!(degraded_tools, ["flaky", "upstream"], "those of that upstream: {listed}");
     // No call tells the gauge that the time has passed.
     while app.metric(gauge).await > 1.0 {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -149,5 +149,18 @@ async fn the_description_lists_headers_and_authentication() {
         let value = sent.get(name).unwrap_or_else(|| panic!("{name} is not sent: {sent:?}")).to_str().unwrap();
         let described = at(reference);
         assert!(described["schema"]["type"] == "string" || value.parse::<u64>().is_ok(), "{name}: {value}");
+    }
+}
+
+#[tokio::test]
+async fn a_browser_finds_a_page_at_the_address_of_the_gateway() {
+    let app = TestApp::start().await;
+    let response = app.get("/").send().await.unwrap();
+    assert_eq!(response.headers()["content-type"], "text/html; charset=utf-8");
+    let page = response.text().await.unwrap();
+    let links: Vec<_> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(links.len(), 3);
+    for link in links {
+        assert_eq!(app.get(link).send().await.unwrap().status(), StatusCode::OK, "{link}");
     }
 }
