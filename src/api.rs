@@ -3,6 +3,7 @@
 mod admin;
 mod body;
 mod chat;
+mod client_address;
 mod client_request;
 mod connections;
 mod documentation;
@@ -17,9 +18,11 @@ mod reply;
 mod request;
 mod request_guard;
 mod rest;
+mod tls;
 
 use std::sync::Arc;
 
+use axum::routing::get;
 use axum::{Extension, Router};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -28,6 +31,7 @@ use crate::agent::AgentService;
 
 pub use self::listener::{BoundListeners, serve};
 pub use self::local::{GatewayStatus, LocalListener, NamedCaller};
+pub use self::tls::check_tls;
 
 /// Every route of the service.
 pub fn router(agents: &Arc<AgentService>) -> Router {
@@ -65,6 +69,7 @@ pub fn router(agents: &Arc<AgentService>) -> Router {
         .split_for_parts();
     let router = router
         .merge(mcp::routes(gateway))
+        .route("/", get(rest::root::root))
         .route("/openapi.json", documentation::route(&document))
         .fallback(reply::no_such_route)
         .method_not_allowed_fallback(reply::no_such_method);

@@ -52,12 +52,12 @@ pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare,
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
 };
-pub use self::outbound::OutboundConfig;
+pub use self::outbound::{OutboundConfig, ProxyConfig};
 pub use self::policy::PolicyConfig;
 pub use self::sandbox::SandboxConfig;
 pub use self::schema::json_schema;
 pub use self::secret::Secret;
-pub use self::server::{McpServerConfig, McpToolListing, ServerConfig};
+pub use self::server::{McpServerConfig, McpToolListing, ServerConfig, TlsConfig};
 pub use self::session::SessionConfig;
 pub use self::telemetry::{LogFormat, TelemetryConfig};
 pub use self::tools::{
@@ -224,8 +224,9 @@ impl Config {
             ),
         ];
         let open = lists.into_iter().filter(|(_, hosts, _)| hosts.iter().any(|host| host.trim() == "*"));
-        open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")))
-            .collect()
+        let open =
+            open.map(|(setting, _, means)| (setting.to_owned(), format!("it contains `*`: {means}; list the hosts")));
+        open.chain(self.server.notes()).collect()
     }
 }
 

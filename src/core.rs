@@ -9,6 +9,7 @@ pub mod error;
 #[cfg(test)]
 pub(crate) mod fuzz;
 pub mod headers;
+pub mod host;
 pub mod json;
 pub mod mcp_headers;
 pub mod peer;

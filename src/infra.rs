@@ -8,6 +8,7 @@ pub mod descriptors;
 pub mod local_socket;
 pub mod metrics;
 pub mod outbound;
+pub mod pem;
 pub mod readiness;
 pub mod remote_gateway;
 pub(crate) mod sse;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::response::Response;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -107,10 +108,10 @@ pub(super) async fn stream(
     origin: RequestMeta,
     State(gateway): State<Arc<Gateway>>,
     Extension(agents): Extension<Arc<AgentService>>,
-    headers: HeaderMap,
+    parts: Parts,
     request: Result<Parameters<ChatRequest>, CallError>,
 ) -> Result<Response, CallError> {
-    forbid_other_sites(&headers)?;
+    forbid_other_sites(&parts)?;
     let Parameters(request) = request?;
     let (session_id, request_to_agent) = request.into_agent_request(&origin, &gateway)?;
     let events = event_stream::first(agents.begin(request_to_agent).await?).await?;

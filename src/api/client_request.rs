@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-use super::request_guard::Connection;
 use crate::core::client_request::ClientRequest;
 use crate::core::headers::single;
 
@@ -15,9 +14,9 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// Maximum bytes of an id in a header.
 pub(super) const MAX_ID_BYTES: usize = 256;
 
-/// The request, and its id for the reply. Without an id of its own, or with one that cannot be used, it gets a new one.
-pub(super) fn read(connection: &Connection, headers: &HeaderMap) -> (Arc<ClientRequest>, HeaderValue) {
-    let address = client_address(connection);
+/// The request, and its id for the reply. `address`: of the client, `None` if it did not come over a network. Without an id of its own, or with one that cannot be used, it gets a new one.
+pub(super) fn read(address: Option<IpAddr>, headers: &HeaderMap) -> (Arc<ClientRequest>, HeaderValue) {
+    let address = address.map(|address| address.to_canonical());
     if let Ok(Some(id)) = single(headers, &REQUEST_ID)
         && (1..=MAX_ID_BYTES).contains(&id.len())
         && let Some(value) = headers.get(&REQUEST_ID)
@@ -29,9 +28,4 @@ pub(super) fn read(connection: &Connection, headers: &HeaderMap) -> (Arc<ClientR
     // Cannot fail: hex digits and hyphens.
     let value = HeaderValue::from_str(id).unwrap_or(HeaderValue::from_static(""));
     (Arc::new(ClientRequest { address, id: id.into() }), value)
-}
-
-/// The address of the client, as the log and the audit trail show it.
-fn client_address(connection: &Connection) -> Option<IpAddr> {
-    connection.address.map(|address| address.to_canonical())
 }

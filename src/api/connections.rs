@@ -5,6 +5,8 @@
 //! with.
 
 use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +28,6 @@ use tokio_util::task::TaskTracker;
 use super::poll_inline::PollInline;
 use super::preface_timeout::PrefaceTimeout;
 use super::request_guard::RequestGuard;
-use crate::core::caller::Owner;
 use crate::core::share::{Lease, Share};
 
 /// How long an HTTP/2 connection without a request stays open, at least, and at most twice as long. PING frames keep
@@ -81,17 +82,19 @@ impl Connections {
         }
     }
 
-    /// Serves a connection of this peer in a task of its own. Closes it if there is no slot.
-    pub(super) fn serve(
+    /// Serves a connection of this peer in a task of its own, which first waits until the connection is open: with
+    /// TLS, for the handshake. Closes it if there is no slot.
+    pub(super) fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: &Owner,
+        opening: impl Future<Output = io::Result<S>> + Send + 'static,
+        peer: SocketAddr,
         guard: &RequestGuard,
     ) {
-        if let Some(slot) = self.slots.try_acquire(peer, 1) {
-            self.spawn(stream, guard.of_connection(peer), slot, None);
-        } else if let Some(slot) = self.probes.try_acquire(peer, 1) {
-            self.spawn(stream, guard.for_probes(), slot, Some(PROBE_TIMEOUT));
+        let (owner, guard) = (guard.owner_of_connection(peer), guard.of_connection(peer));
+        if let Some(slot) = self.slots.try_acquire(&owner, 1) {
+            self.spawn(opening, guard, slot, None);
+        } else if let Some(slot) = self.probes.try_acquire(&owner, 1) {
+            self.spawn(opening, guard.for_probes(), slot, Some(PROBE_TIMEOUT));
         } else {
             tracing::debug!("a connection was closed: there are too many");
         }
@@ -115,9 +118,9 @@ impl Connections {
         self.tasks.wait().await;
     }
 
-    fn spawn(
+    fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        opening: impl Future<Output = io::Result<S>> + Send + 'static,
         guard: RequestGuard,
         slot: Lease,
         longest: Option<Duration>,
@@ -127,11 +130,15 @@ impl Connections {
             let activity = Arc::clone(&activity);
             service_fn(move |request| answer(Arc::clone(&activity), guard.clone(), request))
         };
-        let stream = TokioIo::new(PrefaceTimeout::new(stream, self.read_timeout));
-        let connection = self.http.serve_connection(stream, service).into_owned();
-        let draining = self.draining.clone();
+        let (http, read_timeout, draining) = (self.http.clone(), self.read_timeout, self.draining.clone());
         let serving = async move {
-            let mut connection = pin!(connection);
+            let stream = tokio::select! {
+                biased;
+                opened = timeout(read_timeout, opening) => opened.map_err(io::Error::from)??,
+                () = draining.cancelled() => return Ok(()),
+            };
+            let stream = TokioIo::new(PrefaceTimeout::new(stream, read_timeout));
+            let mut connection = pin!(http.serve_connection(stream, service));
             tokio::select! {
                 biased;
                 ended = &mut connection => return ended,

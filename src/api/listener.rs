@@ -1,6 +1,6 @@
 //! Accepts connections, and lets running calls finish on shutdown.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -14,12 +14,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::body::BodyMemory;
+use super::client_address::PublicAddress;
 use super::connections::Connections;
 use super::local::{self, LocalListener};
 use super::request_guard::RequestGuard;
+use super::tls::{Tls, TlsError};
 use crate::agent::AgentService;
 use crate::config::ServerConfig;
-use crate::core::caller::Owner;
 use crate::gateway::Gateway;
 use crate::infra::local_socket::LocalSocket;
 
@@ -32,30 +33,34 @@ pub struct BoundListeners {
     /// `None` for a gateway on demand, which serves its socket alone.
     calls: Option<TcpListener>,
     metrics: Option<TcpListener>,
+    /// Of `calls`.
+    tls: Option<Arc<Tls>>,
     local: Option<LocalListener>,
 }
 
-/// An address that cannot be listened on.
+/// Why the server cannot listen.
 #[derive(Debug, Error)]
-#[error("cannot listen on {address}: {source}; check that no other process uses the port")]
-pub struct BindError {
-    address: SocketAddr,
-    source: io::Error,
+pub enum BindError {
+    #[error("cannot listen on {address}: {source}; check that no other process uses the port")]
+    Address { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl BoundListeners {
     pub async fn bind(config: &ServerConfig) -> Result<Self, BindError> {
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?;
         let calls = Some(bind(config.listen).await?);
         let metrics = match config.metrics_listen {
             Some(address) => Some(bind(address).await?),
             None => None,
         };
-        Ok(Self { calls, metrics, local: None })
+        Ok(Self { calls, metrics, tls, local: None })
     }
 
     /// Listens on the Unix socket alone.
     pub fn of_socket(local: LocalListener) -> Self {
-        Self { calls: None, metrics: None, local: Some(local) }
+        Self { calls: None, metrics: None, tls: None, local: Some(local) }
     }
 
     /// Listens on the Unix socket too.
@@ -102,11 +107,16 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
             None => std::future::pending().await,
         }
     };
-    let guard = RequestGuard::new(router.clone(), config.server.is_loopback(), Arc::clone(&memory));
-    let metrics_guard = RequestGuard::new(metrics_router(gateway), false, Arc::clone(&memory));
+    let listen = listening.address().unwrap_or(config.server.listen);
+    let address = PublicAddress::new(&config.server, listen);
+    let guard = RequestGuard::new(router.clone(), address, Arc::clone(&memory));
+    let metrics_guard = RequestGuard::new(metrics_router(gateway), PublicAddress::any(), Arc::clone(&memory));
+    if let Some(tls) = &listening.tls {
+        gateway.in_background(Arc::clone(tls).reload_on_change(Arc::clone(&gateway.readiness)));
+    }
     tokio::select! {
-        () = accept(listening.calls.as_ref(), &calls, &guard) => {}
-        () = accept(listening.metrics.as_ref(), &scrapes, &metrics_guard) => {}
+        () = accept(listening.calls.as_ref(), listening.tls.as_ref(), &calls, &guard) => {}
+        () = accept(listening.metrics.as_ref(), None, &scrapes, &metrics_guard) => {}
         () = local => {}
         () = stop.cancelled() => {}
         () = shutdown => {}
@@ -121,7 +131,12 @@ pub async fn serve(listening: BoundListeners, agents: &Arc<AgentService>, shutdo
 }
 
 /// Accepts connections for ever. One that there is no place for is closed: it never waits unseen.
-async fn accept(listener: Option<&TcpListener>, connections: &Connections, guard: &RequestGuard) {
+async fn accept(
+    listener: Option<&TcpListener>,
+    tls: Option<&Arc<Tls>>,
+    connections: &Connections,
+    guard: &RequestGuard,
+) {
     let Some(listener) = listener else { return std::future::pending().await };
     loop {
         let (stream, peer) = match listener.accept().await {
@@ -132,26 +147,30 @@ async fn accept(listener: Option<&TcpListener>, connections: &Connections, guard
             }
         };
         // Replies are written whole: Nagle's algorithm would only delay them.
-        match stream.set_nodelay(true) {
-            Ok(()) => connections.serve(stream, &Owner::of_address(peer.ip()), &guard.of_address(peer.ip())),
-            Err(error) => tracing::debug!(%error, "a connection closed before it was served"),
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection closed before it was served");
+            continue;
+        }
+        match tls {
+            None => connections.serve(ready(Ok(stream)), peer, guard),
+            Some(tls) => connections.serve(Arc::clone(tls).accept(stream), peer, guard),
         }
     }
 }
 
 /// Accepts connections of this user's commands for ever.
 async fn accept_local(socket: &LocalSocket, connections: &Connections, guard: &RequestGuard) {
-    let owner = Owner::of_address(Ipv4Addr::LOCALHOST.into());
+    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     loop {
         match socket.accept().await {
-            Ok(stream) => connections.serve(stream, &owner, guard),
+            Ok(stream) => connections.serve(ready(Ok(stream)), peer, guard),
             Err(error) => rest_after(&error).await,
         }
     }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address).await.map_err(|source| BindError { address, source })
+    TcpListener::bind(address).await.map_err(|source| BindError::Address { address, source })
 }
 
 /// A separate metrics listener needs no key: every client that can reach it may read the metrics.

@@ -51,6 +51,8 @@ pub struct GatewayStatus {
     pub config_file: Option<PathBuf>,
     /// Topic → digest of its settings.
     pub configuration: BTreeMap<String, String>,
+    /// How many tools the caller of the request may not use, and what would change that.
+    pub left_out: Option<String>,
 }
 
 /// The caller that a command names.
@@ -116,29 +118,41 @@ pub(super) fn routes(gateway: &Arc<Gateway>, listener: &LocalListener, stop: &Ca
 }
 
 impl LocalRoutes {
-    fn status(self) -> GatewayStatus {
+    fn status(self, caller: &Arc<Caller>) -> GatewayStatus {
         GatewayStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             process_id: std::process::id(),
             on_demand: self.on_demand,
             config_file: self.config_file,
             configuration: self.gateway.config().fingerprint(),
+            left_out: left_out(&self.gateway, caller),
         }
     }
 }
 
-async fn status(State(routes): State<LocalRoutes>) -> Json<GatewayStatus> {
-    Json(routes.status())
+/// What a user who chooses the caller should know about it: how many tools it may not use, if any.
+pub(super) fn left_out(gateway: &Gateway, caller: &Arc<Caller>) -> Option<String> {
+    let left_out = gateway.pipeline.tools_for(caller).left_out();
+    left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."))
+}
+
+async fn status(State(routes): State<LocalRoutes>, headers: HeaderMap) -> Result<Json<GatewayStatus>, CallError> {
+    let caller = caller_of(&headers)?;
+    Ok(Json(routes.status(&caller)))
 }
 
 /// A gateway that was started by hand takes the place of one that a command started.
-async fn stop_on_demand(State(routes): State<LocalRoutes>) -> Result<(StatusCode, Json<GatewayStatus>), CallError> {
+async fn stop_on_demand(
+    State(routes): State<LocalRoutes>,
+    headers: HeaderMap,
+) -> Result<(StatusCode, Json<GatewayStatus>), CallError> {
+    let caller = caller_of(&headers)?;
     if !routes.on_demand {
         return Err(CallError::new(ErrorCode::Denied, "this gateway was not started on demand; stop its process"));
     }
     tracing::info!("another gateway takes the place of this one");
     routes.stop.cancel();
-    Ok((StatusCode::ACCEPTED, Json(routes.status())))
+    Ok((StatusCode::ACCEPTED, Json(routes.status(&caller))))
 }
 
 /// Returns when an on-demand gateway has had no connection for [`ON_DEMAND_TIMEOUT`], or when its socket was removed:
@@ -165,11 +179,12 @@ pub(super) async fn abandoned(listener: &LocalListener, connections: &Connection
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::super::body::BodyMemory;
     use super::super::request_guard::RequestGuard;
     use super::*;
     use crate::config::ServerConfig;
-    use crate::core::caller::Owner;
 
     #[tokio::test(start_paused = true)]
     async fn a_gateway_on_demand_ends_a_minute_after_its_last_connection() {
@@ -179,10 +194,10 @@ mod tests {
         let connections = Connections::new(4, Duration::from_secs(600));
         let guard = RequestGuard::of_socket(Router::new(), Arc::new(BodyMemory::new(&ServerConfig::default())));
         let (client, server) = tokio::io::duplex(64);
-        connections.serve(server, &Owner::gateway().clone(), &guard);
+        connections.serve(std::future::ready(Ok(server)), SocketAddr::from(([127, 0, 0, 1], 0)), &guard);
         let ending = abandoned(&listener, &connections);
         tokio::pin!(ending);
-        tokio::time::timeout(10 * ON_DEMAND_TIMEOUT, &mut ending).await.expect_err("a client is connected");
+        tokio::time::timeout(5 * ON_DEMAND_TIMEOUT, &mut ending).await.expect_err("a client is connected");
         drop(client);
         let last_used = Instant::now();
         ending.await;
@@ -191,7 +206,7 @@ mod tests {
 
         let socket = LocalSocket::bind(directory.path().join("other.sock")).unwrap();
         let by_hand = LocalListener { socket, config_file: None, on_demand: false };
-        tokio::time::timeout(10 * ON_DEMAND_TIMEOUT, abandoned(&by_hand, &connections)).await.expect_err("it stays");
+        tokio::time::timeout(5 * ON_DEMAND_TIMEOUT, abandoned(&by_hand, &connections)).await.expect_err("it stays");
     }
 
     #[test]

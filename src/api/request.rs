@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -132,7 +132,7 @@ impl ExecuteNamedRequest {
 pub(super) struct RequestMeta {
     pub caller: Arc<Caller>,
     /// Whether it came over the Unix socket.
-    pub is_local: bool,
+    pub over_socket: bool,
     /// The thread of an agent's client (A28).
     pub thread: Option<Arc<str>>,
     /// The request, for the log and the audit trail.
@@ -243,12 +243,12 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
         };
         let thread = text_header(headers, &CHAT_ID)?.map(Into::into);
         let idempotency_key = text_header(headers, &IDEMPOTENCY_KEY)?;
-        let mut is_local = false;
+        let mut over_socket = false;
         if let Some(connection) = parts.extensions.get_mut::<Connection>() {
             connection.caller = Some(Arc::clone(&caller));
-            is_local = connection.is_local;
+            over_socket = connection.over_socket;
         }
-        Ok(Self { caller, is_local, thread, request, scopes, idempotency_key, trace })
+        Ok(Self { caller, over_socket, thread, request, scopes, idempotency_key, trace })
     }
 }
 
@@ -258,12 +258,12 @@ impl FromRequestParts<Arc<Gateway>> for RequestMeta {
 /// `unauthenticated`: credentials that are wrong, ambiguous or missing.
 pub(super) async fn caller_of(parts: &Parts, gateway: &Gateway) -> Result<Arc<Caller>, CallError> {
     let connection = Connection::of(parts)?;
-    let caller = match connection.is_local {
+    let caller = match connection.over_socket {
         true => local::caller_of(&parts.headers)?,
-        false => gateway.authenticator().authenticate(&parts.headers).await?,
+        false => gateway.authenticator().authenticate(&parts.headers, connection.client.is_local).await?,
     };
     Ok(match caller.anonymous {
-        true => Arc::new(caller.owned_by(connection.peer.clone())),
+        true => Arc::new(caller.owned_by(connection.client_owner.clone())),
         false => caller,
     })
 }
@@ -309,10 +309,11 @@ fn either(arguments: Option<Arguments>, parameters: Option<Arguments>) -> Result
 ///
 /// # Errors
 /// `denied`.
-pub(super) fn forbid_other_sites(headers: &HeaderMap) -> Result<(), CallError> {
+pub(super) fn forbid_other_sites(parts: &Parts) -> Result<(), CallError> {
+    let headers = &parts.headers;
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let site_is_other = headers.contains_key(FETCH_SITE) && !matches!(text(FETCH_SITE), Some("same-origin" | "none"));
-    let host = text(HOST).unwrap_or_default();
+    let host = Connection::of(parts)?.host(parts).unwrap_or_default();
     let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, authority)| authority == host);
     if site_is_other || headers.contains_key(ORIGIN) && !text(ORIGIN).is_some_and(is_ours) {
         return Err(CallError::new(ErrorCode::Denied, "a page of another site must not send this request; use POST"));

@@ -2,7 +2,7 @@
 //! that every refusal is typed and no stream is cut off.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::header::{HOST, X_CONTENT_TYPE_OPTIONS};
 use axum::http::request::Parts;
-use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Request, Uri};
+use axum::http::{HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
 use tower::Service;
 
 use super::body::BodyMemory;
+use super::client_address::{ClientAddress, PublicAddress};
 use super::client_request::{self, REQUEST_ID};
 use super::reply;
 use crate::core::caller::{Caller, Owner};
@@ -28,23 +28,30 @@ use crate::core::error::{CallError, ErrorCode};
 #[derive(Debug, Clone)]
 pub(super) struct RequestGuard {
     router: Router,
-    on_loopback: bool,
-    connection: Connection,
+    memory: Arc<BodyMemory>,
+    address: Arc<PublicAddress>,
+    /// Of the connection.
+    peer: IpAddr,
+    /// Its owner as long as its client is the peer itself.
+    peer_owner: Owner,
     only_probes: bool,
+    /// For the Unix socket.
+    over_socket: bool,
 }
 
-/// What the requests of one connection share, in the extensions of each.
+/// What is known of a request before its caller, in its extensions.
 #[derive(Debug, Clone)]
 pub(super) struct Connection {
+    pub client: ClientAddress,
     /// The owner of what a request holds before its caller is known, and of what callers without credentials hold.
-    pub peer: Owner,
+    pub client_owner: Owner,
     /// Once it is known.
     pub caller: Option<Arc<Caller>>,
     /// Over the Unix socket: requests are of this user, and name their caller.
-    pub is_local: bool,
+    pub over_socket: bool,
     pub memory: Arc<BodyMemory>,
-    /// The address of the peer; `None` if it did not come over a network.
-    pub address: Option<IpAddr>,
+    address: Arc<PublicAddress>,
+    peer: IpAddr,
 }
 
 impl Connection {
@@ -55,34 +62,47 @@ impl Connection {
     }
 
     pub(super) fn owner(&self) -> &Owner {
-        self.caller.as_ref().map_or(&self.peer, |caller| &caller.owner)
+        self.caller.as_ref().map_or(&self.client_owner, |caller| &caller.owner)
+    }
+
+    /// The server's URL for the client of this request, without a path.
+    pub(super) fn server_url(&self, parts: &Parts) -> String {
+        self.address.url(self.peer, &parts.uri, &parts.headers)
+    }
+
+    /// The host and port that the client asked for.
+    pub(super) fn host<'a>(&self, parts: &'a Parts) -> Option<&'a str> {
+        self.address.host(self.peer, &parts.uri, &parts.headers)
     }
 }
 
 impl RequestGuard {
-    /// `on_loopback`: the listener is bound to a loopback address.
-    pub(super) fn new(router: Router, on_loopback: bool, memory: Arc<BodyMemory>) -> Self {
-        let connection =
-            Connection { peer: Owner::gateway().clone(), caller: None, is_local: false, memory, address: None };
-        Self { router, on_loopback, connection, only_probes: false }
+    pub(super) fn new(router: Router, address: PublicAddress, memory: Arc<BodyMemory>) -> Self {
+        let (address, peer) = (Arc::new(address), IpAddr::from([0, 0, 0, 0]));
+        Self {
+            router,
+            memory,
+            address,
+            peer,
+            peer_owner: Owner::of_address(peer),
+            only_probes: false,
+            over_socket: false,
+        }
+    }
+
+    /// The owner of a connection of this peer.
+    pub(super) fn owner_of_connection(&self, peer: SocketAddr) -> Owner {
+        self.address.owner_of_connection(peer)
     }
 
     /// The checks of requests over the Unix socket.
     pub(super) fn of_socket(router: Router, memory: Arc<BodyMemory>) -> Self {
-        let guard = Self::new(router, false, memory);
-        Self { connection: Connection { is_local: true, ..guard.connection }, ..guard }
+        Self { over_socket: true, ..Self::new(router, PublicAddress::any(), memory) }
     }
 
     /// The checks of the requests of one connection.
-    pub(super) fn of_connection(&self, peer: &Owner) -> Self {
-        let connection = Connection { peer: peer.clone(), ..self.connection.clone() };
-        Self { connection, ..self.clone() }
-    }
-
-    /// The same, for connections of this address.
-    pub(super) fn of_address(&self, address: IpAddr) -> Self {
-        let connection = Connection { address: Some(address), ..self.connection.clone() };
-        Self { connection, ..self.clone() }
+    pub(super) fn of_connection(&self, peer: SocketAddr) -> Self {
+        Self { peer: peer.ip(), peer_owner: Owner::of_address(peer.ip()), ..self.clone() }
     }
 
     /// Answers probes and metrics, and refuses everything else.
@@ -92,11 +112,14 @@ impl RequestGuard {
 
     /// Answers a request, even if its handler panics.
     pub(super) async fn answer(self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
-        let (client_request, request_id) = client_request::read(&self.connection, request.headers());
-        let mut response = match self.check(&request) {
+        let checked = self.check(&request);
+        let address = checked.as_ref().map_or(self.peer, |client| client.ip);
+        let address = Some(address).filter(|_| !self.over_socket);
+        let (client_request, request_id) = client_request::read(address, request.headers());
+        let mut response = match checked {
             Err(refusal) => refusal.into_response(),
-            Ok(()) => {
-                request.extensions_mut().insert(self.connection);
+            Ok(client) => {
+                request.extensions_mut().insert(self.connection_of(client));
                 request.extensions_mut().insert(client_request);
                 let mut router = self.router;
                 match AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind().await {
@@ -111,18 +134,26 @@ impl RequestGuard {
         Ok(response)
     }
 
-    fn check(&self, request: &Request<Incoming>) -> Result<(), CallError> {
+    fn check(&self, request: &Request<Incoming>) -> Result<ClientAddress, CallError> {
         // RFC 9112 §3.2: a proxy in front may have used the other one.
         if request.headers().get_all(HOST).iter().nth(1).is_some() {
             return Err(invalid("duplicate `Host` header"));
         }
-        if self.on_loopback && !names_loopback(request.uri(), request.headers()) {
-            return Err(invalid(HOST_NOT_LOOPBACK));
-        }
+        let client = self.address.client(self.peer, request.uri(), request.headers())?;
         if self.only_probes && !PROBES.contains(&request.uri().path()) {
             return Err(too_many_connections());
         }
-        Ok(())
+        Ok(client)
+    }
+
+    fn connection_of(&self, client: ClientAddress) -> Connection {
+        let client_owner = match client.ip == self.peer {
+            true => self.peer_owner.clone(),
+            false => Owner::of_address(client.ip),
+        };
+        let client = ClientAddress { is_local: client.is_local || self.over_socket, ..client };
+        let (memory, address, over_socket) = (Arc::clone(&self.memory), Arc::clone(&self.address), self.over_socket);
+        Connection { client, client_owner, caller: None, over_socket, memory, address, peer: self.peer }
     }
 }
 
@@ -130,23 +161,6 @@ const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 
 /// What is answered whatever the number of connections.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
-
-const HOST_NOT_LOOPBACK: &str = "this server listens on loopback and accepts only localhost as host; to use another host name, set `server.listen` to a non-loopback address";
-
-/// A web page that reaches a loopback listener under its own host name (DNS rebinding) must not become an anonymous
-/// caller there: on loopback, only loopback's host names are accepted.
-fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
-    let authority = uri.authority().map(Authority::as_str);
-    let Some(host) = authority.or_else(|| headers.get(HOST).and_then(|value| value.to_str().ok())) else {
-        return false;
-    };
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
 
 fn too_many_connections() -> CallError {
     let message = "there are too many connections (`server.max_connections`); close some, or try again later";

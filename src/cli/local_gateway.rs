@@ -171,6 +171,15 @@ fn running(config: &Config) -> Result<Option<(PathBuf, GatewayStatus)>, Exit> {
     }
 }
 
+/// How many tools the caller of this endpoint may not use, and what would change that.
+///
+/// # Errors
+/// The gateway does not answer, or knows no such caller.
+pub(super) fn left_out(gateway: &Endpoint) -> Result<Option<String>, Unanswered> {
+    let status = Remote::new(gateway)?.get(&["gateway"], &[])?;
+    Ok(status["left_out"].as_str().map(str::to_owned))
+}
+
 /// Asks a gateway on demand to end.
 fn stop(socket: PathBuf) -> Result<(), Exit> {
     let endpoint = Endpoint::at_socket(socket, &NamedCaller::administrator());

@@ -39,6 +39,9 @@ pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
 fn serve(common: &Common, caller: &NamedCaller) -> Result<Exit, Exit> {
     let config = local_gateway::configuration(common)?;
     let gateway = local_gateway::find_or_start(common, &config, caller)?;
+    if let Some(left_out) = local_gateway::left_out(&gateway).map_err(Unanswered::report)? {
+        present::problem(&left_out);
+    }
     let (common, caller) = (common.clone(), caller.clone());
     std::thread::spawn(move || local_gateway::keep_running(&common, &config, &caller));
     Ok(bridge(&gateway))

@@ -56,7 +56,8 @@ impl AuthConfig {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnonymousAccess {
-    /// Only while the server listens on loopback.
+    /// Only on this machine: the server listens on loopback, and the request names loopback as its host and did not
+    /// come through a proxy.
     #[default]
     Loopback,
     Always,

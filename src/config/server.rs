@@ -1,4 +1,5 @@
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -6,6 +7,7 @@ use url::Url;
 
 use super::check::Findings;
 use super::overrides::Overrides;
+use crate::core::host::HostAndPort;
 use crate::core::json::MAX_VALUES;
 
 /// The HTTP server.
@@ -14,6 +16,14 @@ use crate::core::json::MAX_VALUES;
 pub struct ServerConfig {
     /// Address to listen on. Anything but loopback requires authentication (`auth`), or the server does not start.
     pub listen: SocketAddr,
+    /// TLS on `listen`; without it the server speaks HTTP without encryption.
+    pub tls: Option<TlsConfig>,
+    /// Host names that clients use for the server, with a port or for any. Requests for others are refused, except that
+    /// loopback always has its own names, and another address the addresses. Empty: any, except on loopback.
+    pub allowed_hosts: Vec<String>,
+    /// Addresses, and ranges of them (CIDR), of proxies in front of the server: their `Forwarded` or `X-Forwarded-For`,
+    /// `-Host` and `-Proto` count. A request with such headers from another peer is never one of `anonymous: loopback`.
+    pub trusted_proxies: Vec<String>,
     /// A separate listener for `/metrics`, which then needs no key there.
     pub metrics_listen: Option<SocketAddr>,
     /// Maximum request body, in bytes.
@@ -38,6 +48,9 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            tls: None,
+            allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
             metrics_listen: None,
             max_body_bytes: 4 << 20,
             max_json_values: MAX_VALUES,
@@ -56,6 +69,19 @@ impl ServerConfig {
         self.listen.ip().to_canonical().is_loopback()
     }
 
+    /// Also those under the deprecated key.
+    pub fn allowed_hosts(&self) -> impl Iterator<Item = &str> {
+        self.allowed_hosts.iter().chain(&self.mcp.allowed_hosts).map(String::as_str)
+    }
+
+    /// Warnings, by setting.
+    pub(super) fn notes(&self) -> impl Iterator<Item = (String, String)> {
+        let renamed =
+            "it is deprecated and ends with version 0.3; write `server.allowed_hosts`, which is for all routes";
+        let is_renamed = !self.mcp.allowed_hosts.is_empty();
+        is_renamed.then(|| ("server.mcp.allowed_hosts".to_owned(), renamed.to_owned())).into_iter()
+    }
+
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         environment.apply("SEKISHO_LISTEN", "server.listen", &mut self.listen);
     }
@@ -68,6 +94,9 @@ impl ServerConfig {
                 "set another port, or omit it: `/metrics` is then on `listen`",
             );
         }
+        check_hosts("server.allowed_hosts", &self.allowed_hosts, findings);
+        check_hosts("server.mcp.allowed_hosts", &self.mcp.allowed_hosts, findings);
+        findings.networks("server.trusted_proxies", &self.trusted_proxies);
         findings.above_zero("server.max_body_bytes", self.max_body_bytes);
         findings.above_zero("server.max_json_values", self.max_json_values);
         findings.above_zero("server.max_connections", self.max_connections);
@@ -76,6 +105,26 @@ impl ServerConfig {
         findings.at_most_a_year("server.shutdown_grace_seconds", self.shutdown_grace_seconds);
         self.mcp.check(findings);
     }
+}
+
+fn check_hosts(setting: &str, hosts: &[String], findings: &mut Findings) {
+    for (index, _) in hosts.iter().enumerate().filter(|(_, host)| HostAndPort::parse(host).is_none()) {
+        let advice = "write `tools.example` or `tools.example:8443`, without scheme or path";
+        findings.add(format!("{setting}[{index}]"), "is not a host name", advice);
+    }
+}
+
+/// TLS of the listener. Changed files are read again while the server runs.
+#[derive(Debug, Clone, PartialEq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file of the certificate, followed by those of its issuers.
+    pub certificate: PathBuf,
+    /// PEM file of the certificate's private key, without a password.
+    pub key: PathBuf,
+    /// PEM file of authorities. Every client then needs a certificate of one of them, beside its key or token.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
 }
 
 /// Settings of `/mcp`.
@@ -87,10 +136,11 @@ pub struct McpServerConfig {
     /// Web origins, such as `https://app.example:*`, whose scripts may connect; on loopback those of this machine
     /// may.
     pub allowed_origins: Vec<String>,
-    /// Host names that clients use for the server; any when empty, except on loopback.
+    /// Until version 0.3, the same as `server.allowed_hosts`, which replaces it.
+    #[schemars(extend("deprecated" = true))]
     pub allowed_hosts: Vec<String>,
     /// URL at which clients reach the server, for the metadata about signing in, and for the return of browsers from
-    /// a sign-in to an MCP server; by default the URL of the request.
+    /// a sign-in to an MCP server; its host is an allowed one. By default the URL of the request, if its host is allowed.
     pub public_url: Option<Url>,
     /// Maximum sessions at once, of clients whose protocol revision has sessions.
     pub max_sessions: usize,

@@ -51,7 +51,7 @@ fn debug_shows_no_secret() {
 auth: {api_keys: [{id: ada, key: hunter2}]}
 agent: {profiles: {a: {provider: anthropic, model: m, api_key: hunter2}}}
 tools: {web_search: {provider: brave, api_key: hunter2}}
-outbound: {mcp_allowed_domains: [b.example]}
+outbound: {mcp_allowed_domains: [b.example], proxy: {url: 'http://user:hunter2@proxy.example:3128'}}
 mcp:
   secrets: {A: hunter2}
   servers:
@@ -70,7 +70,7 @@ openapi:
     .unwrap();
     let shown = format!("{config:?}");
     assert!(!shown.contains("hunter2"), "{shown}");
-    assert_eq!(shown.matches("***").count(), 15, "{shown}");
+    assert_eq!(shown.matches("***").count(), 16, "{shown}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The identity of a caller, and who owns what is held for it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 
 /// The caller. Created by `auth` alone (and by tests).
@@ -92,6 +92,12 @@ impl Owner {
             IpAddr::V6(address) => IpAddr::from(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
         };
         let caller = format!("{PUBLIC}{KEY_SEPARATOR}anonymous{KEY_SEPARATOR}{network}");
+        Self { tenant: PUBLIC.into(), caller: caller.into() }
+    }
+
+    /// One connection of a peer that sends the requests of many clients.
+    pub fn of_connection(peer: SocketAddr) -> Self {
+        let caller = format!("{PUBLIC}{KEY_SEPARATOR}anonymous{KEY_SEPARATOR}{peer}");
         Self { tenant: PUBLIC.into(), caller: caller.into() }
     }
 

@@ -31,8 +31,9 @@ pub use self::jwks::{KeyFetchError, KeyFetchFailure, KeySource};
 pub struct Authenticator {
     keys: ApiKeys,
     tokens: Option<Tokens>,
-    /// The caller of a request without credentials, where such requests are accepted.
-    anonymous: Option<Arc<Caller>>,
+    /// The caller of a request without credentials, and when such requests are accepted.
+    anonymous: Arc<Caller>,
+    anonymous_access: AnonymousAccess,
 }
 
 /// Why the `auth` configuration is invalid.
@@ -68,16 +69,7 @@ impl Authenticator {
     ///
     /// # Errors
     /// All errors of the configuration, each with its place.
-    pub async fn new(
-        config: &AuthConfig,
-        on_loopback: bool,
-        fetch: Option<Arc<dyn KeySource>>,
-    ) -> Result<Self, Vec<AuthConfigError>> {
-        let anonymous = match config.anonymous {
-            AnonymousAccess::Always => true,
-            AnonymousAccess::Loopback => on_loopback,
-            AnonymousAccess::Never => false,
-        };
+    pub async fn new(config: &AuthConfig, fetch: Option<Arc<dyn KeySource>>) -> Result<Self, Vec<AuthConfigError>> {
         let (keys, mut errors) = ApiKeys::new(&config.api_keys);
         let tokens = match &config.jwt {
             Some(jwt) => Tokens::new(jwt, fetch).await.map_err(|more| errors.extend(more)).ok(),
@@ -86,7 +78,7 @@ impl Authenticator {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Ok(Self { keys, tokens, anonymous: anonymous.then(|| Arc::new(Caller::anonymous())) })
+        Ok(Self { keys, tokens, anonymous: Arc::new(Caller::anonymous()), anonymous_access: config.anonymous })
     }
 
     /// Keeps the issuer's current keys: a reload while the issuer is down locks no caller out.
@@ -96,18 +88,25 @@ impl Authenticator {
         }
     }
 
-    /// From the request's headers (`Authorization: Bearer …`, `X-API-Key`).
+    /// From the request's headers (`Authorization: Bearer …`, `X-API-Key`). `is_local`: it was sent on this machine to
+    /// a loopback listener, and not through a proxy.
     ///
     /// # Errors
     /// `unauthenticated`: credentials that are wrong, ambiguous or missing.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, CallError> {
+    pub async fn authenticate(&self, headers: &HeaderMap, is_local: bool) -> Result<Arc<Caller>, CallError> {
+        let is_open = match self.anonymous_access {
+            AnonymousAccess::Always => true,
+            AnonymousAccess::Loopback => is_local,
+            AnonymousAccess::Never => false,
+        };
+        let anonymous = is_open.then_some(&self.anonymous);
         let caller = match credential(headers) {
-            Ok(Some(credential)) => match &self.anonymous {
+            Ok(Some(credential)) => match anonymous {
                 // Without configured credentials, none are checked: clients of model APIs always send some.
                 Some(anonymous) if self.keys.is_empty() && self.tokens.is_none() => Ok(Arc::clone(anonymous)),
                 _ => self.recognize(&credential).await,
             },
-            Ok(None) => self.anonymous.clone().ok_or(Refusal(self.how_to_sign_in())),
+            Ok(None) => anonymous.cloned().ok_or(Refusal(self.how_to_sign_in())),
             Err(refusal) => Err(refusal),
         };
         caller.map_err(|Refusal(why)| CallError::new(ErrorCode::Unauthenticated, why))
@@ -126,6 +125,10 @@ impl Authenticator {
 
     fn how_to_sign_in(&self) -> &'static str {
         match (self.keys.is_empty(), &self.tokens) {
+            (true, None) if self.anonymous_access == AnonymousAccess::Loopback => {
+                "authentication required: a request through a proxy, or to another host name than localhost, needs \
+                 credentials, and none are configured: its operators can set `auth.api_keys` or `auth.jwt`"
+            }
             (_, Some(_)) => "authentication required: send `Authorization: Bearer` with a token or an API key",
             (false, None) => {
                 "authentication required: send an API key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"

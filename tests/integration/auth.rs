@@ -36,10 +36,10 @@ async fn anonymous_callers_can_be_shut_out() {
     assert_eq!(app.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
 }
 
-/// Anybody may write these headers: there is no proxy that would be believed.
 #[tokio::test]
 async fn a_forwarded_address_is_nobodys_identity() {
-    let app = TestApp::with("tools: {overrides: {calculator: {rate_limit: 1}}}").await;
+    let yaml = "auth: {anonymous: always}\ntools: {overrides: {calculator: {rate_limit: 1}}}";
+    let app = TestApp::with(yaml).await;
     let mut statuses = Vec::new();
     for address in ["192.0.2.1", "192.0.2.2"] {
         let request = app.post("/tools/calculator/execute").json(&json!({"arguments": {"expression": "1"}}));

@@ -1,3 +1,5 @@
+use std::future::ready;
+
 use axum::Router;
 use axum::routing::get;
 use http_body_util::Empty;
@@ -8,6 +10,7 @@ use tokio::io::duplex;
 
 use super::*;
 use crate::api::body::BodyMemory;
+use crate::api::client_address::PublicAddress;
 use crate::config::ServerConfig;
 
 fn routes() -> RequestGuard {
@@ -15,12 +18,18 @@ fn routes() -> RequestGuard {
         sleep(Duration::from_secs(600)).await;
         "slow"
     };
-    let memory = Arc::new(BodyMemory::new(&ServerConfig::default()));
-    RequestGuard::new(Router::new().route("/healthz", get("ok")).route("/slow", get(slow)), false, memory)
+    let config = ServerConfig {
+        listen: "192.0.2.200:80".parse().expect("an address"),
+        trusted_proxies: vec!["192.0.2.100".into()],
+        ..ServerConfig::default()
+    };
+    let memory = Arc::new(BodyMemory::new(&config));
+    let address = PublicAddress::new(&config, config.listen);
+    RequestGuard::new(Router::new().route("/healthz", get("ok")).route("/slow", get(slow)), address, memory)
 }
 
-fn peer(address: &str) -> Owner {
-    Owner::of_address(address.parse().expect("an address"))
+fn peer(address: &str) -> SocketAddr {
+    SocketAddr::new(address.parse().expect("an address"), 5_000)
 }
 
 fn connections(max: u64) -> Connections {
@@ -32,9 +41,9 @@ fn request(path: &str) -> Request<Empty<Bytes>> {
 }
 
 /// The status of one request over a new connection; `None` if it was closed.
-async fn status(connections: &Connections, owner: &Owner, path: &str) -> Option<StatusCode> {
+async fn status(connections: &Connections, peer: SocketAddr, path: &str) -> Option<StatusCode> {
     let (client, server) = duplex(1 << 16);
-    connections.serve(server, owner, &routes());
+    connections.serve(ready(Ok(server)), peer, &routes());
     let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.ok()?;
     tokio::spawn(connection);
     let request = Request::get(path).header("host", "gateway.test").body(Empty::<Bytes>::new()).expect("a request");
@@ -45,7 +54,7 @@ async fn status(connections: &Connections, owner: &Owner, path: &str) -> Option<
 async fn a_connection_that_only_answers_pings_ends() {
     let connections = connections(1);
     let (client, server) = duplex(1 << 16);
-    connections.serve(server, &peer("192.0.2.1"), &routes());
+    connections.serve(ready(Ok(server)), peer("192.0.2.1"), &routes());
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new()).keep_alive_interval(Duration::from_secs(10)).keep_alive_while_idle(true);
     let (mut sender, connection) = http.handshake(TokioIo::new(client)).await.expect("a connection");
@@ -68,23 +77,38 @@ async fn a_connection_that_only_answers_pings_ends() {
 async fn a_peer_cannot_take_all_connections_nor_hide_the_probes() {
     let connections = connections(8);
     let (flood, other) = (peer("2001:db8::1"), peer("192.0.2.1"));
-    assert_eq!(status(&connections, &other, "/healthz").await, Some(StatusCode::OK));
+    assert_eq!(status(&connections, other, "/healthz").await, Some(StatusCode::OK));
     sleep(Duration::from_secs(1)).await;
     assert_eq!(connections.slots.used(), 0);
     let mut clients = Vec::new();
     for n in 0_u32..8 {
         let (client, server) = duplex(1 << 10);
         // Addresses of one network are one peer.
-        connections.serve(server, &peer(&format!("2001:db8::{n}")), &routes());
+        connections.serve(ready(Ok(server)), peer(&format!("2001:db8::{n}")), &routes());
         clients.push(client);
     }
     assert_eq!((connections.slots.used(), connections.probes.used()), (6, 2));
-    assert_eq!(status(&connections, &flood, "/slow").await, Some(StatusCode::SERVICE_UNAVAILABLE));
-    assert_eq!(status(&connections, &flood, "/healthz").await, Some(StatusCode::OK));
-    assert_eq!(status(&connections, &other, "/slow").await, Some(StatusCode::OK));
+    assert_eq!(status(&connections, flood, "/slow").await, Some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(status(&connections, flood, "/healthz").await, Some(StatusCode::OK));
+    assert_eq!(status(&connections, other, "/slow").await, Some(StatusCode::OK));
     // Probes end by themselves.
     sleep(PROBE_TIMEOUT + CLOSE_TIMEOUT).await;
     assert_eq!(connections.probes.used(), 0);
+}
+
+/// Its connections carry the requests of many clients.
+#[tokio::test(start_paused = true)]
+async fn a_trusted_proxy_is_given_more_than_the_share_of_one_peer() {
+    let connections = connections(8);
+    assert_eq!(status(&connections, peer("192.0.2.1"), "/healthz").await, Some(StatusCode::OK));
+    sleep(Duration::from_secs(1)).await;
+    let mut clients = Vec::new();
+    for port in 0..8 {
+        let (client, server) = duplex(1 << 10);
+        connections.serve(ready(Ok(server)), SocketAddr::from(([192, 0, 2, 100], port)), &routes());
+        clients.push(client);
+    }
+    assert_eq!((connections.slots.used(), connections.probes.used()), (8, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +116,7 @@ async fn on_shutdown_requests_are_finished_until_the_end_of_the_grace_period() {
     for (grace, is_finished) in [(900, true), (60, false)] {
         let connections = connections(8);
         let (client, server) = duplex(1 << 16);
-        connections.serve(server, &peer("192.0.2.1"), &routes());
+        connections.serve(ready(Ok(server)), peer("192.0.2.1"), &routes());
         let (mut sender, connection) =
             http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.expect("a connection");
         tokio::spawn(connection);

@@ -1,10 +1,9 @@
-//! Which host names and web pages may reach `/mcp`: a page of another site must not use a browser's network access
-//! (DNS rebinding; the protocol's security rules for HTTP).
+//! Which web pages may reach `/mcp`: a page of another site must not use a browser's network access (the protocol's
+//! security rules for HTTP). Host names are checked for all routes, before.
 
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::Uri;
+use axum::http::header::ORIGIN;
 use axum::http::request::Parts;
-use axum::http::uri::Authority;
-use axum::http::{HeaderValue, Uri};
 
 use crate::api::request_guard::Connection;
 use crate::config::ServerConfig;
@@ -14,44 +13,17 @@ use crate::core::error::{CallError, ErrorCode};
 const LOOPBACK_PAGES: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
 
 /// # Errors
-/// `denied`: `server.mcp.allowed_hosts` lacks the host, or `server.mcp.allowed_origins` the page.
+/// `denied`: `server.mcp.allowed_origins` lacks the page.
 pub(super) fn check(server: &ServerConfig, parts: &Parts) -> Result<(), CallError> {
-    // No browser reaches the Unix socket.
-    if Connection::of(parts)?.is_local {
-        return Ok(());
-    }
-    check_host(&server.mcp.allowed_hosts, parts)?;
     let Some(origin) = parts.headers.get(ORIGIN) else { return Ok(()) };
-    let own_pages = LOOPBACK_PAGES.into_iter().filter(|_| server.is_loopback());
+    let is_local = Connection::of(parts)?.client.is_local;
+    let own_pages = LOOPBACK_PAGES.into_iter().filter(|_| is_local);
     let mut allowed = own_pages.chain(server.mcp.allowed_origins.iter().map(String::as_str));
     if allowed.any(|allowed| origin.to_str().is_ok_and(|origin| matches(allowed, origin))) {
         return Ok(());
     }
     let message = "web pages of this origin may not use /mcp; add it to `server.mcp.allowed_origins`";
     Err(CallError::new(ErrorCode::Denied, message))
-}
-
-/// On loopback, the request guard has refused every other host already; so an empty list allows every host.
-fn check_host(allowed: &[String], parts: &Parts) -> Result<(), CallError> {
-    if allowed.is_empty() {
-        return Ok(());
-    }
-    let header = parts.headers.get(HOST).map(HeaderValue::as_bytes);
-    let host = match header {
-        Some(header) => Authority::try_from(header).ok(),
-        // HTTP/2 has the host in `:authority`.
-        None => parts.uri.authority().cloned(),
-    };
-    let host =
-        host.ok_or_else(|| CallError::new(ErrorCode::InvalidRequest, "the header Host is missing or malformed"))?;
-    let is_allowed = allowed.iter().filter_map(|allowed| Authority::try_from(allowed.trim()).ok()).any(|allowed| {
-        let same_port = allowed.port_u16().is_none_or(|port| host.port_u16() == Some(port));
-        allowed.host().eq_ignore_ascii_case(host.host()) && same_port
-    });
-    match is_allowed {
-        true => Ok(()),
-        false => Err(CallError::new(ErrorCode::Denied, "this Host is not in `server.mcp.allowed_hosts`")),
-    }
 }
 
 /// Whether an entry of the list allows the origin (RFC 6454): `scheme://host`, with a port, `:*` for any port, or

@@ -20,7 +20,7 @@ const TOKENS: HeaderName = HeaderName::from_static("x-sekisho-tokens");
 pub(super) struct McpClientContext {
     pub caller: Arc<Caller>,
     /// Whether it is a program of this machine's user.
-    pub is_local: bool,
+    pub over_socket: bool,
     pub request: Option<Arc<ClientRequest>>,
     pub scopes: BudgetScopes,
     /// Its session.
@@ -42,7 +42,7 @@ impl McpClientContext {
     pub(super) fn new(caller: Arc<Caller>) -> Self {
         Self {
             caller,
-            is_local: false,
+            over_socket: false,
             request: None,
             scopes: BudgetScopes::default(),
             session: None,

@@ -204,7 +204,7 @@ async fn in_session(
 }
 
 fn initialize(server: &Arc<McpServer>, origin: &RequestMeta, request: McpRequest) -> Result<Response, HttpRefusal> {
-    let (result, capabilities) = match methods::initialize(server, &origin.caller, origin.is_local, request.params) {
+    let (result, capabilities) = match methods::initialize(server, &origin.caller, origin.over_socket, request.params) {
         Ok(initialized) => initialized,
         Err(error) => return Ok(reply::json(StatusCode::OK, &result::message(Era::Sessions, request.id, Err(error)))),
     };
@@ -310,8 +310,8 @@ fn client_context(
         }
     };
     let tokens = Tokens::of(headers)?;
-    let RequestMeta { caller, is_local, request, scopes, trace, .. } = origin;
-    Ok(McpClientContext { is_local, request, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
+    let RequestMeta { caller, over_socket, request, scopes, trace, .. } = origin;
+    Ok(McpClientContext { over_socket, request, scopes, trace, search, tokens, ..McpClientContext::new(caller) })
 }
 
 /// Adds to a 401 where the client can sign in.

@@ -28,6 +28,7 @@ use super::running_request::{Outcome, Running};
 use super::session::McpSession;
 use super::subscriptions;
 use crate::api::body::HeldMemory;
+use crate::api::local;
 use crate::core::call::{Arguments, CallContext, Caller};
 use crate::core::peer::ClientPeer;
 
@@ -102,11 +103,11 @@ pub(super) fn start(server: &Arc<McpServer>, client: &Arc<McpClientContext>, req
 pub(super) fn initialize(
     server: &McpServer,
     caller: &Arc<Caller>,
-    is_local: bool,
+    over_socket: bool,
     params: Map<String, Value>,
 ) -> Result<(InitializeResult, Value), ErrorData> {
     let params: InitializeRequestParams = parsed(params)?;
-    let mut result = info(server, caller, is_local);
+    let mut result = info(server, caller, over_socket);
     let known = ProtocolVersion::KNOWN_VERSIONS.contains(&params.protocol_version);
     result.protocol_version = match known && params.protocol_version.has_initialize() {
         true => params.protocol_version,
@@ -132,11 +133,11 @@ impl Context {
             ("prompts/list", _) => self.prompts(&parsed(params)?).map(ServerResult::ListPromptsResult),
             ("server/discover", _) => Ok(ServerResult::DiscoverResult(DiscoverResult::from_server_info(
                 ProtocolVersion::KNOWN_VERSIONS.to_vec(),
-                info(&self.server, &self.client.caller, self.client.is_local),
+                info(&self.server, &self.client.caller, self.client.over_socket),
             ))),
             ("ping", Era::Sessions) => Ok(ServerResult::empty(())),
             ("initialize", Era::Sessions) => {
-                initialize(&self.server, &self.client.caller, self.client.is_local, params)
+                initialize(&self.server, &self.client.caller, self.client.over_socket, params)
                     .map(|(result, _)| result.into())
             }
             ("logging/setLevel", Era::Sessions) => {
@@ -238,12 +239,11 @@ impl Context {
 
 /// What this server is and can do. A client of this machine's user is told what its caller may not use: the user chose
 /// the caller.
-fn info(server: &McpServer, caller: &Arc<Caller>, is_local: bool) -> ServerConfig {
+fn info(server: &McpServer, caller: &Arc<Caller>, over_socket: bool) -> ServerConfig {
     let info =
         ServerConfig::new(capabilities()).with_server_info(Implementation::new("sekisho", env!("CARGO_PKG_VERSION")));
     let of_servers = server.gateway.mcp_servers().instructions(caller);
-    let left_out = is_local.then(|| server.gateway.pipeline.tools_for(caller).left_out()).flatten();
-    let left_out = left_out.map(|left_out| format!("{left_out}. Set the caller with `--as USER --role ROLE`."));
+    let left_out = over_socket.then(|| local::left_out(&server.gateway, caller)).flatten();
     let instructions: Vec<_> = left_out.into_iter().chain(of_servers).collect();
     match instructions.is_empty() {
         true => info,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::header::HOST;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -12,6 +11,7 @@ use axum::routing::get;
 use serde_json::json;
 
 use crate::api::reply;
+use crate::api::request_guard::Connection;
 use crate::core::error::{CallError, ErrorCode};
 use crate::gateway::Gateway;
 
@@ -50,15 +50,12 @@ pub(super) fn challenge(parts: &Parts, gateway: &Gateway) -> HeaderValue {
     HeaderValue::try_from(format!("Bearer resource_metadata=\"{}{PATH}/mcp\"", base(parts, gateway))).unwrap_or(plain)
 }
 
-/// The address of this server for clients and browsers: as configured, or from the request's `Host`.
+/// The address of this server for clients and browsers: as configured, or by a name of the server in the request.
 pub(in crate::api) fn base(parts: &Parts, gateway: &Gateway) -> String {
     let server = &gateway.config().server;
-    if let Some(url) = &server.mcp.public_url {
-        return url.as_str().trim_end_matches('/').to_owned();
+    match (&server.mcp.public_url, Connection::of(parts)) {
+        (Some(url), _) => url.as_str().trim_end_matches('/').to_owned(),
+        (None, Ok(connection)) => connection.server_url(parts),
+        (None, Err(_)) => format!("http://{}", server.listen),
     }
-    let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-    let authority = parts.uri.authority().map(http::uri::Authority::as_str).or(named);
-    // A quote in the host would end the header's quoted string.
-    let authority = authority.filter(|host| !host.contains(['"', '\\'])).map(String::from);
-    format!("http://{}", authority.unwrap_or_else(|| server.listen.to_string()))
 }

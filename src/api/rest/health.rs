@@ -73,16 +73,16 @@ pub(crate) fn exposition(gateway: &Gateway) -> Response {
     ([(CONTENT_TYPE, EXPOSITION_FORMAT)], gateway.metrics_text()).into_response()
 }
 
-/// All callers on a loopback listener and on the Unix socket; elsewhere callers with a key or token.
+/// All callers on this machine; from elsewhere callers with a key or token.
 async fn may_look_inside(gateway: &Gateway, parts: &Parts) -> Result<(), CallError> {
-    if gateway.config().server.is_loopback() || Connection::of(parts)?.is_local {
+    if Connection::of(parts)?.client.is_local {
         return Ok(());
     }
     let caller = caller_of(parts, gateway).await?;
     if caller.anonymous {
         return Err(CallError::new(
             ErrorCode::Unauthenticated,
-            "on this address the metrics require a key (`Authorization: Bearer KEY`); or set `server.metrics_listen`",
+            "from another machine the metrics require a key (`Authorization: Bearer KEY`); or set `server.metrics_listen`",
         ));
     }
     Ok(())

@@ -47,6 +47,12 @@ outbound:
 #[test]
 fn every_rule_of_the_check_is_enforced() {
     for (text, setting) in [
+        ("server: {allowed_hosts: ['https://a.example']}", "server.allowed_hosts[0]"),
+        ("server: {mcp: {allowed_hosts: [a.example/b]}}", "server.mcp.allowed_hosts[0]"),
+        ("server: {trusted_proxies: [localhost]}", "server.trusted_proxies[0]"),
+        ("outbound: {proxy: {url: 'proxy.example:3128'}}", "outbound.proxy.url"),
+        ("outbound: {proxy: {url: 'socks5://proxy.example:1080'}}", "outbound.proxy.url"),
+        ("outbound: {proxy: {no_proxy: ['*.example']}}", "outbound.proxy.no_proxy[0]"),
         ("openapi: {collections: {a b: {spec_inline: x}}}", "openapi.collections.a b"),
         ("openapi: {collections: {a: {}}}", "openapi.collections.a"),
         ("openapi: {collections: {a: {spec_inline: x, spec_file: y}}}", "openapi.collections.a"),

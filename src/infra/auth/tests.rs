@@ -36,8 +36,8 @@ fn with_keys(anonymous: AnonymousAccess) -> AuthConfig {
     AuthConfig { anonymous, api_keys: vec![api_key("alice", "first-key"), hashed], jwt: None }
 }
 
-async fn sign_in(config: &AuthConfig, on_loopback: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {
-    Authenticator::new(config, on_loopback, None).await.unwrap().authenticate(&headers(pairs)).await
+async fn sign_in(config: &AuthConfig, is_local: bool, pairs: &[(&str, &str)]) -> Result<Arc<Caller>, CallError> {
+    Authenticator::new(config, None).await.unwrap().authenticate(&headers(pairs), is_local).await
 }
 
 #[tokio::test]
@@ -121,9 +121,10 @@ async fn the_error_for_missing_credentials_explains_how_to_sign_in() {
 
 #[tokio::test]
 async fn a_key_always_gives_the_same_caller_without_making_one_anew() {
-    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), false, None).await.unwrap();
+    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     let headers = headers(&[("x-api-key", "first-key")]);
-    let (first, second) = (authenticator.authenticate(&headers).await, authenticator.authenticate(&headers).await);
+    let (first, second) =
+        (authenticator.authenticate(&headers, true).await, authenticator.authenticate(&headers, true).await);
     assert!(Arc::ptr_eq(&first.unwrap(), &second.unwrap()));
 }
 
@@ -152,7 +153,7 @@ async fn invalid_keys_are_named() {
     ] {
         let mut config = with_keys(AnonymousAccess::Never);
         config.api_keys.push(key);
-        let errors = Authenticator::new(&config, false, None).await.unwrap_err();
+        let errors = Authenticator::new(&config, None).await.unwrap_err();
         assert_eq!(errors.len(), 1, "{errors:?}");
         assert_eq!(errors[0].place, "auth.api_keys[2]");
         assert!(errors[0].problem.contains(problem), "{:?} ≠ {problem}", errors[0]);
@@ -161,7 +162,7 @@ async fn invalid_keys_are_named() {
 
 #[tokio::test]
 async fn no_secret_shows_in_debug() {
-    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), false, None).await.unwrap();
+    let authenticator = Authenticator::new(&with_keys(AnonymousAccess::Never), None).await.unwrap();
     let shown = format!("{authenticator:?}");
     assert!(!shown.contains("first-key") && !shown.contains("f397f260"), "{shown}");
 }

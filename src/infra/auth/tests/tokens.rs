@@ -114,11 +114,11 @@ fn jwt_config() -> JwtConfig {
 
 async fn trusting(issuer: &Arc<Issuer>) -> Authenticator {
     let config = AuthConfig { jwt: Some(jwt_config()), ..with_keys(AnonymousAccess::Always) };
-    Authenticator::new(&config, true, Some(issuer.clone())).await.unwrap()
+    Authenticator::new(&config, Some(issuer.clone())).await.unwrap()
 }
 
 async fn present(authenticator: &Authenticator, token: &str) -> Result<Arc<Caller>, CallError> {
-    authenticator.authenticate(&headers(&[("authorization", &format!("Bearer {token}"))])).await
+    authenticator.authenticate(&headers(&[("authorization", &format!("Bearer {token}"))]), true).await
 }
 
 fn seconds() -> i64 {
@@ -265,7 +265,7 @@ async fn a_forged_token_is_refused() {
         assert_eq!(error.code(), ErrorCode::Unauthenticated, "{token}");
     }
     // A token only counts as a bearer.
-    assert!(authenticator.authenticate(&headers(&[("x-api-key", &good)])).await.is_err());
+    assert!(authenticator.authenticate(&headers(&[("x-api-key", &good)]), true).await.is_err());
     assert!(present(&authenticator, &good).await.is_ok());
 }
 
@@ -319,9 +319,9 @@ async fn a_token_configuration_that_cannot_work_is_refused() {
     ] {
         let config = AuthConfig { jwt: Some(jwt), ..AuthConfig::default() };
         let source: Arc<dyn KeySource> = Issuer::publishing(&[]);
-        let errors = Authenticator::new(&config, true, Some(source)).await.unwrap_err();
+        let errors = Authenticator::new(&config, Some(source)).await.unwrap_err();
         assert_eq!(errors.iter().map(|error| &*error.place).collect::<Vec<_>>(), [place]);
     }
     let config = AuthConfig { jwt: Some(good()), ..AuthConfig::default() };
-    assert_eq!(Authenticator::new(&config, true, None).await.unwrap_err()[0].place, "auth.jwt.jwks_url");
+    assert_eq!(Authenticator::new(&config, None).await.unwrap_err()[0].place, "auth.jwt.jwks_url");
 }

@@ -121,7 +121,7 @@ async fn a_reload_keeps_the_keys_of_an_issuer_that_is_down() {
     assert!(present(&after, &token).await.is_ok());
     let elsewhere = JwtConfig { jwks_url: Some("https://other.example/keys".parse().unwrap()), ..jwt_config() };
     let config = AuthConfig { jwt: Some(elsewhere), ..with_keys(AnonymousAccess::Always) };
-    let mut other = Authenticator::new(&config, true, Some(issuer.clone())).await.unwrap();
+    let mut other = Authenticator::new(&config, Some(issuer.clone())).await.unwrap();
     other.keep_keys_of(&before);
     assert!(present(&other, &token).await.is_err(), "keys of another address");
 }
@@ -158,11 +158,11 @@ async fn a_key_file_is_read_at_once() {
         if let Some(text) = text {
             std::fs::write(&file, text).unwrap();
         }
-        let errors = Authenticator::new(&config(), true, None).await.unwrap_err();
+        let errors = Authenticator::new(&config(), None).await.unwrap_err();
         assert_eq!(errors[0].place, "auth.jwt.jwks_file", "{text:?}");
     }
     std::fs::write(&file, key_set(&[pair.public()])).unwrap();
-    let authenticator = Authenticator::new(&config(), true, None).await.unwrap();
+    let authenticator = Authenticator::new(&config(), None).await.unwrap();
     assert!(present(&authenticator, &pair.sign(&claims(json!({})))).await.is_ok());
     assert!(present(&authenticator, "some-api-key").await.is_err());
 }
