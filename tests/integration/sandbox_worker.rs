@@ -291,7 +291,7 @@ async fn a_compiled_file_that_others_can_touch_is_not_loaded() {
     let files = TempDir::new().unwrap();
     let interpreter = reactors(&files);
     let path = &interpreter.profiles[0].compiled;
-    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o646)).unwrap();
     for bad in [path.clone(), PathBuf::from("/etc/passwd"), files.path().join("missing")] {
         let mut interpreter = interpreter.clone();
         interpreter.profiles[0].compiled = bad;

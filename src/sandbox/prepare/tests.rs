@@ -297,7 +297,7 @@ fn a_changed_file_is_detected_by_verify_and_one_open_to_others_by_both() {
     assert!(matches!(made.interpreters().verify(&made.manifest), Err(Unusable::Changed(path)) if path == *library));
     assert!(!library.exists(), "the changed file is removed");
     assert_eq!(made.prepare().unwrap(), prepared);
-    fs::set_permissions(library, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::set_permissions(library, fs::Permissions::from_mode(0o646)).unwrap();
     assert!(matches!(made.interpreters().find(&made.manifest), Err(Unusable::NotOurs(path)) if path == *library));
     assert_eq!(made.prepare().unwrap(), prepared, "it is unpacked again");
     made.interpreters().verify(&made.manifest).unwrap();

@@ -126,6 +126,6 @@ async fn file_tools_require_a_session() {
         let tool = tools.iter().find(|offered| offered.metadata.name == tool).unwrap();
         let error = run_error(tool, arguments).await;
         assert_eq!(error.code(), ErrorCode::InvalidRequest);
-        assert!(error.message().contains("send a session_id"), "{}", error.message());
+        assert!(error.message().contains("send a `session_id`"), "{}", error.message());
     }
 }
