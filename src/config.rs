@@ -128,6 +128,14 @@ impl Config {
         self.tools.workspace.directory.clone().unwrap_or_else(|| self.state_directory().join("workspaces"))
     }
 
+    /// The files with MCP servers of `mcp.files`; without any, the one that `sekisho mcp add` writes.
+    pub fn mcp_files(&self) -> Vec<PathBuf> {
+        match self.mcp.files.is_empty() {
+            true => vec![self.state_directory().join("mcp.json")],
+            false => self.mcp.files.clone(),
+        }
+    }
+
     /// The path of the `sekisho lock` file, whether it exists or not.
     pub fn lock_file(&self) -> PathBuf {
         self.tools.lock.clone().unwrap_or_else(|| "tools.lock".into())
@@ -149,7 +157,10 @@ impl Config {
         let mut overrides = Overrides::new(environment);
         config.override_from(&mut overrides);
         errors.append(&mut overrides.errors);
-        errors.extend(config.mcp.read_files(environment));
+        let mut mcp_files = config.mcp_files();
+        // The file of `sekisho mcp add` need not exist.
+        mcp_files.retain(|file| !config.mcp.files.is_empty() || file.exists());
+        errors.extend(config.mcp.read_files(&mcp_files, environment));
         if errors.is_empty() {
             let placed = |finding| place(finding, &overrides, document.as_ref());
             errors.extend(config.findings().into_iter().map(placed));

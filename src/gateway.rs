@@ -325,8 +325,8 @@ impl Gateway {
     /// The files whose change should cause a reload.
     pub fn watched_files(&self, config_file: Option<&Path>) -> Vec<PathBuf> {
         let (config, collections) = (self.config(), self.collections.load());
-        let named = config.policy.directory.iter().chain(config.openapi.files()).chain(config.mcp.files());
-        let named = named.cloned().chain([config.lock_file()]);
+        let named = config.policy.directory.iter().chain(config.openapi.files());
+        let named = named.cloned().chain(config.mcp_files()).chain([config.lock_file()]);
         let referred = collections.loaded.values().flat_map(|collection| &collection.files);
         let own = config_file.into_iter().map(Path::to_owned).chain(dotenv_files(config_file));
         own.chain(named).chain(referred.cloned()).collect()

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -14,6 +14,8 @@ use crate::core::json;
 #[derive(Debug, Subcommand)]
 pub(super) enum ServersCommand {
     /// Add a server: `sekisho mcp add time -- uvx mcp-server-time`, or `--url` in place of the program.
+    ///
+    /// A running gateway offers its tools at once.
     Add {
         name: String,
         /// The server's URL.
@@ -54,7 +56,8 @@ pub(super) enum ServersCommand {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServersFile {
-    /// The file to change; without it the first of `mcp.files` in the configuration.
+    /// The file to change; without it the first of `mcp.files` in the configuration, or else `mcp.json` in the state
+    /// directory, which every gateway without `mcp.files` reads.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -118,8 +121,7 @@ impl ServersFile {
         }
         let config =
             load_config(common.config.as_deref(), &ServeOptions::default()).map_err(|errors| describe(&errors))?;
-        let named = config.mcp.files.into_iter().next();
-        named.ok_or_else(|| "no file is configured; set --file, or add one to `mcp.files`".to_owned())
+        config.mcp_files().into_iter().next().ok_or_else(|| "no file is configured; set --file".to_owned())
     }
 }
 
@@ -168,6 +170,9 @@ fn read_existing(file: &Path) -> Result<Map<String, Value>, String> {
 fn write(file: &Path, servers: &Map<String, Value>) -> Result<(), String> {
     let at = |error: std::io::Error| format!("{} cannot be written: {error}", file.display());
     let text = serde_json::to_string_pretty(&json!({"mcpServers": servers})).map_err(|error| error.to_string())?;
+    if let Some(folder) = file.parent() {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(at)?;
+    }
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let mut options = fs::OpenOptions::new();

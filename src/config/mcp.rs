@@ -22,7 +22,8 @@ use super::{ConfigError, Environment, Secret};
 pub struct McpConfig {
     /// By name, which is the prefix of the tools' names: `NAME__TOOL`.
     pub servers: BTreeMap<String, McpServerSettings>,
-    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), read unchanged (`SEKISHO_MCP_CONFIG`).
+    /// `mcpServers` files of other programs, and `.mcp_servers` (A49), read unchanged (`SEKISHO_MCP_CONFIG`). Without
+    /// any, `mcp.json` in the state directory is read if it exists: `sekisho mcp add` writes it.
     pub files: Vec<PathBuf>,
     /// Whether tools' names have the server's name as a prefix, by default (`SEKISHO_MCP_PREFIX`).
     pub prefix: McpPrefix,
@@ -262,20 +263,15 @@ impl McpSignIn {
 }
 
 impl McpConfig {
-    /// A change of one of these files triggers a reload.
-    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        self.files.iter()
-    }
-
     pub(super) fn override_from(&mut self, environment: &mut Overrides<'_>) {
         environment.apply("SEKISHO_MCP_CONFIG", "mcp.files", &mut self.files);
         environment.apply("SEKISHO_MCP_PREFIX", "mcp.prefix", &mut self.prefix);
     }
 
-    /// Adds the servers of `files` to the configured ones.
-    pub(super) fn read_files(&mut self, environment: &Environment) -> Vec<ConfigError> {
+    /// Adds the servers of these files to the configured ones.
+    pub(super) fn read_files(&mut self, files: &[PathBuf], environment: &Environment) -> Vec<ConfigError> {
         let mut errors = Vec::new();
-        for file in &self.files {
+        for file in files {
             match file::read(file, environment) {
                 Ok(servers) => {
                     for (name, settings) in servers {

@@ -71,6 +71,22 @@ async fn listed(url: &str, expected: &str) -> Vec<String> {
     tokio::time::timeout(Duration::from_secs(20), listed).await.unwrap_or_else(|_| panic!("{expected} is not listed"))
 }
 
+/// As the help says: without a file and without a configuration.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_added_server_is_offered_at_once_and_by_the_next_gateway() {
+    let directory = TempDir::new().unwrap();
+    let run = |arguments: &[&str]| sekisho(&directory).arg("mcp").args(arguments).output().unwrap();
+    let added = run(&["add", "m", "--env", "MOOD=fine", "--", env!("CARGO_BIN_EXE_mcp-test-server"), "moody"]);
+    assert!(added.status.success() && text(&added).contains("state/mcp.json"), "{}", text(&added));
+    let serving = Serving::start(&directory);
+    listed(&serving.url, "m__echo").await;
+    let second = run(&["add", "n", "--env", "MOOD=fine", "--", env!("CARGO_BIN_EXE_mcp-test-server"), "moody"]);
+    assert!(second.status.success(), "{}", text(&second));
+    listed(&serving.url, "n__echo").await;
+    assert!(run(&["remove", "m"]).status.success());
+    assert_eq!(read(&file(&directory, "state/mcp.json"))["mcpServers"].as_object().unwrap().len(), 1);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_file_of_another_program_is_served_without_any_yaml() {
     let directory = TempDir::new().unwrap();
