@@ -46,6 +46,10 @@ pub(super) fn run(common: &Common, options: &ServeOptions) -> Exit {
             Ok(agents) => agents,
             Err(problem) => return misconfigured(&problem),
         };
+        if options.on_demand {
+            // The client that started it asks for the list of tools at once, and may never ask again.
+            offer_all_tools(&gateway).await;
+        }
         let tools = gateway.pipeline.registry.snapshot().tools().len();
         match listening.address() {
             Some(address) => tracing::info!(%address, tools, "sekisho is listening"),
@@ -125,10 +129,8 @@ pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnc
         };
         match Gateway::with_lock(config, Vec::new(), lock).await {
             Ok(gateway) => {
-                gateway.fetch_pending_documents().await;
                 // MCP servers may have the tools that the command needs.
-                gateway.mcp_servers().settled().await;
-                gateway.offer_mcp_tools().await;
+                offer_all_tools(&gateway).await;
                 let exit = run(Arc::clone(&gateway)).await;
                 gateway.close().await;
                 exit
@@ -139,6 +141,13 @@ pub(super) fn with_gateway(config: Config, lock: StateLock, run: impl AsyncFnOnc
     // At most a read of standard input is left, which would never end.
     runtime.shutdown_background();
     exit
+}
+
+/// Waits for all documents and MCP servers, each within its time limits, and offers their tools.
+async fn offer_all_tools(gateway: &Arc<Gateway>) {
+    gateway.fetch_pending_documents().await;
+    gateway.mcp_servers().settled().await;
+    gateway.offer_mcp_tools().await;
 }
 
 pub(super) fn runtime() -> Option<Runtime> {

@@ -183,6 +183,18 @@ fn editors_share_a_gateway_in_the_background_and_a_service_takes_its_place() {
     assert!(text(&stop).contains("not started on demand"), "{}", text(&stop));
 }
 
+/// A client may list the tools once, as its first request.
+#[test]
+fn the_first_list_has_the_tools_of_mcp_servers() {
+    let directory = TempDir::new().unwrap();
+    let servers = crate::mcp_servers::yaml(&[("m", crate::mcp_programs::server("fine", ""))]);
+    std::fs::write(directory.path().join("sekisho.yaml"), servers).unwrap();
+    let mut client = Client::start(&directory, &["--config", "sekisho.yaml"]);
+    let listed = client.ask(1, "tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert!(tools.iter().any(|tool| tool["name"] == "m__echo"), "{listed}");
+}
+
 #[test]
 fn a_gateway_in_the_background_ends_with_its_socket() {
     let directory = TempDir::new().unwrap();

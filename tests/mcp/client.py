@@ -5,6 +5,7 @@ calls, hears progress, and takes a call back.
 """
 
 import asyncio
+import os
 import sys
 
 from mcp import Client, StdioServerParameters
@@ -65,7 +66,7 @@ async def main(url: str, sekisho: str, config: str) -> None:
         names = await use(url, mode)
         offered = {prefix: sum(name.startswith(prefix) for name in names) for prefix in OFFERED}
         assert offered == OFFERED, offered
-    program = StdioServerParameters(command=sekisho, args=["--config", config, "mcp", "serve"])
+    program = StdioServerParameters(command=sekisho, args=["--config", config, "mcp", "serve"], env=dict(os.environ))
     for mode in ["legacy", "auto"]:
         await use(program, mode)
 
