@@ -153,7 +153,8 @@ pub(super) fn take_over(config: &Config, on_demand: bool) -> Result<StateLock, E
 /// # Errors
 /// The exit code, after the problem was shown.
 fn running(config: &Config) -> Result<Option<(PathBuf, GatewayStatus)>, Exit> {
-    let path = local_socket::path_of(&config.state_directory()).map_err(|error| misconfigured(&error.to_string()))?;
+    // A gateway whose socket has no path serves without one.
+    let Ok(path) = local_socket::path_of(&config.state_directory()) else { return Ok(None) };
     match UnixStream::connect(&path) {
         Ok(_) => {}
         // None, or one that was killed.
