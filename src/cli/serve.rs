@@ -102,8 +102,9 @@ fn greet(config: &Config, listening: &BoundListeners) {
     };
     let policies =
         config.policy.directory.as_ref().map_or("none of your own".into(), |folder| folder.to_string_lossy());
+    let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     present::info(&format!(
-        "\n  API          http://{address}   (described at /openapi.json)\n  MCP          http://{address}/mcp\n  \
+        "\n  API          {scheme}://{address}   (described at /openapi.json)\n  MCP          {scheme}://{address}/mcp\n  \
          callers      {callers}\n  policies     {policies}\n  state        {}\n  try          sekisho call calculator \
          '{{\"expression\": \"6*7\"}}'\n",
         config.state_directory().display(),
