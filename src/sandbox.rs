@@ -44,6 +44,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -67,7 +68,7 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = Result<Outcome, CallError>> +
 /// Runs Python: the sandbox, or a substitute in tests.
 pub trait RunPython: Send + Sync {
     /// Runs one job for a call once capacity is free, and ends before `deadline`. Sets `sent` when a worker receives the job. A job without a profile gets one by its code. Fails
-    /// with `overloaded`, `warming_up`, `sandbox_trap`, or `invalid_arguments` for an unknown profile. A program that
+    /// with `overloaded`, `warming_up`, `sandbox_trap`, `internal` where nothing can run, or `invalid_arguments` for an unknown profile. A program that
     /// fails is not an error here: the outcome reports it.
     fn run<'a>(&'a self, call: OnBehalf, job: Job, deadline: Deadline) -> Running<'a>;
 }
@@ -80,6 +81,8 @@ pub struct Sandbox {
     metrics: SandboxMetrics,
     readiness: Arc<Readiness>,
     found: ArcSwapOption<Found>,
+    /// Whether a process sets up what the last search lacked.
+    is_being_set_up: AtomicBool,
     /// Held during the search for the interpreter, so that only one pool is started.
     looking: tokio::sync::Mutex<()>,
 }
@@ -132,6 +135,7 @@ impl Sandbox {
             metrics,
             readiness,
             found: ArcSwapOption::empty(),
+            is_being_set_up: AtomicBool::new(false),
             looking: tokio::sync::Mutex::default(),
             config: config.clone(),
         })
@@ -175,11 +179,14 @@ impl Sandbox {
         let (config, interpreter) = (self.config.clone(), self.interpreter.clone());
         // Reads files, and computes the names of the engine's compiled files.
         let looked = tokio::task::spawn_blocking(move || worker_setup::locate(&config, &interpreter)).await;
-        let found = match looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}")))
-        {
+        let looked =
+            looked.unwrap_or_else(|panic| Err(format!("the search for the interpreter failed: {panic}").into()));
+        let lacking = looked.as_ref().map_or_else(Some, |setup| setup.incomplete.as_ref());
+        self.is_being_set_up.store(lacking.is_some_and(|lacking| lacking.is_being_set_up), Ordering::Relaxed);
+        let found = match looked {
             Ok(setup) => {
                 match &setup.incomplete {
-                    Some(reason) => self.readiness.degrade(PROFILES, reason.clone()),
+                    Some(lacking) => self.readiness.degrade(PROFILES, lacking.reason.clone()),
                     None => self.readiness.restore(PROFILES),
                 }
                 if let Some(before) = before.filter(|found| found.profiles().len() >= setup.profiles.len()) {
@@ -193,7 +200,7 @@ impl Sandbox {
                 if let Some(before) = before.filter(|found| matches!(**found, Found::Prepared(_))) {
                     return before;
                 }
-                self.readiness.degrade(COMPONENT, missing);
+                self.readiness.degrade(COMPONENT, missing.reason);
                 Found::Missing
             }
         };
@@ -216,8 +223,8 @@ impl Sandbox {
         Available { pool, profiles, is_complete: incomplete.is_none() }
     }
 
-    /// The workers, or `warming_up` while they cannot run this profile. The first call searches itself if no search
-    /// has run yet.
+    /// The workers. While they cannot run this profile: `warming_up` if it is being set up, else `internal`. The first
+    /// call searches itself if no search has run yet.
     async fn pool(&self, profile: &str) -> Result<Pool, CallError> {
         let found = match self.found.load_full() {
             Some(found) => found,
@@ -227,12 +234,18 @@ impl Sandbox {
             Found::Prepared(available) if available.profiles.iter().any(|name| name == profile) => {
                 Ok(available.pool.clone())
             }
-            Found::Prepared(_) => {
-                let message = format!("the profile `{profile}` is not set up yet; see /readyz for what to do");
-                Err(warming_up(&message))
-            }
-            Found::Missing => Err(warming_up("the Python interpreter is not set up yet; see /readyz for what to do")),
+            Found::Prepared(_) => Err(self.lacks(&format!("the profile `{profile}` of the Python interpreter"))),
+            Found::Missing => Err(self.lacks("the Python interpreter")),
         }
+    }
+
+    fn lacks(&self, what: &str) -> CallError {
+        if self.is_being_set_up.load(Ordering::Relaxed) {
+            return warming_up(&format!("{what} is being set up, which takes some minutes"));
+        }
+        let message =
+            format!("{what} is not set up here, and nothing sets it up; /readyz tells the operator what to do");
+        CallError::new(ErrorCode::Internal, message)
     }
 
     /// The profile that the caller named, otherwise the one for the code's imports.

@@ -21,7 +21,23 @@ pub(super) struct Setup {
     /// Names of the profiles that are compiled, from the lightest on.
     pub(super) profiles: Vec<String>,
     /// Why there are no more; `None` once all are compiled.
-    pub(super) incomplete: Option<String>,
+    pub(super) incomplete: Option<Lacking>,
+}
+
+/// What is not set up.
+#[derive(Debug)]
+pub(super) struct Lacking {
+    /// What it is and how to provide it, for `/readyz`.
+    pub(super) reason: String,
+    /// Whether a process sets it up now, so that waiting helps.
+    pub(super) is_being_set_up: bool,
+}
+
+impl From<String> for Lacking {
+    /// What only the operator can mend.
+    fn from(reason: String) -> Self {
+        Self { reason, is_being_set_up: false }
+    }
 }
 
 /// All data files together: every worker holds them in memory.
@@ -30,10 +46,10 @@ const MAX_DATA_BYTES: u64 = 128 << 20;
 /// Finds the prepared interpreter and reads the data files. Blocks for some milliseconds.
 ///
 /// # Errors
-/// What is missing and how to provide it, for `/readyz`.
-pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, String> {
-    let folder =
-        default_folder().ok_or("there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path")?;
+/// What is missing.
+pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<Setup, Lacking> {
+    let no_folder = || "there is no cache folder: set HOME, or XDG_CACHE_HOME, to an absolute path".to_owned();
+    let folder = default_folder().ok_or_else(no_folder)?;
     let engine = engine(Pool::default()).map_err(|error| format!("WebAssembly cannot run here: {error:#}"))?;
     let interpreters = Interpreters::open(&folder, &engine).map_err(|error| error.to_string())?;
     let (prepared, error) = interpreters
@@ -49,11 +65,12 @@ pub(super) fn locate(config: &SandboxConfig, interpreter: &Manifest) -> Result<S
     Ok(Setup { program: program(config)?, load, profiles, incomplete })
 }
 
-fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> String {
+fn missing(interpreters: &Interpreters, what: &str, error: &Unusable) -> Lacking {
     if interpreters.are_being_prepared() {
-        return format!("{what} being set up, which takes some minutes ({error})");
+        let reason = format!("{what} being set up, which takes some minutes ({error})");
+        return Lacking { reason, is_being_set_up: true };
     }
-    format!("{what} not set up ({error}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`")
+    format!("{what} not set up ({error}): run scripts/setup_python_wasi.sh or `sekisho sandbox prepare`").into()
 }
 
 /// Our own binary, as a worker.
@@ -105,13 +122,12 @@ mod tests {
         let path = folder.path().join("interpreters");
         let interpreters = Interpreters::open(&path, &engine(Pool::default()).unwrap()).unwrap();
         let error = Unusable::Missing("python.wasm".into());
-        let missing = |error| missing(&interpreters, "the Python interpreter is", error);
-        assert!(
-            missing(&error).contains("is not set up (") && missing(&error).contains("run scripts/setup_python_wasi.sh")
-        );
+        let missing = || missing(&interpreters, "the Python interpreter is", &error);
+        let reason = missing().reason;
+        assert!(reason.contains("is not set up (") && reason.contains("run scripts/setup_python_wasi.sh"), "{reason}");
         let lock = fs::File::create(path.join("lock")).unwrap();
-        assert!(missing(&error).contains("run scripts/setup_python_wasi.sh"));
+        assert!(!missing().is_being_set_up);
         lock.lock().unwrap();
-        assert!(missing(&error).contains("is being set up"));
+        assert!(missing().is_being_set_up && missing().reason.contains("is being set up"));
     }
 }
