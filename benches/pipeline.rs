@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{self, Duration};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use sekisho::testing::Manifest;
+use sekisho::testing::{Manifest, Owner, Share};
 use sekisho::{
     Arguments, Attempt, Blame, CallContext, CallError, Caller, Config, Environment, ErrorCode, Execution, Executor,
     Gateway, Metadata, Source, SourceTools, ToolDefinition, Upstream, Via,
@@ -153,5 +153,14 @@ fn profile(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, pipeline, profile);
+/// A second owner was seen, so that the reserve is computed too.
+fn share(criterion: &mut Criterion) {
+    let share = Share::new(1_024);
+    let owner = |name: &str| Owner { tenant: name.into(), caller: name.into() };
+    let (one, other) = (owner("one"), owner("other"));
+    drop(share.try_acquire(&other, 1).unwrap());
+    criterion.bench_function("share", |bencher| bencher.iter(|| share.try_acquire(black_box(&one), 1).unwrap()));
+}
+
+criterion_group!(benches, pipeline, profile, share);
 criterion_main!(benches);

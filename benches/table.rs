@@ -9,6 +9,7 @@
 )]
 
 mod agents;
+mod fairness;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use self::agents::Models;
+use self::fairness::Upstream;
 
 const CONFIG: &str = "config/bench.yaml";
 const LOAD_ROUNDS: usize = 5;
@@ -50,8 +52,10 @@ fn main() {
     for refusal in ["refused 429", "refused 403", "refused 503 open circuit"] {
         row(refusal, &format!("{:.1} µs", micros(refusal)), "cheaper than a success");
     }
+    row("a unit of a share, taken and given back", &format!("{:.2} µs", micros("share")), "≤ 1 µs a call");
     row("the profile for 4.5 KB of Python chosen", &format!("{:.1} µs", micros("profile chosen")), "microseconds");
     http_rows(&programs);
+    fairness_rows(&programs);
     agent_rows(&programs);
     row(
         "start to first answer",
@@ -117,6 +121,20 @@ fn http_rows(programs: &Path) {
     row("POST /tools/calculator/execute", &format!("{:.0}/s", median(ours)), "");
     row("  of the bare echo's", &format!("{:.0} %", 100.0 * median(ratios)), "≥ 70 %");
     row("resident memory, after the load", &format!("{:.1} MB", sekisho.resident_megabytes()), "");
+}
+
+fn fairness_rows(programs: &Path) {
+    let state = TempDir::new().unwrap();
+    let upstream = Upstream::serve();
+    let config = state.path().join("fairness.yaml");
+    std::fs::write(&config, upstream.config(state.path())).unwrap();
+    let sekisho = Sekisho::start(programs, state.path(), &config);
+    let measured = upstream.measure(&sekisho.url);
+    let millis = |time: Duration| time.as_secs_f64() * 1_000.0;
+    row("p99 of a call of 20 ms, its caller alone", &format!("{:.1} ms", millis(measured.alone)), "");
+    row("  while another caller has 256 under way", &format!("{:.1} ms", millis(measured.beside_flood)), "");
+    let times = millis(measured.beside_flood) / millis(measured.alone);
+    row("  times that of the caller alone", &format!("{times:.2}"), "≤ 2");
 }
 
 fn agent_rows(programs: &Path) {

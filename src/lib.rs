@@ -63,6 +63,8 @@ pub use crate::tool::{Attempt, Execution, Executor, Metadata, Source, SourceTool
 #[doc(hidden)]
 pub mod testing {
     pub use crate::config::json_schema;
+    pub use crate::core::caller::Owner;
+    pub use crate::core::share::Share;
     pub use crate::gateway::offered_tools;
     pub use crate::infra::audit::verify as verify_audit;
     pub use crate::infra::outbound::{Outbound, OutboundRequest, Trust};
