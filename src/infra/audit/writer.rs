@@ -212,16 +212,12 @@ impl<D: Disk> Writer<D> {
         let asked = self.trail.new_segment.swap(false, Ordering::AcqRel);
         let has_lines = |segment: &OpenSegment| !segment.has_header || segment.first_line < self.chain.lines;
         let Some(segment) = self.segment.filter(has_lines) else { return };
-        if (asked || self.is_full(&segment))
+        if (asked || is_full(self.chain.bytes, segment.began, SystemTime::now()))
             && let Err(problem) = self.start_segment(segment)
         {
             tracing::warn!(%problem, "a new segment of the audit trail cannot be started; tried again");
             self.trail.new_segment.store(true, Ordering::Release);
         }
-    }
-
-    fn is_full(&self, segment: &OpenSegment) -> bool {
-        self.chain.bytes >= MAX_SEGMENT_BYTES || segment.began.elapsed().is_ok_and(|age| age >= MAX_SEGMENT_AGE)
     }
 
     fn start_segment(&mut self, segment: OpenSegment) -> io::Result<()> {
@@ -286,6 +282,12 @@ impl<D: Disk> Writer<D> {
             Err(_) => {}
         }
     }
+}
+
+/// Whether a segment with these bytes, begun then, is closed now. One that begins in the future is not: the clock was
+/// set back.
+pub(super) fn is_full(bytes: u64, began: SystemTime, now: SystemTime) -> bool {
+    bytes >= MAX_SEGMENT_BYTES || now.duration_since(began).is_ok_and(|age| age >= MAX_SEGMENT_AGE)
 }
 
 /// Starts with the first check.

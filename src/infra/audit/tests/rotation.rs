@@ -1,5 +1,7 @@
 //! Segments: closing them, crashes between two of them, and trails that others moved or cut off.
 
+use std::time::SystemTime;
+
 use super::disk::until;
 use super::*;
 
@@ -53,6 +55,42 @@ fn first_line(file: &Path) -> Value {
 
 fn last_line(file: &Path) -> Value {
     serde_json::from_str(fs::read_to_string(file).unwrap().lines().last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_segment_is_full_after_64_mib_or_a_day() {
+    let began = SystemTime::now();
+    let (day, second) = (Duration::from_secs(24 * 60 * 60), Duration::from_secs(1));
+    for (bytes, now, expected) in [
+        (0, began, false),
+        ((64 << 20) - 1, began + day - second, false),
+        (64 << 20, began, true),
+        (1, began + day, true),
+        (1, began - day, false),
+    ] {
+        assert_eq!(writer::is_full(bytes, began, now), expected, "{bytes} bytes at {now:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_segment_of_64_mib_is_closed() {
+    let running = Running::start(OnDamage::Refuse);
+    // Texts are cut to 256 bytes.
+    let text = "x".repeat(256);
+    let event = AuditEvent {
+        subject: Some(text.clone()),
+        detail: Some(text),
+        ..AuditEvent::new(EventKind::ConfigurationReloaded)
+    };
+    while closed(&running.file).is_empty() {
+        (0..500).for_each(|_| running.audit.event(event.clone()));
+        running.line().await;
+    }
+    let [segment] = closed(&running.file).try_into().unwrap();
+    let bytes = fs::metadata(segment).unwrap().len();
+    assert!((64 << 20..65 << 20).contains(&bytes), "{bytes}");
+    running.audit.close().await;
+    assert_eq!(verify(&running.file).unwrap().segments, 2);
 }
 
 #[tokio::test]
