@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use self::openapi::FetchLocks;
 use self::parts::{
@@ -288,6 +289,15 @@ impl Gateway {
         self.background.spawn(async move {
             closing.run_until_cancelled(work).await;
         });
+    }
+
+    /// Runs work to its end, even when the request that waits for it is gone. Shutdown waits for it.
+    pub(crate) async fn run_to_end<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        match self.background.spawn(work.in_current_span()).await {
+            Ok(result) => result,
+            // It is never aborted, so it panicked.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
     }
 
     pub fn authenticator(&self) -> Guard<Arc<Authenticator>> {

@@ -153,7 +153,8 @@ impl Audit {
     pub fn event(&self, event: AuditEvent) {
         let trail = Arc::clone(&self.handle.0);
         trail.lines.fetch_add(1, Ordering::AcqRel);
-        AuditSlot { trail, written: false }.write_event(event);
+        // Nobody waits for it.
+        let _ = AuditSlot { trail, written: false }.write_event(event);
     }
 
     /// Closes the segment and starts the next one, within a second. A segment without calls is not closed.
@@ -175,22 +176,28 @@ impl AuditSlot {
     /// Sends the line to the writer. Never blocks and never fails; also called from Drop.
     pub fn write(mut self, record: &CallRecord<'_>) -> Durable {
         self.written = true;
-        let (acknowledge, durable) = match self.trail.durability {
-            Durability::Relaxed => (None, None),
-            Durability::Strict => {
-                let (acknowledge, durable) = oneshot::channel();
-                (Some(acknowledge), Some(durable))
-            }
-        };
+        let (acknowledge, durable) = self.acknowledgement();
         self.put(Entry::new(record, acknowledge));
-        Durable(durable)
+        durable
     }
 
     /// Sends a line about something that is not a call.
-    pub fn write_event(mut self, event: AuditEvent) {
+    pub fn write_event(mut self, event: AuditEvent) -> Durable {
         self.written = true;
-        if !self.trail.queue.put(|items| items.push(Item::Event(Box::new(event)))) {
+        let (acknowledge, durable) = self.acknowledgement();
+        if !self.trail.queue.put(|items| items.push(Item::Event(Box::new(event), acknowledge))) {
             tracing::error!("something happened after the audit trail was closed: it has no line");
+        }
+        durable
+    }
+
+    fn acknowledgement(&self) -> (Option<oneshot::Sender<()>>, Durable) {
+        match self.trail.durability {
+            Durability::Relaxed => (None, Durable(None)),
+            Durability::Strict => {
+                let (acknowledge, durable) = oneshot::channel();
+                (Some(acknowledge), Durable(Some(durable)))
+            }
         }
     }
 
@@ -252,13 +259,13 @@ impl Durable {
     /// Waits until the line is on the disk, if the trail is strict.
     ///
     /// # Errors
-    /// `internal` when the disk fails: the tool ran, but its line may be lost.
+    /// `internal` when the disk fails: what the line is about was done, but the line may be lost.
     pub async fn wait(self) -> Result<(), CallError> {
         match self.0 {
             None => Ok(()),
             Some(durable) => durable.await.map_err(|_| {
                 CallError::internal(
-                    "the call ran, but its audit line did not reach the disk in time (durability: strict)",
+                    "it was done, but its audit line did not reach the disk in time (durability: strict)",
                 )
             }),
         }

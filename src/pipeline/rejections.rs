@@ -91,7 +91,8 @@ fn write(slot: AuditSlot, event: AuditEvent) {
         reason = event.detail,
         "a request without valid credentials was refused"
     );
-    slot.write_event(event);
+    // Whoever was refused has their answer.
+    let _ = slot.write_event(event);
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::process::Output;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::app::{TestApp, answer, config};
 use crate::cli::{sekisho, text};
@@ -165,4 +167,26 @@ fn lines_are_found_by_what_they_say_and_exported_as_they_are() {
     assert_eq!(run(&directory, &["audit", "export", "--since", "yesterday"]).status.code(), Some(2));
     let nowhere = run(&directory, &["audit", "search", "--file", "nowhere.jsonl"]);
     assert_eq!(nowhere.status.code(), Some(1), "{}", text(&nowhere));
+}
+
+#[tokio::test]
+async fn a_registration_whose_administrator_disconnects_is_finished_and_has_its_line() {
+    let app = TestApp::with(&format!("{ALLOWED}\n{ADMIN}")).await;
+    let host = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/api.json", host.local_addr().unwrap());
+    let body = json!({"name": "slow", "spec_url": url});
+    let request = app.post("/tools/openapi/register").bearer_auth("key-of-ada").json(&body);
+    let administrator = tokio::spawn(request.send());
+    let (mut fetching, _) = host.accept().await.unwrap();
+    let mut head = [0; 1024];
+    assert!(fetching.read(&mut head).await.unwrap() > 0);
+    administrator.abort();
+    assert!(administrator.await.unwrap_err().is_cancelled());
+    let document = document(&app.url).to_string();
+    let length = document.len();
+    let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{document}");
+    fetching.write_all(reply.as_bytes()).await.unwrap();
+    let lines = lines(app.stop().await.path());
+    let line = event(&lines, "collection_registered");
+    assert_eq!((&line["subject"], &line["success"]), (&json!("slow"), &json!(true)));
 }

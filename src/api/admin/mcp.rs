@@ -37,7 +37,9 @@ pub(crate) async fn register(
     FromAdministrator { origin, body, .. }: FromAdministrator<McpRegistration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
-    let register = async { gateway.register_mcp(body).await.map_err(|error| not_added(&error)) };
+    let service = Arc::clone(&gateway);
+    // Boxed, because it is large.
+    let register = Box::pin(async move { service.register_mcp(body).await.map_err(|error| not_added(&error)) });
     let tools = recorded(&gateway, &origin, EventKind::McpServerRegistered, &name, register).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "an MCP server was registered");
     let mut message = match tools.len() {

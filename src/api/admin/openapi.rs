@@ -140,8 +140,9 @@ pub(crate) async fn register(
     FromAdministrator { origin, body, .. }: FromAdministrator<Registration>,
 ) -> Result<Response, CallError> {
     let name = body.name.clone();
+    let service = Arc::clone(&gateway);
     // Boxed, because it is large.
-    let register = Box::pin(async { gateway.register(body).await.map_err(|error| not_registered(&error)) });
+    let register = Box::pin(async move { service.register(body).await.map_err(|error| not_registered(&error)) });
     let collection = recorded(&gateway, &origin, EventKind::CollectionRegistered, &name, register).await?;
     tracing::info!(collection = name, caller = &*origin.caller.id, "a collection was registered");
     let quarantine_note = super::mcp::quarantine_note(&gateway, &format!("openapi:{name}"));
@@ -157,8 +158,9 @@ pub(crate) async fn unregister(
     Name(name): Name,
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
-    let remove = async {
-        if gateway.unregister(&name).await.map_err(|error| not_registered(&error))? {
+    let (service, removed) = (Arc::clone(&gateway), name.clone());
+    let remove = async move {
+        if service.unregister(&removed).await.map_err(|error| not_registered(&error))? {
             return Ok(());
         }
         let message = "no collection of that name is registered; remove a configured collection from the configuration";

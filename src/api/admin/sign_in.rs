@@ -63,7 +63,9 @@ pub(crate) async fn start(
 ) -> Result<Response, CallError> {
     origin.require_role("admin")?;
     let own = own_addresses(&base(&parts, &gateway))?;
-    let start = async { gateway.mcp_servers().start_sign_in(&name, &own).await.map_err(|error| refused(&error)) };
+    let (service, server) = (Arc::clone(&gateway), name.clone());
+    let start =
+        async move { service.mcp_servers().start_sign_in(&server, &own).await.map_err(|error| refused(&error)) };
     let started = recorded(&gateway, &origin, EventKind::SignInStarted, &name, start).await?;
     tracing::info!(server = name, caller = &*origin.caller.id, "a sign-in to an MCP server was started");
     let Started { authorization_url, expires_in } = started;

@@ -37,7 +37,7 @@ impl Chain {
     pub(super) fn append(&mut self, item: &Item, text: &mut Vec<u8>) -> serde_json::Result<()> {
         match item {
             Item::Call(entry) => self.append_line(&Line::after(self, entry), text),
-            Item::Event(event) => self.append_line(&EventLine::after(self, event), text),
+            Item::Event(event, _) => self.append_line(&EventLine::after(self, event), text),
         }
     }
 

@@ -23,7 +23,8 @@ pub(super) const MAX_TEXT: usize = 256;
 #[expect(clippy::large_enum_variant, reason = "nearly all are calls, which need no allocation of their own")]
 pub(super) enum Item {
     Call(Entry),
-    Event(Box<AuditEvent>),
+    /// With whoever waits for it.
+    Event(Box<AuditEvent>, Option<oneshot::Sender<()>>),
 }
 
 impl Item {
@@ -31,7 +32,7 @@ impl Item {
     pub(super) fn take_waiter(&mut self) -> Option<oneshot::Sender<()>> {
         match self {
             Self::Call(entry) => entry.acknowledge.take(),
-            Self::Event(_) => None,
+            Self::Event(_, acknowledge) => acknowledge.take(),
         }
     }
 }
