@@ -63,8 +63,9 @@ pub(super) const COMPONENT: &str = "sandbox";
 const PROCESS_SANDBOX: [&str; 2] = ["process_sandbox", "sandbox_walls"];
 
 /// How long a call waits for the first worker, or for a replacement, before it is refused with `warming_up`. A start
-/// takes a tenth of a second on a machine that is not overloaded.
-const MAX_START_WAIT: Duration = Duration::from_secs(5);
+/// takes a tenth of a second, and several seconds on a machine that is overloaded or has to read the files from the disk.
+/// Starts that fail end the wait.
+const MAX_START_WAIT: Duration = Duration::from_secs(20);
 
 /// Consecutive failed starts after which readiness reports that workers do not start.
 const FAILED_STARTS: u32 = 3;
