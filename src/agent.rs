@@ -10,6 +10,7 @@ pub mod event;
 pub mod message;
 pub mod meter;
 pub mod models;
+pub mod options;
 pub mod prompts;
 mod run;
 mod run_recorder;
@@ -30,10 +31,11 @@ use tracing::Span;
 
 use crate::config::AgentProfile;
 
-pub use self::event::{Event, FinishReason, RunUsage};
+pub use self::event::{Event, FinishReason, RunError, RunUsage};
 pub use self::message::Message;
 pub use self::meter::Meter;
 pub use self::models::Model;
+pub use self::options::{ModelOptions, ToolChoice};
 pub use self::prompts::{Prompts, UnreadablePrompt};
 pub use self::service::{AgentRequest, AgentService};
 pub use self::toolbox::{ToolDescription, Toolbox};
@@ -53,6 +55,7 @@ pub struct RunInput {
     pub messages: Vec<Message>,
     /// Tools that the client runs itself. They hide the gateway's tools of the same name.
     pub client_tools: Vec<ToolDescription>,
+    pub options: ModelOptions,
     /// Ends the run at once, with a `status` event.
     pub abort: CancellationToken,
     /// Counts what the run uses and charges its account.
@@ -66,6 +69,7 @@ impl Default for RunInput {
         Self {
             messages: Vec::new(),
             client_tools: Vec::new(),
+            options: ModelOptions::default(),
             abort: CancellationToken::new(),
             meter: Arc::default(),
             span: Span::none(),

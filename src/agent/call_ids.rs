@@ -33,8 +33,9 @@ pub(super) fn api_of(profile: &AgentProfile) -> Arc<str> {
     format!("{} {place}", profile.provider().as_str()).into()
 }
 
-/// The conversation as it is sent to an API: each call has the id that this API gave it, else ours. No id is sent
-/// twice, since strict providers refuse duplicates.
+/// The conversation as it is sent to an API: each call has the id that this API gave it, else ours, and what another API
+/// would refuse goes only to the one that it came from: thoughts, and a call's extras. No id is sent twice, since strict
+/// providers refuse duplicates.
 pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> {
     let mut messages = conversation.to_vec();
     let mut used = HashSet::new();
@@ -43,7 +44,10 @@ pub(super) fn for_provider(conversation: &[Message], api: &str) -> Vec<Message> 
     for (index, message) in messages.iter_mut().enumerate() {
         match message {
             Message::Assistant(turn) => {
-                for (place, call) in turn.calls.iter_mut().enumerate() {
+                if turn.api.as_deref() != Some(api) {
+                    turn.remove_foreign();
+                }
+                for (place, call) in turn.calls_mut().enumerate() {
                     let sent = free_id(call, api, &used).unwrap_or_else(|| free_name(index, place, &used));
                     used.insert(sent.clone());
                     sent_as.insert(std::mem::replace(&mut call.id, sent.clone()), sent);
@@ -83,7 +87,7 @@ fn fits_everywhere(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::message::{AssistantTurn, ToolMessage};
+    use crate::agent::message::{AssistantTurn, Extras, Thought, ToolMessage, TurnPart};
 
     fn turn(calls: &[(&str, Option<(&str, &str)>)]) -> Message {
         let call = |(id, given): &(&str, Option<(&str, &str)>)| RequestedCall {
@@ -91,8 +95,9 @@ mod tests {
             tool: "add".into(),
             arguments: "{}".into(),
             provider_id: given.map(|(api, id)| ProviderId { api: api.into(), id: id.into() }),
+            extras: Extras::new(),
         };
-        Message::Assistant(AssistantTurn { calls: calls.iter().map(call).collect(), ..AssistantTurn::default() })
+        Message::Assistant(AssistantTurn::new("", calls.iter().map(call)))
     }
 
     fn answer(id: &str) -> Message {
@@ -102,7 +107,7 @@ mod tests {
     /// Ids of calls and answers, in order.
     fn ids(messages: &[Message]) -> Vec<String> {
         let ids = messages.iter().flat_map(|message| match message {
-            Message::Assistant(turn) => turn.calls.iter().map(|call| call.id.clone()).collect(),
+            Message::Assistant(turn) => turn.calls().map(|call| call.id.clone()).collect(),
             Message::Tool(answer) => vec![format!("={}", answer.call_id)],
             Message::System(_) | Message::User(_) => Vec::new(),
         });
@@ -116,6 +121,19 @@ mod tests {
         assert_eq!(ids(&for_provider(&conversation, "b")), ["ours", "=ours"]);
         let unnamed = [turn(&[("ours", Some(("a", "")))]), answer("ours")];
         assert_eq!(ids(&for_provider(&unnamed, "a")), ["ours", "=ours"]);
+    }
+
+    #[test]
+    fn only_the_api_that_generated_them_gets_thoughts_and_extras_back() {
+        let extras = || Extras::from_iter([("extra_content".to_owned(), true.into())]);
+        let call =
+            |extras: Extras| RequestedCall { extras, ..RequestedCall::new("1".into(), "add".into(), "{}".into()) };
+        let thought = TurnPart::Thought(Thought::Redacted("c2VjcmV0".into()));
+        let own = AssistantTurn { parts: vec![thought, TurnPart::Call(call(extras()))], api: Some("a".into()) };
+        let conversation = [Message::Assistant(own), answer("1")];
+        assert_eq!(for_provider(&conversation, "a"), conversation);
+        let Some(Message::Assistant(foreign)) = for_provider(&conversation, "b").into_iter().next() else { panic!() };
+        assert_eq!(foreign.parts, [TurnPart::Call(call(Extras::new()))]);
     }
 
     #[test]

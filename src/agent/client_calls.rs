@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::Message;
+use super::message::{AssistantTurn, UserPart};
 
 /// How long a client may take to run its calls.
 const RUN_TTL: Duration = Duration::from_secs(600);
@@ -95,7 +96,7 @@ impl PausedRuns {
         let (runs, now) = (self.0.lock(), Instant::now());
         let find = |message: &Message| {
             let Message::Assistant(turn) = message else { return None };
-            let run = turn.calls.iter().find_map(|call| runs.by_call.get(&call.id))?;
+            let run = turn.calls().find_map(|call| runs.by_call.get(&call.id))?;
             let waits = *run.caller_key == *caller_key && run.until > now && run.awaits(message);
             waits.then(|| Arc::clone(run))
         };
@@ -143,8 +144,8 @@ impl Run {
     /// Whether a turn has exactly the calls that the client was sent.
     fn awaits(&self, message: &Message) -> bool {
         let Message::Assistant(turn) = message else { return false };
-        turn.calls.len() == self.expected_calls.len()
-            && turn.calls.iter().all(|call| self.expected_calls.contains(&call.id))
+        turn.calls().count() == self.expected_calls.len()
+            && turn.calls().all(|call| self.expected_calls.contains(&call.id))
     }
 }
 
@@ -152,11 +153,8 @@ impl Run {
 fn calls_after(added: &[Message]) -> Vec<String> {
     let answered =
         |id: &str| added.iter().any(|message| matches!(message, Message::Tool(answer) if answer.call_id == id));
-    let last = added.iter().rev().find_map(|message| match message {
-        Message::Assistant(turn) => Some(turn),
-        _ => None,
-    });
-    let calls = last.into_iter().flat_map(|turn| &turn.calls);
+    let last = added.iter().rev().find_map(Message::as_assistant);
+    let calls = last.into_iter().flat_map(AssistantTurn::calls);
     calls.map(|call| call.id.clone()).filter(|id| !answered(id)).collect()
 }
 
@@ -175,10 +173,18 @@ impl TranscriptHasher {
     fn add(&mut self, message: &Message) {
         match message {
             Message::System(_) => {}
-            Message::User(text) => self.parts(&["user", text]),
+            Message::User(message) => {
+                let parts = message.parts.iter().flat_map(|part| match part {
+                    UserPart::Text(text) => ["text", text.as_str()],
+                    UserPart::Image(image) => [&*image.media_type, &*image.base64],
+                });
+                let parts: Vec<_> = ["user"].into_iter().chain(parts).collect();
+                self.parts(&parts);
+            }
             Message::Assistant(turn) => {
-                let calls = turn.calls.iter().flat_map(|call| [&*call.id, &*call.tool, &*call.arguments]);
-                let parts: Vec<_> = ["assistant", &turn.text].into_iter().chain(calls).collect();
+                let text = turn.text();
+                let calls = turn.calls().flat_map(|call| [&*call.id, &*call.tool, &*call.arguments]);
+                let parts: Vec<_> = ["assistant", &text].into_iter().chain(calls).collect();
                 self.parts(&parts);
             }
             Message::Tool(answer) => self.parts(&["tool", &answer.call_id, &answer.text]),

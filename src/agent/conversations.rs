@@ -89,7 +89,7 @@ mod tests {
     }
 
     fn exchange(question: &str, answer: &str) -> [Message; 2] {
-        let turn = AssistantTurn { text: answer.into(), ..AssistantTurn::default() };
+        let turn = AssistantTurn::new(answer, []);
         [Message::User(question.into()), Message::Assistant(turn)]
     }
 

@@ -1,9 +1,13 @@
 //! The events of a run while it goes on (D10–D15).
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::message::Message;
+use super::models::ModelError;
+use crate::core::error::{CallError, ErrorCode};
 
 pub use crate::core::record::{FinishReason, RunUsage};
 
@@ -43,10 +47,7 @@ pub enum Event {
         arguments: String,
     },
     /// The run cannot continue. The content sent before remains valid.
-    Error {
-        code: String,
-        message: String,
-    },
+    Error(RunError),
     /// `aborted`, or the limit that ended the run.
     Status {
         status: String,
@@ -61,4 +62,39 @@ pub enum Event {
     },
     /// Tokens and cost of the whole run; always the last event.
     Usage(RunUsage),
+}
+
+/// Why a run cannot continue.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunError {
+    pub code: ErrorCode,
+    pub message: String,
+    /// Whether the same request may succeed later without a change by anyone.
+    pub retryable: bool,
+    /// How long to wait before it, if the model's provider said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+impl From<&ModelError> for RunError {
+    fn from(error: &ModelError) -> Self {
+        let wait = error.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+        Self {
+            code: error.code(),
+            message: error.to_string(),
+            retryable: error.code().retryable() && !error.is_permanent(),
+            retry_after_ms: wait,
+        }
+    }
+}
+
+impl From<RunError> for CallError {
+    fn from(RunError { code, message, retryable, retry_after_ms }: RunError) -> Self {
+        let error = Self::new(code, message);
+        let error = if retryable { error } else { error.permanently() };
+        match retry_after_ms {
+            Some(wait) => error.retry_after(Duration::from_millis(wait)),
+            None => error,
+        }
+    }
 }

@@ -1,9 +1,10 @@
 //! A conversation in the gateway's own form, independent of the provider.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::call_ids::ProviderId;
-use super::toolbox::ToolImage;
 use crate::core::call::Arguments;
 use crate::core::json;
 
@@ -11,7 +12,7 @@ use crate::core::json;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
     System(String),
-    User(String),
+    User(UserMessage),
     Assistant(AssistantTurn),
     Tool(ToolMessage),
 }
@@ -25,49 +26,187 @@ impl Message {
         }
     }
 
+    pub(super) fn as_assistant(&self) -> Option<&AssistantTurn> {
+        match self {
+            Self::Assistant(turn) => Some(turn),
+            Self::System(_) | Self::User(_) | Self::Tool(_) => None,
+        }
+    }
+
     /// Estimated memory, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::System(text) | Self::User(text) => text.len(),
-            Self::Assistant(turn) => {
-                let thinking = turn.thoughts.iter().map(Thought::bytes).sum::<usize>();
-                turn.text.len() + thinking + turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>()
-            }
-            Self::Tool(result) => {
-                result.text.len() + result.images.iter().map(|image| image.base64.len()).sum::<usize>()
-            }
+            Self::System(text) => text.len(),
+            Self::User(message) => message.parts.iter().map(UserPart::bytes).sum(),
+            Self::Assistant(turn) => turn.parts.iter().map(TurnPart::bytes).sum(),
+            Self::Tool(result) => result.text.len() + result.images.iter().map(Image::bytes).sum::<usize>(),
         }
+    }
+}
+
+/// What the user sent, in its order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UserMessage {
+    pub parts: Vec<UserPart>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum UserPart {
+    Text(String),
+    Image(Image),
+}
+
+impl UserMessage {
+    /// All texts, joined.
+    pub fn text(&self) -> String {
+        let text = |part: &UserPart| match part {
+            UserPart::Text(text) => Some(text.clone()),
+            UserPart::Image(_) => None,
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
+}
+
+impl UserPart {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Image(image) => image.bytes(),
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for UserMessage {
+    fn from(text: T) -> Self {
+        Self { parts: vec![UserPart::Text(text.into())] }
+    }
+}
+
+/// A picture for models that accept one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Image {
+    /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
+    pub media_type: String,
+    pub base64: String,
+}
+
+impl Image {
+    fn bytes(&self) -> usize {
+        self.base64.len()
     }
 }
 
 /// The model's output of one turn.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct AssistantTurn {
-    pub text: String,
-    pub calls: Vec<RequestedCall>,
-    /// Signed or redacted reasoning: the provider requires it back unchanged.
-    pub thoughts: Vec<Thought>,
+    /// In the order of the model's output.
+    pub parts: Vec<TurnPart>,
+    /// The API that generated it; see [`api_of`](super::call_ids::api_of). `None`: a client's transcript.
+    pub api: Option<Arc<str>>,
 }
 
-/// A part of the model's reasoning.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Thought {
-    pub text: String,
-    /// The provider's signature of the text.
-    pub signature: String,
-    /// Instead of text and signature: reasoning that the provider sends encrypted.
-    pub redacted: String,
+#[derive(Debug, Clone, PartialEq)]
+pub enum TurnPart {
+    Text(String),
+    Thought(Thought),
+    Call(RequestedCall),
+}
+
+impl AssistantTurn {
+    /// A text, which may be empty, and calls.
+    pub fn new(text: impl Into<String>, calls: impl IntoIterator<Item = RequestedCall>) -> Self {
+        let mut turn = Self::default();
+        turn.push_text(&text.into());
+        turn.parts.extend(calls.into_iter().map(TurnPart::Call));
+        turn
+    }
+
+    /// Continues the text, if it was the last part, or begins one.
+    pub fn push_text(&mut self, text: &str) {
+        match self.parts.last_mut() {
+            Some(TurnPart::Text(last)) => last.push_str(text),
+            _ if text.is_empty() => {}
+            _ => self.parts.push(TurnPart::Text(text.to_owned())),
+        }
+    }
+
+    /// All texts, joined.
+    pub fn text(&self) -> String {
+        let text = |part: &TurnPart| match part {
+            TurnPart::Text(text) => Some(text.clone()),
+            TurnPart::Thought(_) | TurnPart::Call(_) => None,
+        };
+        self.parts.iter().filter_map(text).collect()
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = &RequestedCall> {
+        self.parts.iter().filter_map(|part| match part {
+            TurnPart::Call(call) => Some(call),
+            TurnPart::Text(_) | TurnPart::Thought(_) => None,
+        })
+    }
+
+    pub(super) fn calls_mut(&mut self) -> impl Iterator<Item = &mut RequestedCall> {
+        self.parts.iter_mut().filter_map(|part| match part {
+            TurnPart::Call(call) => Some(call),
+            TurnPart::Text(_) | TurnPart::Thought(_) => None,
+        })
+    }
+
+    /// Keeps the calls for which this holds.
+    pub(super) fn retain_calls(&mut self, keep: impl Fn(&RequestedCall) -> bool) {
+        self.parts.retain(|part| !matches!(part, TurnPart::Call(call) if !keep(call)));
+    }
+
+    /// Removes what only the API that generated the turn accepts.
+    pub(super) fn remove_foreign(&mut self) {
+        self.parts.retain(|part| !matches!(part, TurnPart::Thought(_)));
+        self.calls_mut().for_each(|call| call.extras.clear());
+    }
+
+    pub fn thoughts(&self) -> impl Iterator<Item = &Thought> {
+        self.parts.iter().filter_map(|part| match part {
+            TurnPart::Thought(thought) => Some(thought),
+            TurnPart::Text(_) | TurnPart::Call(_) => None,
+        })
+    }
+}
+
+impl TurnPart {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Thought(thought) => thought.bytes(),
+            Self::Call(call) => call.arguments.len() + call.extras.iter().map(bytes_of_extra).sum::<usize>(),
+        }
+    }
+}
+
+/// A part of the model's reasoning, as its provider takes it back: unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Thought {
+    /// With the provider's signature.
+    Signed { text: String, signature: String },
+    /// Encrypted by the provider.
+    Redacted(String),
+    /// In a field of this name, from a server with OpenAI's API.
+    Unsigned { text: String, field: &'static str },
 }
 
 impl Thought {
-    /// Whether the provider accepts it back.
-    pub fn can_be_sent_back(&self) -> bool {
-        !self.signature.is_empty() || !self.redacted.is_empty()
-    }
-
     fn bytes(&self) -> usize {
-        self.text.len() + self.signature.len() + self.redacted.len()
+        match self {
+            Self::Signed { text, signature } => text.len() + signature.len(),
+            Self::Redacted(text) | Self::Unsigned { text, .. } => text.len(),
+        }
     }
+}
+
+/// Fields of a provider's own, which it requires back.
+pub type Extras = Map<String, Value>;
+
+fn bytes_of_extra((name, value): (&String, &Value)) -> usize {
+    name.len() + value.to_string().len()
 }
 
 /// A tool call requested by the model.
@@ -80,11 +219,13 @@ pub struct RequestedCall {
     pub arguments: String,
     /// The provider's id, if `id` is ours.
     pub provider_id: Option<ProviderId>,
+    /// For the API that requested the call.
+    pub extras: Extras,
 }
 
 impl RequestedCall {
     pub fn new(id: String, tool: String, arguments: String) -> Self {
-        Self { id, tool, arguments, provider_id: None }
+        Self { id, tool, arguments, provider_id: None, extras: Extras::new() }
     }
 
     /// The call's arguments. Models send an empty text for a tool without parameters.
@@ -120,5 +261,5 @@ pub struct ToolMessage {
     pub call_id: String,
     pub tool: String,
     pub text: String,
-    pub images: Vec<ToolImage>,
+    pub images: Vec<Image>,
 }

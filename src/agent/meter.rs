@@ -119,7 +119,7 @@ impl Model for MeteredModel<'_> {
                     return;
                 }
             };
-            let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.temperature);
+            let span = telemetry::model_span(self.span, self.profile, request.max_tokens, request.options.temperature);
             let mut pieces = self.model.stream(request);
             while let Some(piece) = pieces.next().await {
                 trace(&span, &piece);
@@ -175,7 +175,7 @@ fn trace(span: &Span, piece: &Result<ModelChunk, ModelError>) {
         Ok(ModelChunk::End { stop, usage }) => {
             telemetry::complete_model(span, stop.as_str(), usage.prompt_tokens, usage.completion_tokens);
         }
-        Err(error) => telemetry::fail_model(span, error.code()),
+        Err(error) => telemetry::fail_model(span, error.code().as_str()),
         Ok(_) => {}
     }
 }
@@ -258,7 +258,7 @@ mod tests {
     ) -> Vec<Result<ModelChunk, ModelError>> {
         let (model, span) = (ScriptedModel(pieces), Span::none());
         let metered = MeteredModel { model: &model, meter, profile, span: &span };
-        let messages = vec![Message::User("x".repeat(40))];
+        let messages = vec![Message::User("x".repeat(40).into())];
         let request = ModelRequest { messages, max_tokens: 100, ..ModelRequest::default() };
         metered.stream(Arc::new(request)).take(reads).collect().await
     }

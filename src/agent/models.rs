@@ -16,10 +16,12 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::message::{Message, RequestedCall, Thought};
+use super::options::ModelOptions;
 use super::toolbox::ToolDescription;
 use crate::budget::model_prices::ModelUsage;
 use crate::config::{AgentProfile, Provider, Secret};
 use crate::core::error::ErrorCode;
+use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::Outbound;
 
 pub use self::remote::{Protocol, Remote};
@@ -70,9 +72,18 @@ pub struct ModelRequest {
     pub purpose: Purpose,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolDescription>,
-    pub temperature: Option<f64>,
-    /// Maximum tokens of the turn.
+    /// What is asked of the answer. Its `max_tokens` are in the field beside it.
+    pub options: ModelOptions,
+    /// Maximum tokens of the turn, with those of its thinking.
     pub max_tokens: u32,
+}
+
+impl ModelRequest {
+    /// For work of the gateway's own: without chance, if the model accepts a temperature (A46), and without thinking.
+    pub(super) fn own(purpose: Purpose, messages: Vec<Message>, max_tokens: u32, profile: &AgentProfile) -> Self {
+        let options = ModelOptions { temperature: profile.temperature().map(|_| 0.0), ..ModelOptions::default() };
+        Self { purpose, messages, tools: Vec::new(), options, max_tokens }
+    }
 }
 
 /// What a request is for: scripts select their answer by it, and traces report it.
@@ -135,7 +146,7 @@ impl StopReason {
     }
 }
 
-/// Why a turn failed. Contains no key, and nothing that the provider wrote besides known error names.
+/// Why a turn failed. What the provider wrote about it is passed on without the key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ModelError {
     /// HTTP 529 (A65).
@@ -146,12 +157,18 @@ pub enum ModelError {
     /// HTTP 429 or 503, with the provider's `Retry-After` if it sent one.
     #[error("the model's provider is rate limiting or unavailable: HTTP {status}")]
     Limited { status: u16, retry_after: Option<Duration> },
+    /// The provider's account has used up its quota.
+    #[error("the quota with the model's provider is used up: {0}")]
+    OutOfQuota(String),
     /// Other 5xx, or a connection that failed or closed early.
     #[error("the model's provider failed: {0}")]
     Unavailable(String),
     /// A retry would be refused too: a wrong key, an unknown model, a malformed request.
     #[error("the model's provider refused the request: {0}")]
     Refused(String),
+    /// More than the model's context window.
+    #[error("the conversation is longer than the model can read: {0}")]
+    ContextLength(String),
     #[error("the model's answer is invalid: {0}")]
     Garbled(String),
     /// Not sent: the budget is too small for the turn.
@@ -165,29 +182,43 @@ impl ModelError {
         Self::Garbled("it violates the provider's protocol".into())
     }
 
-    /// The error of a provider's HTTP status; 529 is Anthropic's "overloaded" (A65).
-    pub(crate) fn of_status(status: u16, retry_after: Option<Duration>) -> Self {
-        match status {
-            529 => Self::Overloaded { retry_after },
-            429 | 503 => Self::Limited { status, retry_after },
-            500.. => Self::Unavailable(format!("HTTP {status}")),
-            401 | 403 => Self::Refused(format!("HTTP {status}; check the profile's api_key")),
-            404 => Self::Refused("HTTP 404; check the profile's model and base_url".into()),
-            _ => Self::Refused(format!("HTTP {status}")),
+    /// Without the secrets in what the provider wrote.
+    fn redacted(mut self, secrets: &SentSecrets) -> Self {
+        if let Self::OutOfQuota(text)
+        | Self::Unavailable(text)
+        | Self::Refused(text)
+        | Self::ContextLength(text)
+        | Self::Garbled(text) = &mut self
+        {
+            *text = secrets.strike(text).into_owned();
+        }
+        self
+    }
+
+    /// The code in replies and events.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Overloaded { .. } => ErrorCode::Overloaded,
+            Self::Timeout => ErrorCode::Timeout,
+            Self::OutOfQuota(_) => ErrorCode::RateLimited,
+            Self::Limited { .. } | Self::Unavailable(_) | Self::Garbled(_) => ErrorCode::UpstreamError,
+            Self::Refused(_) => ErrorCode::ModelRefused,
+            Self::ContextLength(_) => ErrorCode::ContextLengthExceeded,
+            Self::OverBudget { code, .. } => *code,
         }
     }
 
-    /// The code in replies and events, from the closed list of error codes.
-    pub fn code(&self) -> &'static str {
-        let code = match self {
-            Self::Overloaded { .. } => ErrorCode::Overloaded,
-            Self::Timeout => ErrorCode::Timeout,
-            Self::Limited { .. } | Self::Unavailable(_) | Self::Refused(_) | Self::Garbled(_) => {
-                ErrorCode::UpstreamError
-            }
-            Self::OverBudget { code, .. } => *code,
-        };
-        code.as_str()
+    /// Whether the same request would fail again, although its code is mostly one that passes by itself.
+    pub(super) fn is_permanent(&self) -> bool {
+        matches!(self, Self::OutOfQuota(_))
+    }
+
+    /// The wait that the provider asked for.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Overloaded { retry_after } | Self::Limited { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 }
 

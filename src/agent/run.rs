@@ -12,7 +12,7 @@ use futures_util::stream::{self, Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
-use super::event::{Event, FinishReason};
+use super::event::{Event, FinishReason, RunError};
 use super::message::RequestedCall;
 use super::meter::MeteredModel;
 use super::models::retry;
@@ -49,13 +49,13 @@ struct CheckedCall {
 
 pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + Send + 'static {
     stream! {
-        let RunInput { messages, client_tools, abort, meter, span } = input;
+        let RunInput { messages, client_tools, options, abort, meter, span } = input;
         let profile = &*agent.profile;
-        let mut progress = Progress::new(messages, client_tools, meter, profile);
+        let mut progress = Progress::new(messages, client_tools, options, meter, profile);
         // A deadline beyond what the clock can represent is no deadline.
         let end = Instant::now().checked_add(profile.max_run());
         let ending = {
-            let mut work = pin!(turns(&agent, &mut progress, &span));
+            let mut work = pin!(turns(&agent, &mut progress, &span, end));
             loop {
                 let step = tokio::select! {
                     biased;
@@ -75,11 +75,12 @@ pub(super) fn run(agent: Agent, input: RunInput) -> impl Stream<Item = Event> + 
     }
 }
 
-/// Turns until an [`Ending`], which is returned as the error.
+/// Turns until an [`Ending`], which is returned as the error. `end`: when the run is stopped.
 fn turns<'a>(
     agent: &'a Agent,
     progress: &'a mut Progress,
     run: &'a Span,
+    end: Option<Instant>,
 ) -> impl Stream<Item = Result<Event, Ending>> + Send + 'a {
     let profile = &*agent.profile;
     let meter = progress.meter();
@@ -91,7 +92,7 @@ fn turns<'a>(
             let request = progress.begin_turn(profile)?;
             let span = telemetry::turn_span(run);
             let model = MeteredModel { model: &*agent.model, meter: &meter, profile, span: &span };
-            let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries };
+            let policy = RetryPolicy { timeout: profile.timeout(), retries: profile.retries, end };
             {
                 let mut pieces = pin!(retry::ask(&model, request, policy));
                 while let Some(piece) = pieces.next().await {
@@ -171,7 +172,7 @@ impl Ending {
         match self {
             Self::Answered(_) | Self::ClientTools => None,
             Self::Limit { status, message } => Some(Event::Status { status: status.to_owned(), message }),
-            Self::Failed(error) => Some(Event::Error { code: error.code().to_owned(), message: error.to_string() }),
+            Self::Failed(error) => Some(Event::Error(RunError::from(&error))),
             Self::Aborted => Some(Event::Status { status: "aborted".into(), message: "The run was aborted.".into() }),
         }
     }

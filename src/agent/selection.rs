@@ -24,15 +24,11 @@ pub async fn select(
     task: String,
     tools: Vec<ToolDescription>,
 ) -> Result<Vec<ToolboxCall>, ModelError> {
-    let request = Arc::new(ModelRequest {
-        purpose: Purpose::Selection,
-        messages: vec![Message::System(prompts.selection().to_owned()), Message::User(task)],
-        tools,
-        temperature: profile.temperature().map(|_| 0.0),
-        max_tokens: profile.max_tokens(),
-    });
+    let messages = vec![Message::System(prompts.selection().to_owned()), Message::User(task.into())];
+    let request = ModelRequest::own(Purpose::Selection, messages, profile.max_tokens(), profile);
+    let request = Arc::new(ModelRequest { tools, ..request });
     // A client waits, and a search can replace the model.
-    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0 };
+    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0, end: None };
     let work = choose(model, request, policy);
     retry::within(profile.timeout(), work).await
 }

@@ -10,14 +10,15 @@ use tracing::Span;
 
 use super::client_calls::PausedRuns;
 use super::conversations::Conversations;
+use super::message::AssistantTurn;
 use super::meter::{Account, Meter, MeteredModel};
 use super::run_recorder::RunRecorder;
 use super::selection;
 use super::summary::{self, CompletedCall};
 use super::toolbox::{Shortlist, ToolboxCall, shortlist};
 use super::{
-    Agent, Event, FinishReason, Message, Model, Prompts, RunInput, ToolDescription, Toolbox, UnreadablePrompt, models,
-    prompts,
+    Agent, Event, FinishReason, Message, Model, ModelOptions, Prompts, RunInput, ToolDescription, Toolbox,
+    UnreadablePrompt, models, prompts,
 };
 use crate::config::{AgentConfig, AgentProfile};
 use crate::core::call::{BudgetScopes, Caller, TraceParent};
@@ -50,6 +51,7 @@ pub struct AgentRequest {
     /// The conversation so far as the client has it, or the next message of a session.
     pub messages: Vec<Message>,
     pub client_tools: Vec<ToolDescription>,
+    pub options: ModelOptions,
     /// The session whose conversation continues (A41).
     pub session: Option<Arc<str>>,
     /// The thread whose summary is sent to the model and updated after the run (A42).
@@ -75,6 +77,7 @@ impl AgentRequest {
             toolbox,
             messages,
             client_tools: Vec::new(),
+            options: ModelOptions::default(),
             session: None,
             thread: None,
             scopes: BudgetScopes::default(),
@@ -111,7 +114,8 @@ impl AgentService {
     /// Starts a run. Dropping the stream ends it.
     ///
     /// # Errors
-    /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used.
+    /// `overloaded` if too many agents run, `upstream_error` if the profile's model cannot be used, `invalid_request` for
+    /// an option that its provider cannot keep.
     pub async fn begin(
         self: &Arc<Self>,
         request: AgentRequest,
@@ -119,6 +123,7 @@ impl AgentService {
         let slot = Arc::clone(&self.slots)
             .try_acquire_owned()
             .map_err(|_| CallError::new(ErrorCode::Overloaded, "too many agents run at once; try again later"))?;
+        request.options.check(&request.profile)?;
         let gateway = &self.gateway;
         let model = open(&request.profile, gateway)?;
         let history = self.history(&request);
@@ -127,10 +132,20 @@ impl AgentService {
         let messages = self.conversation(history, &tools, reminder.as_deref());
         let meter = Arc::new(request.meter(gateway));
         let mut recorder = RunRecorder::open(gateway, &request, Arc::clone(&meter));
-        let AgentRequest { profile, caller, messages: input, client_tools, session, thread, scopes, abort, .. } =
-            request;
+        let AgentRequest {
+            profile,
+            caller,
+            messages: input,
+            client_tools,
+            options,
+            session,
+            thread,
+            scopes,
+            abort,
+            ..
+        } = request;
         let agent = Agent { model, toolbox, profile: Arc::clone(&profile) };
-        let events = agent.run(RunInput { messages, client_tools, abort, meter, span: recorder.span() });
+        let events = agent.run(RunInput { messages, client_tools, options, abort, meter, span: recorder.span() });
         let service = Arc::clone(self);
         let mut outcome = Some(Outcome { service, profile, caller, scopes, input, session, thread, old: reminder });
         Ok(events.inspect(move |event| {
@@ -173,7 +188,7 @@ impl AgentService {
         let model = open(profile, &self.gateway).ok()?;
         let (meter, span) = (meter_of(&self.gateway, payer), Span::none());
         let model = MeteredModel { model: &*model, meter: &meter, profile, span: &span };
-        let tools = shortlist(tools, profile.max_tools, &[Message::User(task.clone())]);
+        let tools = shortlist(tools, profile.max_tools, &[Message::User(task.as_str().into())]);
         match selection::select(&model, profile, &self.prompts, task, tools).await {
             Ok(calls) => Some(calls).filter(|calls| !calls.is_empty()),
             Err(error) => {
@@ -284,17 +299,14 @@ impl Outcome {
 
     /// Runs in the background; the reply does not wait for it (A47).
     fn summarize_thread(self, added: &[Message]) {
-        let last = |messages: &[Message], text: fn(&Message) -> Option<&String>| {
-            messages.iter().rev().find_map(text).cloned().unwrap_or_default()
+        let last = |messages: &[Message], text: fn(&Message) -> Option<String>| {
+            messages.iter().rev().find_map(text).unwrap_or_default()
         };
         let user = last(&self.input, |message| match message {
-            Message::User(text) => Some(text),
+            Message::User(message) => Some(message.text()),
             _ => None,
         });
-        let reply = last(added, |message| match message {
-            Message::Assistant(turn) => Some(&turn.text),
-            _ => None,
-        });
+        let reply = last(added, |message| message.as_assistant().map(AssistantTurn::text));
         let memory = self.service.gateway.config().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
         let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {

@@ -76,16 +76,10 @@ async fn ask(
     prompt: &str,
     input: String,
 ) -> Result<String, ModelError> {
-    let request = ModelRequest {
-        purpose,
-        messages: vec![Message::System(prompt.to_owned()), Message::User(input)],
-        tools: Vec::new(),
-        // A46; omitted if the model does not accept one.
-        temperature: profile.temperature().map(|_| 0.0),
-        max_tokens: MAX_TOKENS,
-    };
+    let messages = vec![Message::System(prompt.to_owned()), Message::User(input.into())];
+    let request = ModelRequest::own(purpose, messages, MAX_TOKENS, profile);
     // The reply waits for this summary, and a background task should be short too.
-    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0 };
+    let policy = RetryPolicy { timeout: profile.timeout(), retries: 0, end: None };
     let work = async {
         let mut pieces = pin!(retry::ask(model, Arc::new(request), policy));
         let mut text = String::new();
@@ -142,8 +136,10 @@ mod tests {
         let summary = of_thread(&model, &profile, &prompts, Some("before"), ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), 20);
         let request = model.1.lock()[0].clone();
-        assert_eq!((request.temperature, request.max_tokens, request.tools.len()), (Some(0.0), 500, 0));
-        assert!(matches!(&request.messages[..], [Message::System(_), Message::User(text)] if text.contains("before")));
+        assert_eq!((request.options.temperature, request.max_tokens, request.tools.len()), (Some(0.0), 500, 0));
+        assert!(
+            matches!(&request.messages[..], [Message::System(_), Message::User(text)] if text.text().contains("before"))
+        );
         let endless = model_answering(Box::leak("x".repeat(1_000).into_boxed_str()));
         let summary = of_thread(&endless, &profile, &prompts, None, ["q", "a"]).await.unwrap();
         assert_eq!(summary.chars().count(), MAX_SUMMARY);
@@ -179,6 +175,7 @@ mod tests {
         assert_eq!(items, ["looked it up", "found 3", "third"]);
         let request = model.1.lock()[0].clone();
         let Some(Message::User(input)) = request.messages.last() else { panic!("{request:?}") };
+        let input = input.text();
         assert!(input.contains("- search failed: no such page") && input.contains("what?"), "{input}");
     }
 }

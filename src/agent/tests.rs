@@ -20,7 +20,7 @@ use super::models::{ModelChunk, ModelError, ModelRequest, Replay};
 use super::toolbox::{ToolAnswer, ToolboxCall, ToolboxUnreachable};
 use super::*;
 use crate::budget::Budgets;
-use crate::config::BudgetConfig;
+use crate::config::{BudgetConfig, Thinking};
 use crate::core::call::{BudgetScopes, Caller};
 
 /// The model's turns, the tools' results, and the expected events.
@@ -141,10 +141,10 @@ fn question() -> Vec<Message> {
 fn brief(message: &Message) -> Value {
     match message {
         Message::System(text) => json!({"system": text}),
-        Message::User(text) => json!({"user": text}),
+        Message::User(text) => json!({"user": text.text()}),
         Message::Assistant(turn) => {
-            let calls: Vec<_> = turn.calls.iter().map(|call| &call.id).collect();
-            json!({"assistant": turn.text, "calls": calls})
+            let calls: Vec<_> = turn.calls().map(|call| &call.id).collect();
+            json!({"assistant": turn.text(), "calls": calls})
         }
         Message::Tool(answer) => json!({"tool": answer.call_id, "text": answer.text}),
     }
@@ -175,7 +175,7 @@ impl Names {
         });
         for message in added {
             let Message::Assistant(turn) = message else { continue };
-            for call in &turn.calls {
+            for call in turn.calls() {
                 let id = call.provider_id.as_ref().unwrap().id.clone();
                 let is_free = !id.is_empty() && given.insert(id.clone());
                 let name = if is_free { id } else { format!("own {}", names.len() + 1) };
@@ -312,6 +312,38 @@ async fn an_abort_ends_the_run_at_once_and_keeps_the_text_so_far() {
     assert_ended(&events, "aborted", FinishReason::Aborted);
     assert_eq!(begun.elapsed().as_secs(), 5);
     assert_eq!(running.load(Ordering::SeqCst), 0, "the call was cancelled");
+}
+
+#[tokio::test]
+async fn what_the_client_asks_for_bounds_each_turn_and_forces_calls_in_the_first_alone() {
+    let call = json!([{"id": "a", "tool": "echo", "arguments": "{}"}]);
+    let model = RecordingModel::new("options.yaml", &json!({"turns": [{"calls": call}, {"text": ["done"]}]}));
+    let tool = serde_json::from_value(json!({"name": "echo"})).unwrap();
+    let toolbox = Arc::new(ScriptedToolbox { tools: vec![tool], ..ScriptedToolbox::default() });
+    let profile = AgentProfile {
+        temperature: Some(Some(0.4)),
+        max_tokens: Some(100),
+        thinking: Some(Thinking::BudgetTokens(2_000)),
+        ..AgentProfile::default()
+    };
+    let agent = Agent { model: model.clone(), toolbox, profile: profile.into() };
+    let options = |max_tokens, temperature| ModelOptions {
+        max_tokens: Some(max_tokens),
+        temperature,
+        tool_choice: ToolChoice::Required,
+        ..ModelOptions::default()
+    };
+    for (max_tokens, temperature, expected) in [(500, None, (2_100, Some(0.4))), (7, Some(1.0), (2_007, Some(1.0)))] {
+        let options = options(max_tokens, temperature);
+        let _: Vec<_> = agent.run(RunInput { messages: question(), options, ..RunInput::default() }).collect().await;
+        let requests = std::mem::take(&mut *model.requests.lock());
+        let choices: Vec<_> = requests.iter().map(|request| request.options.tool_choice.clone()).collect();
+        assert_eq!(choices, [ToolChoice::Required, ToolChoice::Auto]);
+        for request in requests {
+            assert_eq!((request.max_tokens, request.options.temperature), expected);
+            assert_eq!(request.options.thinking, Some(Thinking::BudgetTokens(2_000)));
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

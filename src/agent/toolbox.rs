@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::message::Image;
 use crate::core::call::Arguments;
 use crate::tool::Tool;
 
@@ -60,13 +61,7 @@ pub struct ToolAnswer {
     /// The typed error of a refusal or failure, as in replies.
     pub error_info: Option<Value>,
     /// PNG or JPEG, as data URLs or base64 blocks of the output.
-    pub images: Vec<ToolImage>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolImage {
-    pub media_type: String,
-    pub base64: String,
+    pub images: Vec<Image>,
 }
 
 /// The other gateway cannot be reached; the run continues without tools (A68).

@@ -94,7 +94,7 @@ pub(super) async fn chat(
         .map(|call| CompletedCall { tool: &call.name, success: call.success, text: &call.text })
         .collect();
     if let [Message::User(question)] = &question[..] {
-        reply.summary = agents.sum_up((&origin.caller, &scopes), &profile, question, &calls).await;
+        reply.summary = agents.sum_up((&origin.caller, &scopes), &profile, &question.text(), &calls).await;
     }
     Ok(reply::json(StatusCode::OK, &reply))
 }
@@ -158,7 +158,8 @@ impl ChatRequest {
         let session = gateway.pipeline.sessions.prepare(&origin.caller, &id)?;
         let id = Arc::clone(&session.id);
         let toolbox = Arc::new(origin.toolbox(gateway, Some(session)));
-        let mut request_to_agent = origin.agent_request(name, profile, toolbox, vec![Message::User(self.message)]);
+        let mut request_to_agent =
+            origin.agent_request(name, profile, toolbox, vec![Message::User(self.message.into())]);
         request_to_agent.session = Some(Arc::clone(&id));
         Ok((id, request_to_agent))
     }
@@ -191,8 +192,8 @@ impl ChatReply {
                 }
                 Event::ToolResult { id, tool_name, result } => (id, tool_name, true, result),
                 Event::ToolError { id, tool_name, error } => (id, tool_name, false, error),
-                Event::Error { code, message } => {
-                    failure = Some(reply::run_error(code, message));
+                Event::Error(error) => {
+                    failure = Some(CallError::from(error));
                     continue;
                 }
                 Event::Status { message, .. } => {
@@ -221,6 +222,8 @@ impl ChatReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent::RunError;
+    use crate::agent::models::ModelError;
 
     fn content(text: &str) -> Event {
         Event::Content { text: text.into() }
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_error_carries_the_text_so_far_and_a_limit_is_added_after_it() {
-        let error = Event::Error { code: "timeout".into(), message: "too slow".into() };
+        let error = Event::Error(RunError::from(&ModelError::Timeout));
         let failed = reply(vec![content("It is"), error]).unwrap_err();
         assert_eq!((failed.code(), failed.output()), (ErrorCode::Timeout, Some(&json!("It is"))));
         let limit = || Event::Status { status: "max_turns".into(), message: "50 turns".into() };

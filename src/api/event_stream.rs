@@ -10,7 +10,6 @@ use axum::http::{HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::{Stream, StreamExt, stream};
 
-use super::reply;
 use crate::agent::Event;
 use crate::core::error::CallError;
 
@@ -32,7 +31,7 @@ pub(super) async fn first(
 ) -> Result<impl Stream<Item = Event> + Send + 'static, CallError> {
     let mut events = Box::pin(events);
     match tokio::time::timeout(KEEP_ALIVE, events.next()).await {
-        Ok(Some(Event::Error { code, message })) => Err(reply::run_error(code, message)),
+        Ok(Some(Event::Error(error))) => Err(error.into()),
         first => Ok(stream::iter(first.ok().flatten()).chain(events)),
     }
 }

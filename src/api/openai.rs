@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt};
 use serde::Serialize;
@@ -24,6 +24,8 @@ use super::request::{Name, RequestMeta};
 use crate::agent::{AgentRequest, AgentService, Event, service};
 use crate::core::error::CallError;
 use crate::gateway::Gateway;
+
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// The agents' profiles.
 #[derive(Debug, Serialize, ToSchema)]
@@ -81,14 +83,17 @@ pub(super) async fn complete(
 ) -> Result<Response, OpenAiError> {
     let origin = origin?;
     let JsonBody(request, _memory) = JsonBody::<CompletionRequest>::from_request(request, &gateway).await?;
-    let (streams, includes_usage, name) = (request.streams(), request.includes_usage(), request.model.clone());
-    let profile = service::profile(&gateway.config().agent, &name)?;
-    let (messages, client_tools) = request.into_conversation()?;
+    let (streams, includes_usage) = (request.streams(), request.includes_usage());
+    let config = gateway.config();
+    let name = request.model.clone().unwrap_or_else(|| config.agent.default_profile.clone());
+    let profile = service::profile(&config.agent, &name)?;
+    let (messages, client_tools, options) = request.into_conversation()?;
     // A thread has its own files and settings.
     let sessions = &gateway.pipeline.sessions;
     let session = origin.thread.as_deref().and_then(|thread| sessions.prepare(&origin.caller, thread).ok());
     let toolbox = Arc::new(origin.toolbox(&gateway, session));
-    let agent_request = AgentRequest { client_tools, ..origin.agent_request(&name, profile, toolbox, messages) };
+    let agent_request =
+        AgentRequest { client_tools, options, ..origin.agent_request(&name, profile, toolbox, messages) };
     let events = agents.begin(agent_request).await?;
     if streams {
         Ok(stream_chunks(ChunkEncoder::new(&name, includes_usage), events).await?)
@@ -139,14 +144,33 @@ impl From<CallError> for OpenAiError {
 
 impl IntoResponse for OpenAiError {
     fn into_response(self) -> Response {
-        let status = reply::status(self.0.code());
-        let error = json!({
-            "message": self.0.message(),
-            "type": kind(status),
-            "param": null,
-            "code": self.0.code(),
-        });
-        reply::refused_as(self.0, |body| body["error"] = error)
+        let error = json!(OpenAiProblem::of(&self.0));
+        let should_retry = HeaderValue::from_static(if self.0.retryable() { "true" } else { "false" });
+        let mut response = reply::refused_as(self.0, |body| body["error"] = error);
+        // OpenAI's own clients repeat a request by it, else by the status alone.
+        response.headers_mut().insert(SHOULD_RETRY, should_retry);
+        response
+    }
+}
+
+/// OpenAI's object for an error.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct OpenAiProblem {
+    message: String,
+    r#type: &'static str,
+    param: Option<String>,
+    code: &'static str,
+}
+
+impl OpenAiProblem {
+    fn of(error: &CallError) -> Self {
+        let code = error.code();
+        Self {
+            message: error.message().to_owned(),
+            r#type: kind(reply::status(code)),
+            param: None,
+            code: code.as_str(),
+        }
     }
 }
 

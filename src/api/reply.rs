@@ -22,7 +22,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Every error code's status, from the table of the specification.
 pub(super) fn status(code: ErrorCode) -> StatusCode {
     match code {
-        ErrorCode::InvalidRequest | ErrorCode::InvalidArguments => StatusCode::BAD_REQUEST,
+        ErrorCode::InvalidRequest
+        | ErrorCode::InvalidArguments
+        | ErrorCode::ContextLengthExceeded
+        | ErrorCode::ModelRefused => StatusCode::BAD_REQUEST,
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorCode::BudgetExceeded | ErrorCode::TokenLimitExceeded => StatusCode::PAYMENT_REQUIRED,
         ErrorCode::Denied | ErrorCode::ApprovalRequired | ErrorCode::ToolChanged => StatusCode::FORBIDDEN,
@@ -66,12 +69,6 @@ impl IntoResponse for Answered {
         }
         response
     }
-}
-
-/// A run's error as the error of a request.
-pub(super) fn run_error(code: String, message: String) -> CallError {
-    let code = serde_json::from_value(code.into()).unwrap_or(ErrorCode::UpstreamError);
-    CallError::new(code, message)
 }
 
 /// An error before or outside a tool call, in the form of an execute reply.

@@ -171,7 +171,7 @@ impl Chat {
     /// # Errors
     /// The run cannot start.
     async fn ask(&mut self, prompt: String) -> Result<FinishReason, CallError> {
-        let message = Message::User(prompt);
+        let message = Message::User(prompt.into());
         let mut messages = self.history.clone();
         messages.push(message.clone());
         let scopes = BudgetScopes { request: Some(Uuid::now_v7().to_string()), ..BudgetScopes::default() };

@@ -56,8 +56,10 @@ pub struct AgentProfile {
     #[serde(deserialize_with = "stated")]
     #[schemars(with = "Option<f64>")]
     pub temperature: Option<Option<f64>>,
-    /// Maximum tokens of one answer (A11, D22).
+    /// Maximum tokens of one answer (A11, D22), without those of its thinking.
     pub max_tokens: Option<u32>,
+    /// How much the model thinks before it answers. By default the provider's choice: most models do not.
+    pub thinking: Option<Thinking>,
     /// Maximum wait for the first content of an answer, and between two content chunks (A12); keep-alives do not
     /// reset it.
     pub timeout_seconds: f64,
@@ -88,6 +90,25 @@ pub struct AgentProfile {
     pub max_result_bytes: usize,
     /// A turn whose text contains one of these ends the run, even if it requests tools (D19). Empty: none.
     pub end_words: Vec<String>,
+}
+
+/// How much a model thinks before it answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Thinking {
+    /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`].
+    Effort(Effort),
+    /// Maximum tokens; Anthropic's least is 1024. Where the provider knows only efforts, the one that fits.
+    BudgetTokens(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    Minimal,
+    Low,
+    Medium,
+    High,
 }
 
 /// The API of a model.
@@ -130,6 +151,7 @@ impl Default for AgentProfile {
             api_key: None,
             temperature: None,
             max_tokens: None,
+            thinking: None,
             timeout_seconds: 30.0,
             retries: 2,
             price_per_million_prompt_tokens: None,
@@ -142,6 +164,47 @@ impl Default for AgentProfile {
             parallel_tool_calls: 8,
             max_result_bytes: 65_536,
             end_words: Vec::new(),
+        }
+    }
+}
+
+impl Effort {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+
+    fn tokens(self) -> u32 {
+        match self {
+            Self::Minimal => 1_024,
+            Self::Low => 2_048,
+            Self::Medium => 8_192,
+            Self::High => 24_576,
+        }
+    }
+}
+
+impl Thinking {
+    /// Maximum tokens.
+    pub fn tokens(self) -> u32 {
+        match self {
+            Self::Effort(effort) => effort.tokens(),
+            Self::BudgetTokens(tokens) => tokens,
+        }
+    }
+
+    /// The effort that uses about as many tokens.
+    pub fn effort(self) -> Effort {
+        match self {
+            Self::Effort(effort) => effort,
+            Self::BudgetTokens(..=1_024) => Effort::Minimal,
+            Self::BudgetTokens(..=4_096) => Effort::Low,
+            Self::BudgetTokens(..=16_384) => Effort::Medium,
+            Self::BudgetTokens(_) => Effort::High,
         }
     }
 }
@@ -224,6 +287,10 @@ impl AgentProfile {
             }
         }
         findings.above_zero(&format!("{at}.max_tokens"), self.max_tokens());
+        if let Some(Thinking::BudgetTokens(..1_024)) = self.thinking {
+            let at = format!("{at}.thinking.budget_tokens");
+            findings.add(at, "is below 1024, the least that providers accept", "set at least 1024, or remove it");
+        }
         findings.above_zero(&format!("{at}.max_tools"), self.max_tools);
         findings.above_zero(&format!("{at}.max_turns"), self.max_turns);
         findings.above_zero(&format!("{at}.run_tokens"), self.run_tokens);

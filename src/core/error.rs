@@ -22,6 +22,10 @@ use crate::core::redaction::SentSecrets;
 pub enum ErrorCode {
     InvalidRequest,
     InvalidArguments,
+    /// An agent's conversation is longer than its model can read.
+    ContextLengthExceeded,
+    /// The model's provider refused a request.
+    ModelRefused,
     Unauthenticated,
     BudgetExceeded,
     TokenLimitExceeded,
@@ -58,6 +62,8 @@ impl ErrorCode {
         match self {
             Self::InvalidRequest => "invalid_request",
             Self::InvalidArguments => "invalid_arguments",
+            Self::ContextLengthExceeded => "context_length_exceeded",
+            Self::ModelRefused => "model_refused",
             Self::Unauthenticated => "unauthenticated",
             Self::BudgetExceeded => "budget_exceeded",
             Self::TokenLimitExceeded => "token_limit_exceeded",
@@ -160,6 +166,8 @@ struct Inner {
     attempts: u32,
     cost_usd: Decimal,
     policy_version: Option<Arc<str>>,
+    /// The same call fails again, although its code is mostly one that passes by itself.
+    permanent: bool,
     cause: Option<String>,
 }
 
@@ -179,6 +187,7 @@ impl CallError {
             attempts: 0,
             cost_usd: Decimal::ZERO,
             policy_version: None,
+            permanent: false,
             cause: None,
         }))
     }
@@ -202,6 +211,13 @@ impl CallError {
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
+        self
+    }
+
+    /// The same call would fail again.
+    #[must_use]
+    pub fn permanently(mut self) -> Self {
+        self.0.permanent = true;
         self
     }
 
@@ -303,6 +319,11 @@ impl CallError {
         self.0.code
     }
 
+    /// Whether the same call may succeed later without a change by anyone.
+    pub fn retryable(&self) -> bool {
+        self.code().retryable() && !self.0.permanent
+    }
+
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -322,7 +343,7 @@ impl CallError {
             self.code(),
             ErrorCode::RateLimited | ErrorCode::Overloaded | ErrorCode::CircuitOpen | ErrorCode::WarmingUp
         );
-        self.wait().or(helps.then_some(Duration::from_secs(1)))
+        self.wait().or((helps && self.retryable()).then_some(Duration::from_secs(1)))
     }
 
     pub fn details(&self) -> &[Detail] {

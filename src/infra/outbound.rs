@@ -47,7 +47,7 @@ use crate::infra::pem::PemFileError;
 
 pub use self::domains::{DomainList, InvalidDomain};
 pub use self::guard::{AddressGuard, InvalidNetwork};
-pub use self::status::check_status;
+pub use self::status::{check_status, retry_after};
 pub use self::stream::OutboundStream;
 
 /// The client. Clones share its connections, slots and cached addresses; [one for a source](Self::for_source) has

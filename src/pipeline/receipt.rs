@@ -276,7 +276,7 @@ impl<'a> From<&'a CallError> for ErrorInfo<'a> {
             code: error.code().as_str(),
             message: error.message(),
             stage: error.stage(),
-            retryable: error.code().retryable(),
+            retryable: error.retryable(),
             retry_after_ms: error.retry_wait().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
             details: error.details(),
             alternatives: error.alternatives(),

@@ -11,8 +11,7 @@ fn user(text: &str) -> Message {
 
 fn turn(text: &str, ids: &[&str]) -> Message {
     let call = |id: &&str| RequestedCall::new((*id).into(), "click".into(), "{}".into());
-    let calls = ids.iter().map(call).collect();
-    Message::Assistant(AssistantTurn { text: text.into(), calls, ..AssistantTurn::default() })
+    Message::Assistant(AssistantTurn::new(text, ids.iter().map(call)))
 }
 
 fn result(id: &str, text: &str) -> Message {
@@ -23,11 +22,12 @@ fn result(id: &str, text: &str) -> Message {
 fn outline(messages: &[Message]) -> Vec<String> {
     let each = |message: &Message| match message {
         Message::Assistant(turn) => {
-            let ids: Vec<_> = turn.calls.iter().map(|call| call.id.as_str()).collect();
-            format!("{}({})", turn.text, ids.join(","))
+            let ids: Vec<_> = turn.calls().map(|call| call.id.as_str()).collect();
+            format!("{}({})", turn.text(), ids.join(","))
         }
         Message::Tool(result) => format!("{}={}", result.call_id, result.text),
-        Message::System(text) | Message::User(text) => text.clone(),
+        Message::System(text) => text.clone(),
+        Message::User(message) => message.text(),
     };
     messages.iter().map(each).collect()
 }
@@ -88,11 +88,7 @@ async fn every_paused_turn_of_a_conversation_is_restored() {
 
 #[test]
 fn transcripts_of_the_same_text_in_other_messages_differ() {
-    let called = AssistantTurn {
-        text: "t".into(),
-        calls: vec![RequestedCall::new("tool".into(), "a".into(), "b".into())],
-        ..AssistantTurn::default()
-    };
+    let called = AssistantTurn::new("t", [RequestedCall::new("tool".into(), "a".into(), "b".into())]);
     let answered = [turn("t", &[]), result("a", "b")];
     assert_ne!(Transcript::of(&[Message::Assistant(called)]), Transcript::of(&answered));
     assert_ne!(Transcript::of(&[user("ab"), user("c")]), Transcript::of(&[user("a"), user("bc")]));

@@ -4,13 +4,18 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::remote::{Event, MessageMerger, TurnAssembler, provider_error};
+use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason};
-use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
-use crate::agent::toolbox::{ToolDescription, ToolImage};
+use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
+use crate::agent::options::{ModelOptions, ToolChoice};
+use crate::agent::toolbox::ToolDescription;
 
 /// The value of the header `anthropic-version`.
 pub(super) const VERSION: &str = "2023-06-01";
+
+/// The value of the header `anthropic-beta` for models that think between their calls, too
+/// (<https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking#interleaved-thinking>).
+pub(super) const THINKING_BETWEEN_CALLS: &str = "interleaved-thinking-2025-05-14";
 
 pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
@@ -23,13 +28,38 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     if !system.is_empty() {
         body["system"] = system.join("\n\n").into();
     }
-    if let Some(temperature) = request.temperature {
-        body["temperature"] = temperature.into();
-    }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
+    let options = &request.options;
+    let thinking = options.thinking.filter(|_| options.can_think());
+    let asked = [
+        // Thinking requires the default temperature, and hardly restricts `top_p`.
+        ("temperature", options.temperature.filter(|_| thinking.is_none()).map(Value::from)),
+        ("top_p", options.top_p.map(Value::from)),
+        ("stop_sequences", (!options.stop.is_empty()).then(|| json!(options.stop))),
+        ("thinking", thinking.map(|thinking| json!({"type": "enabled", "budget_tokens": thinking.tokens()}))),
+    ];
+    let with_tools = [("tools", Some(request.tools.iter().map(tool).collect())), ("tool_choice", tool_choice(options))];
+    let with_tools = with_tools.into_iter().filter(|_| !request.tools.is_empty());
+    for (name, value) in asked.into_iter().chain(with_tools) {
+        if let Some(value) = value {
+            body[name] = value;
+        }
     }
     body
+}
+
+fn tool_choice(options: &ModelOptions) -> Option<Value> {
+    let is_single = options.parallel_tool_calls == Some(false);
+    let mut choice = match &options.tool_choice {
+        ToolChoice::Auto if !is_single => return None,
+        ToolChoice::Auto => json!({"type": "auto"}),
+        ToolChoice::None => return Some(json!({"type": "none"})),
+        ToolChoice::Required => json!({"type": "any"}),
+        ToolChoice::Tool(name) => json!({"type": "tool", "name": name}),
+    };
+    if is_single {
+        choice["disable_parallel_tool_use"] = true.into();
+    }
+    Some(choice)
 }
 
 /// All messages but system prompts; consecutive messages of one role become one.
@@ -38,7 +68,7 @@ fn messages(conversation: &[Message]) -> Value {
     for message in conversation {
         match message {
             Message::System(_) => {}
-            Message::User(text) => messages.user([json!({"type": "text", "text": text})]),
+            Message::User(message) => messages.user(message.parts.iter().map(user_part)),
             Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
@@ -47,34 +77,39 @@ fn messages(conversation: &[Message]) -> Value {
 }
 
 fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
-    let thoughts = turn.thoughts.iter().map(|Thought { text, signature, redacted }| {
-        if redacted.is_empty() {
-            json!({"type": "thinking", "thinking": text, "signature": signature})
-        } else {
-            json!({"type": "redacted_thinking", "data": redacted})
+    turn.parts.iter().filter_map(|part| match part {
+        // A text without a visible character is refused.
+        TurnPart::Text(text) => (!text.trim().is_empty()).then(|| json!({"type": "text", "text": text})),
+        TurnPart::Thought(Thought::Signed { text, signature }) => {
+            Some(json!({"type": "thinking", "thinking": text, "signature": signature}))
         }
-    });
-    // A text without a visible character is refused.
-    let text = Some(&turn.text).filter(|text| !text.trim().is_empty());
-    let text = text.map(|text| json!({"type": "text", "text": text}));
-    let calls = turn
-        .calls
-        .iter()
-        .map(|call| json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": call.parsed_arguments()}));
-    thoughts.chain(text).chain(calls)
+        TurnPart::Thought(Thought::Redacted(data)) => Some(json!({"type": "redacted_thinking", "data": data})),
+        TurnPart::Thought(Thought::Unsigned { .. }) => None,
+        TurnPart::Call(call) => {
+            let input = call.parsed_arguments();
+            Some(json!({"type": "tool_use", "id": call.id, "name": call.tool, "input": input}))
+        }
+    })
+}
+
+fn user_part(part: &UserPart) -> Value {
+    match part {
+        UserPart::Text(text) => json!({"type": "text", "text": text}),
+        UserPart::Image(image) => image_part(image),
+    }
+}
+
+fn image_part(image: &Image) -> Value {
+    json!({"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.base64}})
 }
 
 fn answered(answer: &ToolMessage) -> Value {
-    let image = |image: &ToolImage| {
-        let source = json!({"type": "base64", "media_type": image.media_type, "data": image.base64});
-        json!({"type": "image", "source": source})
-    };
     let content: Value = if answer.images.is_empty() {
         answer.text.as_str().into()
     } else {
         let text = Some(&answer.text).filter(|text| !text.trim().is_empty());
         let text = text.map(|text| json!({"type": "text", "text": text}));
-        text.into_iter().chain(answer.images.iter().map(image)).collect()
+        text.into_iter().chain(answer.images.iter().map(image_part)).collect()
     };
     json!({"type": "tool_result", "tool_use_id": answer.call_id, "content": content})
 }
@@ -98,13 +133,16 @@ enum StreamEvent {
         index: u64,
         delta: Increment,
     },
+    ContentBlockStop {
+        index: u64,
+    },
     MessageDelta {
         delta: End,
         usage: Option<Usage>,
     },
     MessageStop,
     Error {
-        error: Problem,
+        error: Value,
     },
     #[serde(other)]
     Other,
@@ -175,11 +213,6 @@ struct Usage {
     output_tokens: Option<u64>,
 }
 
-#[derive(Deserialize)]
-struct Problem {
-    r#type: String,
-}
-
 /// # Errors
 /// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
@@ -190,9 +223,12 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
             Increment::TextDelta { text } => turn.text(text)?,
             Increment::ThinkingDelta { thinking } => turn.thinking(index, thinking)?,
             Increment::SignatureDelta { signature } => turn.signature(index, &signature)?,
-            Increment::InputJsonDelta { partial_json } => turn.call(index, None, None, &partial_json)?,
+            Increment::InputJsonDelta { partial_json } => {
+                turn.call(CallFragment { place: index, arguments: partial_json, ..CallFragment::default() })?;
+            }
             Increment::Other => {}
         },
+        StreamEvent::ContentBlockStop { index } => turn.end_block(index),
         StreamEvent::MessageDelta { delta, usage } => {
             count(usage, turn);
             match delta.stop_reason.as_deref() {
@@ -203,7 +239,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
             }
         }
         StreamEvent::MessageStop => turn.end(),
-        StreamEvent::Error { error } => return Err(provider_error(&error.r#type)),
+        StreamEvent::Error { error } => return Err(Reported::read(&json!({"error": error})).in_answer()),
         StreamEvent::Other => {}
     }
     Ok(())
@@ -220,7 +256,13 @@ fn begin(index: u64, block: Block, turn: &mut TurnAssembler) -> Result<(), Model
         Block::ToolUse { id, name, input } => {
             let whole = input.as_object().filter(|input| !input.is_empty());
             let arguments = whole.map(|_| input.to_string()).unwrap_or_default();
-            turn.call(index, Some(id), Some(name), &arguments)
+            turn.call(CallFragment {
+                place: index,
+                id: Some(id),
+                tool: Some(name),
+                arguments,
+                ..CallFragment::default()
+            })
         }
         Block::Other => Ok(()),
     }

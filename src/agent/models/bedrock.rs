@@ -5,10 +5,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::remote::{Event, MessageMerger, TurnAssembler, provider_error};
+use super::remote::{CallFragment, Event, MessageMerger, Reported, TurnAssembler};
 use super::{ModelError, ModelRequest, StopReason};
-use crate::agent::message::{AssistantTurn, Message, Thought, ToolMessage};
-use crate::agent::toolbox::{ToolDescription, ToolImage};
+use crate::agent::message::{AssistantTurn, Image, Message, Thought, ToolMessage, TurnPart, UserPart};
+use crate::agent::options::ToolChoice;
+use crate::agent::toolbox::ToolDescription;
 
 /// Sent in place of an empty tool result, which the API refuses.
 const NOTHING: &str = "(nothing)";
@@ -23,13 +24,38 @@ pub(super) fn body(request: &ModelRequest) -> Value {
     if !system.is_empty() {
         body["system"] = system.into_iter().map(|text| json!({"text": text})).collect();
     }
-    if let Some(temperature) = request.temperature {
-        body["inferenceConfig"]["temperature"] = temperature.into();
+    let options = &request.options;
+    let thinking = options.thinking.filter(|_| options.can_think());
+    let asked = [
+        ("temperature", options.temperature.filter(|_| thinking.is_none()).map(Value::from)),
+        ("topP", options.top_p.map(Value::from)),
+        ("stopSequences", (!options.stop.is_empty()).then(|| json!(options.stop))),
+    ];
+    for (name, value) in asked {
+        if let Some(value) = value {
+            body["inferenceConfig"][name] = value;
+        }
+    }
+    if let Some(thinking) = thinking {
+        let thinking = json!({"type": "enabled", "budget_tokens": thinking.tokens()});
+        body["additionalModelRequestFields"] = json!({"thinking": thinking});
     }
     if !request.tools.is_empty() {
         body["toolConfig"] = json!({"tools": request.tools.iter().map(tool).collect::<Vec<_>>()});
+        if let Some(choice) = tool_choice(&options.tool_choice) {
+            body["toolConfig"]["toolChoice"] = choice;
+        }
     }
     body
+}
+
+/// The API has no choice of no tool; [`ModelOptions::check`](crate::agent::ModelOptions::check) refuses it.
+fn tool_choice(choice: &ToolChoice) -> Option<Value> {
+    match choice {
+        ToolChoice::Auto | ToolChoice::None => None,
+        ToolChoice::Required => Some(json!({"any": {}})),
+        ToolChoice::Tool(name) => Some(json!({"tool": {"name": name}})),
+    }
 }
 
 /// All messages but system prompts. The API refuses two consecutive messages of one role, so they become one.
@@ -38,7 +64,7 @@ fn messages(conversation: &[Message]) -> Value {
     for message in conversation {
         match message {
             Message::System(_) => {}
-            Message::User(text) => messages.user([json!({"text": text})]),
+            Message::User(message) => messages.user(message.parts.iter().map(user_part)),
             Message::Assistant(turn) => messages.assistant(assistant_parts(turn)),
             Message::Tool(answer) => messages.user([answered(answer)]),
         }
@@ -47,28 +73,35 @@ fn messages(conversation: &[Message]) -> Value {
 }
 
 fn assistant_parts(turn: &AssistantTurn) -> impl Iterator<Item = Value> {
-    let thoughts = turn.thoughts.iter().map(|Thought { text, signature, redacted }| {
-        if redacted.is_empty() {
-            json!({"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}})
-        } else {
-            json!({"reasoningContent": {"redactedContent": redacted}})
+    turn.parts.iter().filter_map(|part| match part {
+        TurnPart::Text(text) => (!text.trim().is_empty()).then(|| json!({"text": text})),
+        TurnPart::Thought(Thought::Signed { text, signature }) => {
+            Some(json!({"reasoningContent": {"reasoningText": {"text": text, "signature": signature}}}))
         }
-    });
-    let text = Some(&turn.text).filter(|text| !text.trim().is_empty()).map(|text| json!({"text": text}));
-    let calls = turn
-        .calls
-        .iter()
-        .map(|call| json!({"toolUse": {"toolUseId": call.id, "name": call.tool, "input": call.parsed_arguments()}}));
-    thoughts.chain(text).chain(calls)
+        TurnPart::Thought(Thought::Redacted(data)) => Some(json!({"reasoningContent": {"redactedContent": data}})),
+        TurnPart::Thought(Thought::Unsigned { .. }) => None,
+        TurnPart::Call(call) => {
+            let input = call.parsed_arguments();
+            Some(json!({"toolUse": {"toolUseId": call.id, "name": call.tool, "input": input}}))
+        }
+    })
+}
+
+fn user_part(part: &UserPart) -> Value {
+    match part {
+        UserPart::Text(text) => json!({"text": text}),
+        UserPart::Image(image) => image_part(image),
+    }
+}
+
+fn image_part(image: &Image) -> Value {
+    let format = image.media_type.trim_start_matches("image/");
+    json!({"image": {"format": format, "source": {"bytes": image.base64}}})
 }
 
 fn answered(answer: &ToolMessage) -> Value {
-    let image = |image: &ToolImage| {
-        let format = image.media_type.trim_start_matches("image/");
-        json!({"image": {"format": format, "source": {"bytes": image.base64}}})
-    };
     let text = if answer.text.trim().is_empty() { NOTHING } else { &answer.text };
-    let content: Vec<_> = [json!({"text": text})].into_iter().chain(answer.images.iter().map(image)).collect();
+    let content: Vec<_> = [json!({"text": text})].into_iter().chain(answer.images.iter().map(image_part)).collect();
     json!({"toolResult": {"toolUseId": answer.call_id, "content": content}})
 }
 
@@ -113,6 +146,12 @@ struct Delta {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct BlockStop {
+    content_block_index: u64,
+}
+
+#[derive(Deserialize)]
 struct Input {
     input: String,
 }
@@ -150,16 +189,19 @@ struct Usage {
 /// The event does not belong to the protocol, or reports an error.
 pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
     if event.failed {
-        return Err(provider_error(&event.name));
+        let payload = serde_json::from_slice(&event.data).unwrap_or_default();
+        return Err(Reported::read(&payload).also_named(&event.name).in_answer());
     }
     match event.name.as_str() {
         "contentBlockStart" => {
             let BlockStart { content_block_index, start } = parsed(event)?;
             if let Some(ToolUse { tool_use_id, name }) = start.and_then(|start| start.tool_use) {
-                turn.call(content_block_index, Some(tool_use_id), Some(name), "")?;
+                let (place, id, tool) = (content_block_index, Some(tool_use_id), Some(name));
+                turn.call(CallFragment { place, id, tool, ..CallFragment::default() })?;
             }
         }
         "contentBlockDelta" => handle(parsed(event)?, turn)?,
+        "contentBlockStop" => turn.end_block(parsed::<BlockStop>(event)?.content_block_index),
         "messageStop" => turn.stop(match parsed::<Stop>(event)?.stop_reason.as_deref() {
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
             Some("guardrail_intervened" | "content_filtered") => StopReason::Refusal,
@@ -183,7 +225,7 @@ fn handle(
         turn.text(text)?;
     }
     if let Some(Input { input }) = delta.tool_use {
-        turn.call(place, None, None, &input)?;
+        turn.call(CallFragment { place, arguments: input, ..CallFragment::default() })?;
     }
     if let Some(Reasoning { text, signature, redacted_content }) = delta.reasoning_content {
         turn.thinking(place, text.unwrap_or_default())?;

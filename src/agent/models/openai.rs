@@ -1,19 +1,21 @@
 //! OpenAI's Chat Completions (<https://platform.openai.com/docs/api-reference/chat>) and compatible APIs.
 
-use serde::Deserialize;
+mod answer;
+
 use serde_json::{Value, json};
 
-use super::remote::{Event, TurnAssembler, provider_error};
-use super::{ModelError, ModelRequest, StopReason};
-use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use super::ModelRequest;
+use crate::agent::message::{
+    AssistantTurn, Image, Message, RequestedCall, Thought, ToolMessage, UserMessage, UserPart,
+};
+use crate::agent::options::ToolChoice;
 use crate::agent::toolbox::ToolDescription;
 
-/// The last event of an answer.
-const DONE: &[u8] = b"[DONE]";
+pub(super) use self::answer::read;
 
 /// A request. OpenAI requires `max_completion_tokens` for its newer models; other servers support only `max_tokens`.
 pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Value {
-    let limit_field = if is_openai { "max_completion_tokens" } else { "max_tokens" };
+    let limit_field = if is_openai || is_reasoning(model) { "max_completion_tokens" } else { "max_tokens" };
     let mut body = json!({
         "model": model,
         "messages": messages(&request.messages),
@@ -21,27 +23,64 @@ pub(super) fn body(model: &str, request: &ModelRequest, is_openai: bool) -> Valu
         "stream_options": {"include_usage": true},
     });
     body[limit_field] = request.max_tokens.into();
-    if let Some(temperature) = request.temperature {
-        body["temperature"] = temperature.into();
-    }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
+    let options = &request.options;
+    let asked = [
+        ("temperature", options.temperature.filter(|_| !is_reasoning(model)).map(Value::from)),
+        ("top_p", options.top_p.map(Value::from)),
+        ("presence_penalty", options.presence_penalty.map(Value::from)),
+        ("frequency_penalty", options.frequency_penalty.map(Value::from)),
+        ("seed", options.seed.map(Value::from)),
+        ("stop", (!options.stop.is_empty()).then(|| json!(options.stop))),
+        ("reasoning_effort", options.thinking.map(|thinking| thinking.effort().as_str().into())),
+    ];
+    let with_tools = [
+        ("tools", Some(request.tools.iter().map(tool).collect())),
+        ("tool_choice", tool_choice(&options.tool_choice)),
+        ("parallel_tool_calls", options.parallel_tool_calls.map(Value::from)),
+    ];
+    let with_tools = with_tools.into_iter().filter(|_| !request.tools.is_empty());
+    for (name, value) in asked.into_iter().chain(with_tools) {
+        if let Some(value) = value {
+            body[name] = value;
+        }
     }
     body
 }
 
+/// OpenAI's models that think refuse a temperature and the older name of the token limit
+/// (<https://platform.openai.com/docs/guides/reasoning>). A router writes their vendor before their name.
+fn is_reasoning(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or_default();
+    let is_o = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+    is_o || name.starts_with("gpt-5") && !name.contains("chat")
+}
+
+fn tool_choice(choice: &ToolChoice) -> Option<Value> {
+    match choice {
+        ToolChoice::Auto => None,
+        ToolChoice::None => Some("none".into()),
+        ToolChoice::Required => Some("required".into()),
+        ToolChoice::Tool(name) => Some(json!({"type": "function", "function": {"name": name}})),
+    }
+}
+
 fn messages(conversation: &[Message]) -> Vec<Value> {
-    let mut messages = Vec::with_capacity(conversation.len());
+    let system: Vec<_> = conversation.iter().filter_map(Message::as_system).collect();
+    // One, and first: the chat templates of many models accept no other.
+    let mut messages: Vec<_> =
+        (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")})).into_iter().collect();
     let mut images = Vec::new();
-    for message in conversation {
+    // Only the reasoning about the last request is taken back.
+    let asked = conversation.iter().rposition(|message| matches!(message, Message::User(_))).unwrap_or_default();
+    for (index, message) in conversation.iter().enumerate() {
         // A tool message holds only text, and the results of a turn must be consecutive: images follow them.
         if !matches!(message, Message::Tool(_)) {
             messages.extend(shown(&mut images));
         }
         messages.push(match message {
-            Message::System(text) => json!({"role": "system", "content": text}),
-            Message::User(text) => json!({"role": "user", "content": text}),
-            Message::Assistant(turn) => assistant_message(turn),
+            Message::System(_) => continue,
+            Message::User(message) => json!({"role": "user", "content": user_content(message)}),
+            Message::Assistant(turn) => assistant_message(turn, index > asked),
             Message::Tool(answer) => {
                 images.extend(images_of(answer));
                 json!({"role": "tool", "tool_call_id": answer.call_id, "content": answer.text})
@@ -52,21 +91,53 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
     messages
 }
 
-fn assistant_message(turn: &AssistantTurn) -> Value {
-    let mut message = json!({"role": "assistant", "content": turn.text});
-    if !turn.calls.is_empty() {
-        let call = |call: &RequestedCall| {
-            // Arguments that are not JSON went back to the model as an error; some servers parse them.
-            let arguments = call.parsed_arguments().to_string();
-            let function = json!({"name": call.tool, "arguments": arguments});
-            json!({"id": call.id, "type": "function", "function": function})
-        };
-        message["tool_calls"] = turn.calls.iter().map(call).collect();
-        if turn.text.is_empty() {
+/// Text alone is sent as a string: some servers accept nothing else.
+fn user_content(message: &UserMessage) -> Value {
+    if let [UserPart::Text(text)] = &message.parts[..] {
+        return text.as_str().into();
+    }
+    let part = |part: &UserPart| match part {
+        UserPart::Text(text) => json!({"type": "text", "text": text}),
+        UserPart::Image(image) => image_part(image),
+    };
+    message.parts.iter().map(part).collect()
+}
+
+/// Servers with reasoning models refuse the results of calls without the reasoning that led to them
+/// (<https://api-docs.deepseek.com/guides/thinking_mode>).
+fn assistant_message(turn: &AssistantTurn, with_reasoning: bool) -> Value {
+    let text = turn.text();
+    let calls: Vec<_> = turn.calls().map(tool_call).collect();
+    let mut message = json!({"role": "assistant", "content": text});
+    if !calls.is_empty() {
+        message["tool_calls"] = calls.into();
+        if text.is_empty() {
             message["content"] = Value::Null;
         }
     }
+    for thought in turn.thoughts().filter(|_| with_reasoning) {
+        if let Thought::Unsigned { text, field } = thought {
+            let before = message[*field].as_str().unwrap_or_default();
+            message[*field] = format!("{before}{text}").into();
+        }
+    }
     message
+}
+
+fn tool_call(call: &RequestedCall) -> Value {
+    // Arguments that are not JSON went back to the model as an error; some servers parse them.
+    let arguments = call.parsed_arguments().to_string();
+    let function = json!({"name": call.tool, "arguments": arguments});
+    let mut sent = json!({"id": call.id, "type": "function", "function": function});
+    for (name, value) in &call.extras {
+        sent[name] = value.clone();
+    }
+    sent
+}
+
+fn image_part(image: &Image) -> Value {
+    let url = format!("data:{};base64,{}", image.media_type, image.base64);
+    json!({"type": "image_url", "image_url": {"url": url}})
 }
 
 fn shown(images: &mut Vec<Value>) -> Option<Value> {
@@ -79,120 +150,10 @@ fn images_of(answer: &ToolMessage) -> Vec<Value> {
         return Vec::new();
     }
     let title = format!("Images returned by `{}` (call {}):", answer.tool, answer.call_id);
-    let images = answer.images.iter().map(|image| {
-        let url = format!("data:{};base64,{}", image.media_type, image.base64);
-        json!({"type": "image_url", "image_url": {"url": url}})
-    });
-    [json!({"type": "text", "text": title})].into_iter().chain(images).collect()
+    [json!({"type": "text", "text": title})].into_iter().chain(answer.images.iter().map(image_part)).collect()
 }
 
 fn tool(tool: &ToolDescription) -> Value {
     let function = json!({"name": tool.name, "description": tool.description, "parameters": tool.parameters});
     json!({"type": "function", "function": function})
-}
-
-/// One event of an answer. Other fields are ignored.
-#[derive(Deserialize)]
-struct Chunk {
-    choices: Option<Vec<Choice>>,
-    usage: Option<Usage>,
-    error: Option<Problem>,
-}
-
-#[derive(Deserialize)]
-struct Choice {
-    delta: Option<Delta>,
-    finish_reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Delta {
-    content: Option<String>,
-    refusal: Option<String>,
-    /// Reasoning, under the two names that servers other than OpenAI's use.
-    #[serde(alias = "reasoning")]
-    reasoning_content: Option<String>,
-    tool_calls: Option<Vec<Fragment>>,
-}
-
-#[derive(Deserialize)]
-struct Fragment {
-    index: Option<u64>,
-    id: Option<String>,
-    function: Option<Function>,
-}
-
-#[derive(Deserialize)]
-struct Function {
-    name: Option<String>,
-    arguments: Option<String>,
-}
-
-/// Cached tokens are included in the prompt's.
-#[derive(Deserialize)]
-struct Usage {
-    prompt_tokens: Option<u64>,
-    completion_tokens: Option<u64>,
-    prompt_tokens_details: Option<PromptDetails>,
-}
-
-#[derive(Deserialize)]
-struct PromptDetails {
-    cached_tokens: Option<u64>,
-}
-
-/// Some servers send `code` as a number.
-#[derive(Deserialize)]
-struct Problem {
-    code: Option<Value>,
-    r#type: Option<Value>,
-}
-
-/// # Errors
-/// The event does not belong to the protocol, or reports an error.
-pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    if event.data == DONE {
-        turn.end();
-        return Ok(());
-    }
-    let chunk: Chunk = serde_json::from_slice(&event.data).map_err(|_| ModelError::foreign())?;
-    if let Some(Problem { code, r#type }) = chunk.error {
-        let called = [&code, &r#type].into_iter().flatten().find_map(Value::as_str);
-        return Err(provider_error(called.unwrap_or_default()));
-    }
-    for Choice { delta, finish_reason } in chunk.choices.unwrap_or_default().into_iter().take(1) {
-        if let Some(delta) = delta {
-            handle(delta, turn)?;
-        }
-        match finish_reason.as_deref() {
-            None | Some("") => {}
-            // `model_length` is Mistral's name for a full context.
-            Some("length" | "model_length" | "max_tokens") => turn.stop(StopReason::Length),
-            Some("content_filter") => turn.stop(StopReason::Refusal),
-            Some(_) => turn.stop(StopReason::Stop),
-        }
-    }
-    if let Some(usage) = chunk.usage {
-        turn.used(usage.prompt_tokens, usage.completion_tokens);
-        turn.cached(usage.prompt_tokens_details.and_then(|details| details.cached_tokens), None);
-    }
-    Ok(())
-}
-
-fn handle(delta: Delta, turn: &mut TurnAssembler) -> Result<(), ModelError> {
-    if let Some(thinking) = delta.reasoning_content {
-        turn.thinking(0, thinking)?;
-    }
-    if let Some(text) = delta.content {
-        turn.text(text)?;
-    }
-    if let Some(refusal) = delta.refusal {
-        turn.text(refusal)?;
-        turn.stop(StopReason::Refusal);
-    }
-    for Fragment { index, id, function } in delta.tool_calls.unwrap_or_default() {
-        let (name, arguments) = function.map(|function| (function.name, function.arguments)).unwrap_or_default();
-        turn.call(index.unwrap_or_default(), id, name, &arguments.unwrap_or_default())?;
-    }
-    Ok(())
 }

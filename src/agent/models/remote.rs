@@ -27,12 +27,13 @@ use crate::config::Secret;
 use crate::core::call::Deadline;
 use crate::core::error::CallError;
 use crate::core::headers;
+use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{Outbound, OutboundRequest, OutboundStream, Trust};
 
 pub(super) use self::event_decoder::Event;
-pub(super) use self::failure::of_provider_error as provider_error;
+pub(super) use self::failure::Reported;
 pub(super) use self::message_merger::MessageMerger;
-pub(super) use self::turn_assembler::TurnAssembler;
+pub(super) use self::turn_assembler::{CallFragment, TurnAssembler};
 
 /// The run's own timeout is shorter, and drops the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
@@ -62,6 +63,8 @@ pub struct Remote {
     is_own: bool,
     /// Includes the key.
     headers: HeaderMap,
+    /// The key, which a provider may repeat in an error.
+    secrets: SentSecrets,
 }
 
 impl Remote {
@@ -81,6 +84,8 @@ impl Remote {
             Url::parse(protocol.own_base_url())
                 .map_err(|_| ModelError::Refused("the provider has no default base_url".into()))
         };
+        let mut secrets = SentSecrets::default();
+        secrets.add(key.expose());
         Ok(Self {
             outbound,
             protocol,
@@ -88,26 +93,30 @@ impl Remote {
             base_url: base_url.cloned().map_or_else(own, Ok)?,
             is_own: base_url.is_none(),
             headers: protocol.headers(key)?,
+            secrets,
         })
     }
 
-    /// The response, once its status and content type are checked.
-    async fn ask(&self, request: &ModelRequest) -> Result<OutboundStream, ModelError> {
+    /// The response and its framing, once its status and content type are checked.
+    async fn ask(&self, request: &ModelRequest) -> Result<(OutboundStream, Framing), ModelError> {
+        let mut headers = self.headers.clone();
+        if self.protocol == Protocol::Anthropic && request.options.thinking.is_some() {
+            headers.insert("anthropic-beta", HeaderValue::from_static(anthropic::THINKING_BETWEEN_CALLS));
+        }
         let outbound_request = OutboundRequest {
             method: Method::POST,
-            headers: self.headers.clone(),
+            headers,
             body: Some(Bytes::from(self.body(request).to_string())),
             trust: Trust::Operator,
             ..OutboundRequest::get(self.address()?, Deadline::after(MAX_REQUEST))
         };
         let answer = self.outbound.open(outbound_request).await.map_err(|error| failure::lost(&error))?;
-        let expected = self.protocol.framing().media_type();
         if !answer.status.is_success() {
-            Err(failure::refused(answer).await)
-        } else if !headers::content_type(&answer.headers).eq_ignore_ascii_case(expected) {
-            Err(failure::foreign(answer, expected).await)
-        } else {
-            Ok(answer)
+            return Err(failure::refused(answer).await);
+        }
+        match self.protocol.framing_of(headers::content_type(&answer.headers)) {
+            Some(framing) => Ok((answer, framing)),
+            None => Err(failure::foreign(answer, self.protocol.framing().media_type()).await),
         }
     }
 
@@ -136,9 +145,9 @@ impl Remote {
 
 impl Model for Remote {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
-        try_stream! {
-            let answer = self.ask(&request).await?;
-            let mut wire = EventDecoder::new(self.protocol.framing());
+        let pieces = try_stream! {
+            let (answer, framing) = self.ask(&request).await?;
+            let mut wire = EventDecoder::new(framing);
             let mut turn = TurnAssembler::new(estimated_prompt(&request), request.max_tokens);
             let mut pieces = std::pin::pin!(answer.pieces());
             while !turn.is_over() {
@@ -158,14 +167,20 @@ impl Model for Remote {
                     }
                 }
             }
+            if let Some(event) = wire.whole() {
+                self.protocol.read(&event, &mut turn)?;
+                for piece in turn.take_pieces() {
+                    yield piece;
+                }
+            }
             // The answer was cut off: there is no end.
             if turn.is_complete() {
                 for piece in turn.finish() {
                     yield piece;
                 }
             }
-        }
-        .boxed()
+        };
+        pieces.map(|piece: Result<_, ModelError>| piece.map_err(|error| error.redacted(&self.secrets))).boxed()
     }
 }
 
@@ -194,6 +209,19 @@ impl Protocol {
         match self {
             Self::Anthropic | Self::Openai => Framing::Events,
             Self::Bedrock => Framing::AwsEventDecoder,
+        }
+    }
+
+    /// The framing of an answer with this content type; `None` if the answer is not in this protocol.
+    fn framing_of(self, content_type: &str) -> Option<Framing> {
+        let own = self.framing();
+        let is = |media_type: &str| content_type.eq_ignore_ascii_case(media_type);
+        match self {
+            _ if is(own.media_type()) => Some(own),
+            // Some servers with OpenAI's API do not stream, or name their stream a text.
+            Self::Openai if is("application/json") => Some(Framing::Whole),
+            Self::Openai if is("text/plain") => Some(own),
+            Self::Anthropic | Self::Openai | Self::Bedrock => None,
         }
     }
 

@@ -8,6 +8,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::remote::Reported;
 use super::{Model, ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
 use crate::agent::message::{Message, RequestedCall};
 use crate::budget::ModelUsage;
@@ -124,7 +125,7 @@ impl Replay {
 impl Model for Replay {
     fn stream(&self, request: Arc<ModelRequest>) -> BoxStream<'_, Result<ModelChunk, ModelError>> {
         let refused = |turn: Turn| match turn.status {
-            Some(status) => Err(ModelError::of_status(status, None)),
+            Some(status) => Err(Reported::default().with_status(status, None)),
             None => Ok(turn),
         };
         match self.turn(&request).and_then(refused) {

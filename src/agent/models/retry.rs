@@ -6,6 +6,8 @@ use std::time::Duration;
 use async_stream::stream;
 use futures_util::stream::{Stream, StreamExt};
 
+use tokio::time::Instant;
+
 use super::{Model, ModelChunk, ModelError, ModelRequest};
 
 /// Retries if the provider is overloaded (A65) or does not answer in time (A66).
@@ -14,7 +16,7 @@ const RETRIES_WHEN_SLOW: u32 = 3;
 /// The wait before the first retry; doubled before each later one.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// Upper limit of every wait, including one that the provider requests.
+/// Upper limit of our own waits.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +25,8 @@ pub struct RetryPolicy {
     pub timeout: Duration,
     /// Retries after other failures of the provider.
     pub retries: u32,
+    /// When the work of which the request is a part ends. A provider that asks for a longer wait is not asked again.
+    pub end: Option<Instant>,
 }
 
 /// The turn's chunks up to its end. The request is retried only before the first chunk: a chunk that was sent cannot
@@ -60,6 +64,7 @@ pub fn ask(
                     tokio::time::sleep(wait).await;
                 }
                 _ => {
+                    tracing::warn!(%error, failures, "the request to the model failed");
                     yield Err(error);
                     return;
                 }
@@ -90,15 +95,20 @@ async fn next(
 impl RetryPolicy {
     /// The wait after the nth failure; `None` to give up.
     fn wait(self, error: &ModelError, failures: u32) -> Option<Duration> {
-        let (retries, retry_after) = match error {
-            ModelError::Overloaded { retry_after } => (RETRIES_WHEN_SLOW, *retry_after),
-            ModelError::Timeout => (RETRIES_WHEN_SLOW, None),
-            ModelError::Limited { retry_after, .. } => (self.retries, *retry_after),
-            ModelError::Unavailable(_) => (self.retries, None),
-            ModelError::Refused(_) | ModelError::Garbled(_) | ModelError::OverBudget { .. } => (0, None),
+        let retries = match error {
+            ModelError::Overloaded { .. } | ModelError::Timeout => RETRIES_WHEN_SLOW,
+            ModelError::Limited { .. } | ModelError::Unavailable(_) => self.retries,
+            ModelError::OutOfQuota(_)
+            | ModelError::Refused(_)
+            | ModelError::ContextLength(_)
+            | ModelError::Garbled(_)
+            | ModelError::OverBudget { .. } => 0,
         };
-        let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        (failures <= retries).then(|| retry_after.unwrap_or(backoff).min(MAX_WAIT))
+        let backoff = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(MAX_WAIT);
+        let wait = error.retry_after().unwrap_or(backoff);
+        let then = Instant::now().checked_add(wait);
+        let is_in_time = then.is_some_and(|then| self.end.is_none_or(|end| then < end));
+        (failures <= retries && is_in_time).then_some(wait)
     }
 }
 
@@ -107,7 +117,6 @@ mod tests {
 
     use futures_util::stream::{self, BoxStream};
     use parking_lot::Mutex;
-    use tokio::time::Instant;
 
     use super::*;
     use crate::agent::models::StopReason;
@@ -144,7 +153,8 @@ mod tests {
         answers.reverse();
         let model = ScriptedAnswers(Mutex::new(answers));
         let request = ModelRequest { max_tokens: 1, ..ModelRequest::default() };
-        let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2 };
+        let end = Some(Instant::now() + Duration::from_secs(300));
+        let policy = RetryPolicy { timeout: Duration::from_secs(30), retries: 2, end };
         let begun = Instant::now();
         let pieces = ask(&model, Arc::new(request), policy).collect().await;
         let left = model.0.lock().len();
@@ -170,7 +180,12 @@ mod tests {
     async fn other_failures_use_the_profiles_retries_and_refusals_none() {
         let (pieces, left, _) = play(vec![vec![unavailable()]; 4]).await;
         assert_eq!((pieces, left), (vec![unavailable()], 1));
-        for last in [ModelError::Refused("HTTP 401".into()), ModelError::Garbled("no JSON".into())] {
+        for last in [
+            ModelError::Refused("HTTP 401".into()),
+            ModelError::Garbled("no JSON".into()),
+            ModelError::OutOfQuota("pay".into()),
+            ModelError::ContextLength("HTTP 400".into()),
+        ] {
             let (pieces, left, seconds) = play(vec![vec![Err(last.clone())], vec![end()]]).await;
             assert_eq!((pieces, left, seconds), (vec![Err(last)], 1, 0));
         }
@@ -194,9 +209,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_provider_cannot_request_an_endless_wait() {
-        let a_year = Err(ModelError::Overloaded { retry_after: Some(Duration::from_secs(31_536_000)) });
-        let (pieces, _, seconds) = play(vec![vec![a_year], vec![end()]]).await;
-        assert_eq!((pieces, seconds), (vec![end()], MAX_WAIT.as_secs()));
+    async fn a_provider_that_asks_for_more_than_the_time_left_is_not_asked_again() {
+        for wait in [Duration::from_secs(301), Duration::from_secs(31_536_000), Duration::MAX] {
+            let asked = || Err(ModelError::Overloaded { retry_after: Some(wait) });
+            assert_eq!(play(vec![vec![asked()], vec![end()]]).await, (vec![asked()], 1, 0), "{wait:?}");
+        }
     }
 }

@@ -8,11 +8,12 @@ use tokio::time::Instant;
 use super::{CheckedCall, Ending};
 use crate::agent::call_ids::{self, ProviderId};
 use crate::agent::event::Event;
-use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage};
+use crate::agent::message::{AssistantTurn, Message, RequestedCall, ToolMessage, TurnPart};
 use crate::agent::meter::Meter;
 use crate::agent::models::{ModelChunk, ModelError, ModelRequest, Purpose, StopReason};
+use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
-use crate::config::AgentProfile;
+use crate::config::{AgentProfile, Thinking};
 
 /// The run ends when the same call has failed this often: another attempt will not help.
 const SAME_FAILURES: u32 = 3;
@@ -24,6 +25,7 @@ pub(super) struct Progress {
     given: usize,
     client_tools: Vec<ToolDescription>,
     tools: Vec<ToolDescription>,
+    options: ModelOptions,
     /// The model's API; see [`call_ids::api_of`].
     api: Arc<str>,
     turn: AssistantTurn,
@@ -41,6 +43,7 @@ impl Progress {
     pub(super) fn new(
         messages: Vec<Message>,
         client_tools: Vec<ToolDescription>,
+        options: ModelOptions,
         meter: Arc<Meter>,
         profile: &AgentProfile,
     ) -> Self {
@@ -49,6 +52,7 @@ impl Progress {
             conversation: messages,
             client_tools,
             tools: Vec::new(),
+            options,
             api: call_ids::api_of(profile),
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
@@ -101,9 +105,28 @@ impl Progress {
             purpose: Purpose::Turn,
             messages: call_ids::for_provider(&self.conversation, &self.api),
             tools: self.tools.clone(),
-            temperature: profile.temperature(),
-            max_tokens: profile.max_tokens(),
+            options: self.options_of_turn(profile),
+            max_tokens: self.max_tokens(profile),
         }))
+    }
+
+    fn options_of_turn(&self, profile: &AgentProfile) -> ModelOptions {
+        let is_first = self.meter.used().turns <= 1;
+        let asked = self.options.clone();
+        ModelOptions {
+            temperature: asked.temperature.or(profile.temperature()),
+            thinking: asked.thinking.or(profile.thinking),
+            // Otherwise a model that must call a tool would never answer.
+            tool_choice: if is_first { asked.tool_choice } else { ToolChoice::Auto },
+            ..asked
+        }
+    }
+
+    /// Maximum tokens of a turn.
+    fn max_tokens(&self, profile: &AgentProfile) -> u32 {
+        let answer = self.options.max_tokens.map_or(profile.max_tokens(), |asked| asked.min(profile.max_tokens()));
+        let thinking = self.options.thinking.or(profile.thinking).map_or(0, Thinking::tokens);
+        answer.saturating_add(thinking)
     }
 
     /// Adds a chunk to the current turn; returns the event to send now, if any.
@@ -113,11 +136,11 @@ impl Progress {
     pub(super) fn handle(&mut self, piece: Result<ModelChunk, ModelError>) -> Result<Option<Event>, Ending> {
         match piece.map_err(Ending::Failed)? {
             ModelChunk::Text(text) => {
-                self.turn.text.push_str(&text);
+                self.turn.push_text(&text);
                 return Ok(Some(Event::Content { text }));
             }
             ModelChunk::Thinking(text) => return Ok(Some(Event::Thinking { text })),
-            ModelChunk::Thought(thought) => self.turn.thoughts.push(thought),
+            ModelChunk::Thought(thought) => self.turn.parts.push(TurnPart::Thought(thought)),
             ModelChunk::Fragment { .. } => {}
             ModelChunk::Call(call) => self.add_call(call),
             ModelChunk::End { stop, .. } => self.stop = stop,
@@ -131,17 +154,18 @@ impl Progress {
     /// # Errors
     /// There are no calls, so the run is complete, or more than the run may make.
     pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
-        let over = self.turn.calls.is_empty()
+        let (text, count) = (self.turn.text(), self.turn.calls().count());
+        let over = count == 0
             || self.stop == StopReason::Refusal
-            || profile.end_words.iter().any(|word| self.turn.text.contains(word.as_str()));
+            || profile.end_words.iter().any(|word| text.contains(word.as_str()));
         if over {
             return Err(Ending::Answered(self.stop));
         }
         let (mut own, mut clients) = (Vec::new(), Vec::new());
-        for (index, call) in self.turn.calls.iter().enumerate() {
-            let is_last = index + 1 == self.turn.calls.len();
+        for (index, call) in self.turn.calls().enumerate() {
+            let is_last = index + 1 == count;
             if self.stop == StopReason::Length && call.may_be_cut(is_last) {
-                let max_tokens = profile.max_tokens();
+                let max_tokens = self.max_tokens(profile);
                 tracing::warn!(
                     max_tokens,
                     "a tool call was cut off by the token limit and not run; raise `max_tokens`"
@@ -190,7 +214,7 @@ impl Progress {
     /// # Errors
     /// The run ends here: the client must run calls, or a limit is reached.
     pub(super) fn end_turn(&mut self) -> Result<(), Ending> {
-        let waits_for_client = self.turn.calls.len() > self.answers.len();
+        let waits_for_client = self.turn.calls().count() > self.answers.len();
         self.keep_turn();
         if let Some(message) = self.hopeless.take() {
             return Err(Ending::Limit { status: "repeated_failure", message });
@@ -202,7 +226,7 @@ impl Progress {
     pub(super) fn close(mut self, ending: Ending) -> impl Iterator<Item = Event> + Send {
         // Providers refuse a conversation with a call that has no result.
         let answered: HashSet<_> = self.answers.iter().map(|answer| answer.call_id.clone()).collect();
-        self.turn.calls.retain(|call| answered.contains(&call.id));
+        self.turn.retain_calls(|call| answered.contains(&call.id));
         self.keep_turn();
         let messages = self.conversation.split_off(self.given);
         let took = self.begun.elapsed();
@@ -212,8 +236,9 @@ impl Progress {
     }
 
     fn keep_turn(&mut self) {
-        let turn = std::mem::take(&mut self.turn);
-        if !turn.text.is_empty() || !turn.calls.is_empty() {
+        let turn = AssistantTurn { api: Some(Arc::clone(&self.api)), ..std::mem::take(&mut self.turn) };
+        // Thoughts alone are no message.
+        if turn.parts.iter().any(|part| !matches!(part, TurnPart::Thought(_))) {
             self.conversation.push(Message::Assistant(turn));
         }
         self.conversation.extend(self.answers.drain(..).map(Message::Tool));
@@ -223,7 +248,7 @@ impl Progress {
     fn add_call(&mut self, mut call: RequestedCall) {
         let id = std::mem::replace(&mut call.id, call_ids::new_id());
         call.provider_id = Some(ProviderId { api: Arc::clone(&self.api), id });
-        self.turn.calls.push(call);
+        self.turn.parts.push(TurnPart::Call(call));
     }
 
     fn count_failure(&mut self, call: &RequestedCall, success: bool) {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::ToolImage;
+use crate::agent::message::Image;
 
 /// Further images of one result are left out: each costs a model about a thousand tokens.
 const MAX_IMAGES: usize = 8;
@@ -11,7 +11,7 @@ const MAX_IMAGES: usize = 8;
 const TELLING_BYTES: usize = 48;
 
 /// The images of a tool result, and its text without their bytes.
-pub(super) fn find_images<'a>(given: impl IntoIterator<Item = &'a Value>, text: String) -> (Vec<ToolImage>, String) {
+pub(super) fn find_images<'a>(given: impl IntoIterator<Item = &'a Value>, text: String) -> (Vec<Image>, String) {
     let mut images = Vec::new();
     given.into_iter().for_each(|value| collect(value, &mut images));
     let text = images.iter().fold(text, |text, image| without_bytes(text, &image.base64));
@@ -30,7 +30,7 @@ fn without_bytes(mut text: String, base64: &str) -> String {
 
 /// Data URLs (RFC 2397), image blocks of the Model Context Protocol and figures of `python_executor`, in the order of
 /// the output.
-fn collect(value: &Value, found: &mut Vec<ToolImage>) {
+fn collect(value: &Value, found: &mut Vec<Image>) {
     match value {
         _ if found.len() >= MAX_IMAGES => {}
         Value::String(text) => add(data_url(text), found),
@@ -44,16 +44,16 @@ fn collect(value: &Value, found: &mut Vec<ToolImage>) {
 }
 
 /// An output and its form for MCP clients contain the same image twice.
-fn add(image: Option<ToolImage>, found: &mut Vec<ToolImage>) {
+fn add(image: Option<Image>, found: &mut Vec<Image>) {
     found.extend(image.filter(|image| !found.contains(image)));
 }
 
-fn data_url(text: &str) -> Option<ToolImage> {
+fn data_url(text: &str) -> Option<Image> {
     let (media_type, base64) = text.strip_prefix("data:")?.split_once(";base64,")?;
     image(media_type, base64)
 }
 
-fn image_block(block: &Value) -> Option<ToolImage> {
+fn image_block(block: &Value) -> Option<Image> {
     let text = |key: &str| block.get(key).and_then(Value::as_str);
     let figure = || text("media_type").zip(text("content_base64"));
     let (media_type, base64) =
@@ -61,9 +61,9 @@ fn image_block(block: &Value) -> Option<ToolImage> {
     image(media_type, base64)
 }
 
-fn image(media_type: &str, base64: &str) -> Option<ToolImage> {
+fn image(media_type: &str, base64: &str) -> Option<Image> {
     let is_seen = matches!(media_type, "image/png" | "image/jpeg") && !base64.is_empty() && base64.is_ascii();
-    is_seen.then(|| ToolImage { media_type: media_type.to_owned(), base64: base64.to_owned() })
+    is_seen.then(|| Image { media_type: media_type.to_owned(), base64: base64.to_owned() })
 }
 
 #[cfg(test)]

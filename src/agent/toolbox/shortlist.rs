@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::{ToolAnswer, ToolDescription, Toolbox, ToolboxCall, ToolboxUnreachable};
-use crate::agent::message::Message;
+use crate::agent::message::{AssistantTurn, Message};
 use crate::registry::{SearchIndex, Searchable};
 
 /// How many of the latest user messages are searched.
@@ -31,13 +31,10 @@ pub fn shortlist(mut tools: Vec<ToolDescription>, max: usize, conversation: &[Me
 
 /// The indexes of the selected tools.
 fn chosen(tools: &[ToolDescription], max: usize, conversation: &[Message]) -> BTreeSet<usize> {
-    let calls = conversation.iter().filter_map(|message| match message {
-        Message::Assistant(turn) => Some(&turn.calls),
-        _ => None,
-    });
-    let called: HashSet<_> = calls.flatten().map(|call| call.tool.as_str()).collect();
+    let turns = conversation.iter().filter_map(Message::as_assistant);
+    let called: HashSet<_> = turns.flat_map(AssistantTurn::calls).map(|call| call.tool.as_str()).collect();
     let user_text = conversation.iter().rev().filter_map(|message| match message {
-        Message::User(text) => Some(text.as_str()),
+        Message::User(message) => Some(message.text()),
         _ => None,
     });
     let user_text = user_text.take(LATEST_MESSAGES).collect::<Vec<_>>().join("\n");
@@ -87,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::message::{AssistantTurn, RequestedCall};
+    use crate::agent::message::RequestedCall;
 
     fn tools() -> Vec<ToolDescription> {
         let tool = |name: String, description: &str| ToolDescription {
@@ -107,7 +104,7 @@ mod tests {
     #[test]
     fn matching_and_previously_called_tools_are_offered() {
         let call = RequestedCall::new("a".into(), "api__operation_150".into(), "{}".into());
-        let turn = AssistantTurn { calls: vec![call], ..AssistantTurn::default() };
+        let turn = AssistantTurn::new("", [call]);
         let earlier = vec![Message::User("send a letter".into()), Message::Assistant(turn)];
         let conversation = [earlier, vec![Message::User("and the forecast for Oslo?".into())]].concat();
         for (max, expected) in [

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::agent::prompts::beginning;
 use crate::agent::{self, Event, RunUsage};
-use crate::api::reply::run_error;
+use crate::api::openai::OpenAiProblem;
 use crate::core::error::CallError;
 
 /// Maximum characters of text in one chunk: proxies forward small chunks at once (A32).
@@ -28,6 +28,9 @@ pub(in crate::api) struct Chunk {
     #[serde(flatten)]
     heading: Heading,
     choices: Vec<ChunkChoice>,
+    /// In the last chunk of a run that failed after its first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<OpenAiProblem>,
     /// `null` except in the last chunk; sent only if requested with `stream_options.include_usage`.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Option<Usage>>,
@@ -105,6 +108,8 @@ enum FinishReason {
     Length,
     ToolCalls,
     ContentFilter,
+    /// The run failed; OpenAI has no name for it.
+    Error,
 }
 
 /// Turns the events of one run into chunks.
@@ -114,6 +119,7 @@ pub(in crate::api) struct ChunkEncoder {
     include_usage: bool,
     calls: usize,
     finish: FinishReason,
+    failure: Option<CallError>,
     usage: Usage,
 }
 
@@ -124,6 +130,7 @@ impl ChunkEncoder {
             include_usage,
             calls: 0,
             finish: FinishReason::Stop,
+            failure: None,
             usage: Usage::default(),
         }
     }
@@ -148,7 +155,12 @@ impl ChunkEncoder {
                 vec![self.chunk(Delta { tool_calls: vec![call], ..Delta::default() })]
             }
             // A70: the content sent before remains valid, and the reader gets the reason for the end.
-            Event::Error { message, .. } | Event::Status { message, .. } => self.text(&notice(&message)),
+            Event::Error(error) => {
+                let notice = self.text(&notice(&error.message));
+                self.failure = Some(error.into());
+                notice
+            }
+            Event::Status { message, .. } => self.text(&notice(&message)),
             Event::Finished { reason, .. } => {
                 self.finish = FinishReason::of(reason);
                 Vec::new()
@@ -165,13 +177,14 @@ impl ChunkEncoder {
 
     /// The last chunks: the reason of the end and, if requested, the usage.
     pub(in crate::api) fn closing(&self) -> Vec<Chunk> {
-        let mut last = self.chunk(Delta::default());
+        let mut last = Chunk { error: self.failure.as_ref().map(OpenAiProblem::of), ..self.chunk(Delta::default()) };
         for choice in &mut last.choices {
             choice.finish_reason = Some(self.finish);
         }
         let usage = self.include_usage.then(|| Chunk {
             heading: self.heading.clone(),
             choices: Vec::new(),
+            error: None,
             usage: Some(Some(self.usage)),
         });
         [last].into_iter().chain(usage).collect()
@@ -185,12 +198,12 @@ impl ChunkEncoder {
         Chunk {
             heading: self.heading.clone(),
             choices: vec![ChunkChoice { index: 0, delta, finish_reason: None }],
+            error: None,
             usage: self.include_usage.then_some(None),
         }
     }
 }
 
-/// A whole run as one completion.
 /// A complete run as one completion.
 /// # Errors
 /// The run's own error, with the content before it as its output.
@@ -202,7 +215,7 @@ pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>
         match event {
             Event::Content { text: piece } => text.push_str(&piece),
             Event::ClientToolCall { id, tool_name, arguments } => tool_calls.push(tool_call(id, tool_name, arguments)),
-            Event::Error { code, message } => failure = Some(run_error(code, message)),
+            Event::Error(error) => failure = Some(CallError::from(error)),
             Event::Status { message, .. } => text.push_str(&notice(&message)),
             Event::Finished { reason, .. } => finish_reason = FinishReason::of(reason),
             Event::Usage(used) => usage = Usage::of(&used),
@@ -224,8 +237,9 @@ pub(in crate::api) fn whole(model: &str, events: impl IntoIterator<Item = Event>
 impl FinishReason {
     fn of(reason: agent::FinishReason) -> Self {
         match reason {
-            // An error or an abort is already in the text; OpenAI has no finish reason for them.
-            agent::FinishReason::Stop | agent::FinishReason::Aborted | agent::FinishReason::Error => Self::Stop,
+            // An abort is already in the text.
+            agent::FinishReason::Stop | agent::FinishReason::Aborted => Self::Stop,
+            agent::FinishReason::Error => Self::Error,
             agent::FinishReason::Length | agent::FinishReason::Limit => Self::Length,
             agent::FinishReason::ToolCalls => Self::ToolCalls,
             agent::FinishReason::Refusal => Self::ContentFilter,

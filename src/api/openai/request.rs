@@ -1,20 +1,25 @@
 //! Parses requests of OpenAI clients into the gateway's own form.
 
+mod options;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::agent::Message;
-use crate::agent::message::{AssistantTurn, RequestedCall, ToolMessage};
+use self::options::RequestOptions;
+use crate::agent::message::{AssistantTurn, Image, RequestedCall, ToolMessage, UserMessage, UserPart};
 use crate::agent::toolbox::ToolDescription;
+use crate::agent::{Message, ModelOptions};
 use crate::core::error::{CallError, ErrorCode};
 
-/// `POST /v1/chat/completions`. Fields that are not listed here (`top_p`, `seed`, `user`, …) are ignored, since
-/// clients send many: the agent's profile sets the model's parameters.
+/// `POST /v1/chat/completions`. What it asks of the answer is kept, or refused by name. Fields that are not listed here
+/// (`user`, `metadata`, `store`, …) change no answer, and are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(in crate::api) struct CompletionRequest {
-    /// The name of an agent's profile.
-    pub model: String,
+    /// The name of an agent's profile; by default that of the configuration.
+    pub model: Option<String>,
     messages: Vec<RequestMessage>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -22,6 +27,8 @@ pub(in crate::api) struct CompletionRequest {
     tools: Option<Vec<RequestTool>>,
     #[schema(minimum = 1, maximum = 1)]
     n: Option<u32>,
+    #[serde(flatten)]
+    options: RequestOptions,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -58,9 +65,17 @@ enum Content {
 
 #[derive(Debug, Deserialize, ToSchema)]
 struct Part {
-    /// `text`; other types are refused.
+    /// `text`, and in a message of the user `image_url`; other types are refused.
     r#type: String,
     text: Option<String>,
+    image_url: Option<ImageUrl>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct ImageUrl {
+    /// A data URL (RFC 2397) in base64: the gateway fetches no addresses for callers.
+    #[schema(pattern = "^data:image/")]
+    url: String,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -94,6 +109,9 @@ struct FunctionDescription {
 /// Maximum number of tools of a client.
 const MAX_TOOLS: usize = 128;
 
+/// What all providers read.
+const IMAGE_TYPES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
 /// Maximum bytes of a tool's name; models accept no longer one.
 const MAX_NAME: usize = 64;
 
@@ -106,11 +124,13 @@ impl CompletionRequest {
         self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or_default()
     }
 
-    /// The conversation so far, and the tools that the client runs itself.
+    /// The conversation so far, the tools that the client runs itself, and what it asks of the answer.
     ///
     /// # Errors
     /// `invalid_request`, with the location.
-    pub(in crate::api) fn into_conversation(self) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
+    pub(in crate::api) fn into_conversation(
+        self,
+    ) -> Result<(Vec<Message>, Vec<ToolDescription>, ModelOptions), CallError> {
         if self.n.is_some_and(|choices| choices != 1) {
             return Err(invalid("`n` must be 1: an agent returns one answer"));
         }
@@ -123,7 +143,8 @@ impl CompletionRequest {
         if !messages.iter().any(|message| matches!(message, Message::User(_))) {
             return Err(invalid("`messages` has no message with the role `user`; add one that describes the task"));
         }
-        Ok((messages, client_tools(self.tools.unwrap_or_default())?))
+        let options = self.options.read()?;
+        Ok((messages, client_tools(self.tools.unwrap_or_default())?, options))
     }
 }
 
@@ -131,18 +152,18 @@ impl RequestMessage {
     fn convert(self, earlier: &[Message]) -> Result<Message, String> {
         Ok(match self {
             Self::System { content } => Message::System(content.into_text()?),
-            Self::User { content } => Message::User(content.into_text()?),
-            Self::Assistant { content, tool_calls } => Message::Assistant(AssistantTurn {
-                text: content.map(Content::into_text).transpose()?.unwrap_or_default(),
-                calls: tool_calls.unwrap_or_default().into_iter().map(RequestCall::convert).collect(),
-                ..AssistantTurn::default()
-            }),
+            Self::User { content } => Message::User(content.into_message()?),
+            Self::Assistant { content, tool_calls } => {
+                let text = content.map(Content::into_text).transpose()?.unwrap_or_default();
+                let calls = tool_calls.unwrap_or_default().into_iter().map(RequestCall::convert);
+                Message::Assistant(AssistantTurn::new(text, calls))
+            }
             Self::Tool { content, tool_call_id } => {
-                let earlier_calls = earlier.iter().rev().filter_map(|message| match message {
-                    Message::Assistant(turn) => Some(&turn.calls),
+                let earlier_turns = earlier.iter().rev().filter_map(|message| match message {
+                    Message::Assistant(turn) => Some(turn),
                     _ => None,
                 });
-                let call = earlier_calls.flatten().find(|call| call.id == tool_call_id);
+                let call = earlier_turns.flat_map(AssistantTurn::calls).find(|call| call.id == tool_call_id);
                 let call = call.ok_or("its `tool_call_id` matches no call of an earlier message")?;
                 let (call_id, tool) = (call.id.clone(), call.tool.clone());
                 Message::Tool(ToolMessage { call_id, tool, text: content.into_text()?, images: Vec::new() })
@@ -158,9 +179,27 @@ impl Content {
             Self::Parts(parts) => parts.into_iter().map(Part::into_text).collect(),
         }
     }
+
+    fn into_message(self) -> Result<UserMessage, String> {
+        match self {
+            Self::Text(text) => Ok(text.into()),
+            Self::Parts(parts) => {
+                let parts = parts.into_iter().map(Part::into_user_part).collect::<Result<_, _>>()?;
+                Ok(UserMessage { parts })
+            }
+        }
+    }
 }
 
 impl Part {
+    fn into_user_part(self) -> Result<UserPart, String> {
+        match (self.r#type.as_str(), self.image_url) {
+            ("image_url", Some(ImageUrl { url })) => Ok(UserPart::Image(image(&url)?)),
+            ("image_url", None) => Err("a part of the type `image_url` has no `image_url`".into()),
+            (_, image_url) => Part { image_url, ..self }.into_text().map(UserPart::Text),
+        }
+    }
+
     fn into_text(self) -> Result<String, String> {
         match (self.r#type.as_str(), self.text) {
             ("text", Some(text)) => Ok(text),
@@ -203,6 +242,21 @@ fn client_tools(tools: Vec<RequestTool>) -> Result<Vec<ToolDescription>, CallErr
     Ok(described)
 }
 
+fn image(url: &str) -> Result<Image, String> {
+    let data = url.strip_prefix("data:").ok_or(
+        "`image_url.url` is an address; the gateway fetches none for callers: send the image as a data URL \
+         (`data:image/png;base64,…`)",
+    )?;
+    let (media_type, base64) = data.split_once(";base64,").ok_or("`image_url.url` is a data URL without `;base64,`")?;
+    if !IMAGE_TYPES.contains(&media_type) {
+        return Err(format!("`image_url.url` is not one of {}", IMAGE_TYPES.join(", ")));
+    }
+    if base64.is_empty() || BASE64_STANDARD.decode(base64).is_err() {
+        return Err("`image_url.url` is not valid base64".into());
+    }
+    Ok(Image { media_type: media_type.to_owned(), base64: base64.to_owned() })
+}
+
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(fits)
@@ -217,7 +271,8 @@ mod tests {
     use super::*;
 
     fn read(body: Value) -> Result<(Vec<Message>, Vec<ToolDescription>), CallError> {
-        serde_json::from_value::<CompletionRequest>(body).unwrap().into_conversation()
+        let request = serde_json::from_value::<CompletionRequest>(body).unwrap();
+        request.into_conversation().map(|(messages, tools, _)| (messages, tools))
     }
 
     #[test]
@@ -237,8 +292,8 @@ mod tests {
         let call = RequestedCall::new("a".into(), "click".into(), "{}".into());
         let expected = [
             Message::System("Be brief.".into()),
-            Message::User("Click it.".into()),
-            Message::Assistant(AssistantTurn { calls: vec![call], ..AssistantTurn::default() }),
+            Message::User(UserMessage { parts: vec![UserPart::Text("Click ".into()), UserPart::Text("it.".into())] }),
+            Message::Assistant(AssistantTurn::new("", [call])),
             Message::Tool(ToolMessage {
                 call_id: "a".into(),
                 tool: "click".into(),
@@ -255,11 +310,17 @@ mod tests {
     fn unsupported_requests_are_refused_with_their_location() {
         let user = json!({"role": "user", "content": "hi"});
         let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
-        let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]});
+        let part = |part: Value| json!({"role": "user", "content": [part]});
+        let image = |url: &str| part(json!({"type": "image_url", "image_url": {"url": url}}));
+        let sound = part(json!({"type": "input_audio", "input_audio": {}}));
         for (body, place) in [
             (json!({"messages": []}), "`messages`"),
             (json!({"messages": [{"role": "system", "content": "hi"}]}), "`user`"),
-            (json!({"messages": [user, image]}), "`messages[1]`: parts of the type \"image_url\""),
+            (json!({"messages": [user, sound]}), "`messages[1]`: parts of the type \"input_audio\""),
+            (json!({"messages": [image("https://example.com/a.png")]}), "`messages[0]`: `image_url.url` is an address"),
+            (json!({"messages": [image("data:image/tiff;base64,AAAA")]}), "image/png"),
+            (json!({"messages": [image("data:image/png;base64,-")]}), "valid base64"),
+            (json!({"messages": [part(json!({"type": "image_url"}))]}), "has no `image_url`"),
             (json!({"messages": [user, {"role": "tool", "tool_call_id": "x", "content": ""}]}), "`messages[1]`"),
             (json!({"messages": [user], "n": 2}), "`n`"),
             (json!({"messages": [user], "tools": [tool("a"), tool("a")]}), "`tools[1]`: an earlier"),

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rust_decimal::Decimal;
 use serde_json::Value;
 
-use crate::agent::{Event, RunUsage};
+use crate::agent::{Event, RunError, RunUsage};
 use crate::cli::present;
 
 /// Refresh interval of the spinner.
@@ -72,7 +72,7 @@ impl Screen {
                 self.print_note(&format!("✗ {tool_name}: {}", present::folded(&error)));
                 self.wait("thinking");
             }
-            Event::Error { message, .. } | Event::Status { message, .. } => self.print_note(&message),
+            Event::Error(RunError { message, .. }) | Event::Status { message, .. } => self.print_note(&message),
             Event::Finished { .. } => self.end_line(),
             Event::Usage(usage) => self.count(&usage),
             Event::Thinking { .. } | Event::ClientToolCall { .. } => {}

@@ -41,7 +41,7 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3_600);
 
 /// `Retry-After` in either of its forms, seconds or a date (RFC 9110 §10.2.3).
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         value.parse().map_or(MAX_RETRY_AFTER, Duration::from_secs)

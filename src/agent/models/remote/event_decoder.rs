@@ -35,6 +35,8 @@ pub(super) enum Framing {
     Events,
     /// `application/vnd.amazon.eventstream`
     AwsEventDecoder,
+    /// `application/json`: the body is one event.
+    Whole,
 }
 
 impl Framing {
@@ -42,6 +44,7 @@ impl Framing {
         match self {
             Self::Events => "text/event-stream",
             Self::AwsEventDecoder => "application/vnd.amazon.eventstream",
+            Self::Whole => "application/json",
         }
     }
 }
@@ -57,6 +60,7 @@ pub(super) struct EventDecoder {
 enum Reader {
     Events(EventReader),
     AwsEventDecoder(AwsEventDecoder),
+    Whole(Vec<u8>),
 }
 
 impl EventDecoder {
@@ -64,6 +68,7 @@ impl EventDecoder {
         let reader = match framing {
             Framing::Events => Reader::Events(EventReader::new(MAX_EVENT)),
             Framing::AwsEventDecoder => Reader::AwsEventDecoder(AwsEventDecoder::default()),
+            Framing::Whole => Reader::Whole(Vec::new()),
         };
         Self { reader, bytes: 0 }
     }
@@ -78,8 +83,18 @@ impl EventDecoder {
         match &mut self.reader {
             Reader::Events(events) => events.feed(piece),
             Reader::AwsEventDecoder(frames) => frames.feed(piece),
+            Reader::Whole(body) if body.len() + piece.len() > MAX_EVENT => return Err(Unreadable::LargeEvent),
+            Reader::Whole(body) => body.extend_from_slice(piece),
         }
         Ok(())
+    }
+
+    /// At the end of the body: the event that it is as a whole.
+    pub(super) fn whole(&mut self) -> Option<Event> {
+        match &mut self.reader {
+            Reader::Whole(body) => Some(Event { data: std::mem::take(body), ..Event::default() }),
+            Reader::Events(_) | Reader::AwsEventDecoder(_) => None,
+        }
     }
 
     /// # Errors
@@ -93,6 +108,7 @@ impl EventDecoder {
                 }
             },
             Reader::AwsEventDecoder(frames) => frames.next(),
+            Reader::Whole(_) => Ok(None),
         }
     }
 }

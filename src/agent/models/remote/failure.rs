@@ -1,17 +1,16 @@
-//! Maps failures of a provider to [`ModelError`].
-//!
-//! Of a provider's error text only names on a fixed list are reported: the rest may repeat the request, including the
-//! key.
+//! Maps failures of a provider to [`ModelError`], with the provider's own sentence about them. The caller removes the key
+//! from it.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use http::{HeaderMap, header};
+use http::HeaderMap;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::agent::models::ModelError;
 use crate::core::error::{CallError, ErrorCode};
-use crate::infra::outbound::OutboundStream;
+use crate::infra::outbound::{OutboundStream, retry_after};
 
 /// Maximum bytes of an error's body that are read.
 const MAX_ERROR_BYTES: usize = 16 << 10;
@@ -19,60 +18,71 @@ const MAX_ERROR_BYTES: usize = 16 << 10;
 /// How long to wait for an error's body: the status is known already.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Error names of providers that a reader can act on
-/// (<https://platform.openai.com/docs/guides/error-codes>, <https://docs.anthropic.com/en/api/errors>,
-/// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html#API_runtime_ConverseStream_Errors>).
-const WORDS: [&str; 24] = [
-    "context_length_exceeded",
-    "model_not_found",
+/// Maximum characters of a provider's sentence.
+const MAX_SENTENCE: usize = 500;
+
+/// Names of errors, by what they mean. They are from <https://platform.openai.com/docs/guides/error-codes>,
+/// <https://docs.anthropic.com/en/api/errors>, <https://ai.google.dev/gemini-api/docs/troubleshooting> and
+/// <https://docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ConverseStream.html>.
+const QUOTA: &[&str] = &["insufficient_quota", "billing_error", "exceeded_current_quota_error"];
+const RATE: &[&str] = &["rate_limit_error", "rate_limit_exceeded", "ThrottlingException"];
+const OVERLOADED: &[&str] = &["overloaded_error"];
+const REFUSED: &[&str] = &[
+    "AccessDeniedException",
+    "ValidationException",
+    "authentication_error",
+    "content_filter",
+    "content_policy_violation",
     "invalid_api_key",
-    "insufficient_quota",
+    "invalid_request_error",
+    "invalid_value",
+    "model_not_found",
+    "not_found_error",
+    "permission_error",
+    "request_too_large",
     "unsupported_parameter",
     "unsupported_value",
-    "invalid_value",
-    "string_above_max_length",
-    "array_above_max_length",
-    "invalid_function_parameters",
-    "content_policy_violation",
-    "content_filter",
-    "rate_limit_exceeded",
-    "overloaded_error",
-    "rate_limit_error",
-    "timeout_error",
-    "authentication_error",
-    "permission_error",
-    "billing_error",
-    "not_found_error",
-    "request_too_large",
-    "ThrottlingException",
-    "ValidationException",
-    "AccessDeniedException",
 ];
+const CONTEXT: &[&str] = &["context_length_exceeded", "exceed_context_size_error"];
+
+/// How providers that have no name for it say that a conversation is too long, in lower case.
+const CONTEXT_PHRASES: &[&str] = &[
+    "context length",
+    "context window",
+    "context size",
+    "exceeds the maximum number of tokens",
+    "input is too long",
+    "input token count",
+    "prompt is too long",
+    "too many input tokens",
+];
+
+/// What a provider says about a failure.
+#[derive(Debug, Default)]
+pub(in crate::agent::models) struct Reported {
+    /// The provider's names for it, the more specific ones first.
+    names: Vec<String>,
+    sentence: String,
+}
 
 /// The error of a response that is not a success.
 pub(super) async fn refused(answer: OutboundStream) -> ModelError {
-    let (status, wait) = (answer.status.as_u16(), retry_after(&answer.headers));
-    match (ModelError::of_status(status, wait), status) {
-        // Redirects are not followed: only configured addresses are contacted, and no other server gets the key.
-        (_, 300..400) => ModelError::Refused(format!("HTTP {status}, a redirect; check the profile's base_url")),
-        (ModelError::Refused(message), _) => match word(&body(answer).await) {
-            Some(word) => ModelError::Refused(format!("{message} ({word})")),
-            None => ModelError::Refused(message),
-        },
-        (error, _) => error,
+    let (status, wait) = (answer.status.as_u16(), wait(&answer.headers));
+    // Redirects are not followed: only configured addresses are contacted, and no other server gets the key.
+    if (300..400).contains(&status) {
+        return ModelError::Refused(format!("HTTP {status}, a redirect; check the profile's base_url"));
     }
+    let body = serde_json::from_slice(&body(answer).await).unwrap_or_default();
+    Reported::read(&body).with_status(status, wait)
 }
 
 /// The error of a response with a success status that is not in the provider's protocol.
 pub(super) async fn foreign(answer: OutboundStream, expected: &'static str) -> ModelError {
-    let body = body(answer).await;
-    let is_error = serde_json::from_slice::<Value>(&body).is_ok_and(|body| body.get("error").is_some());
-    if is_error { reported(word(&body)) } else { ModelError::Garbled(format!("it is not of the type {expected}")) }
-}
-
-/// An error that arrived within an answer, by the provider's name for it.
-pub(in crate::agent::models) fn of_provider_error(called: &str) -> ModelError {
-    reported(listed(called))
+    let body: Value = serde_json::from_slice(&body(answer).await).unwrap_or_default();
+    match body.get("error") {
+        Some(_) => Reported::read(&body).in_answer(),
+        None => ModelError::Garbled(format!("it is not of the type {expected}")),
+    }
 }
 
 /// Why the response, or the rest of it, did not arrive.
@@ -84,15 +94,93 @@ pub(super) fn lost(error: &CallError) -> ModelError {
     }
 }
 
-fn reported(word: Option<&'static str>) -> ModelError {
-    match word {
-        Some("overloaded_error") => ModelError::Overloaded { retry_after: None },
-        Some("rate_limit_error" | "rate_limit_exceeded" | "ThrottlingException") => {
-            ModelError::Limited { status: 429, retry_after: None }
-        }
-        Some("timeout_error") | None => ModelError::Unavailable("it reported an error in its answer".into()),
-        Some(word) => ModelError::Refused(word.to_owned()),
+impl Reported {
+    /// With a name that stood beside the body.
+    pub(in crate::agent::models) fn also_named(mut self, name: &str) -> Self {
+        self.names.push(name.to_owned());
+        self
     }
+
+    /// From a body or event, in the form of any provider.
+    pub(in crate::agent::models) fn read(body: &Value) -> Self {
+        // Gemini sends a list of one.
+        let body = body.get(0).unwrap_or(body);
+        let text = |place: &&str| body.pointer(place)?.as_str().map(str::to_owned);
+        let names = ["/error/code", "/error/type", "/error/status", "/code", "/type", "/__type"];
+        let sentences = ["/error/message", "/message", "/error", "/detail"];
+        Self {
+            names: names.iter().filter_map(text).collect(),
+            sentence: shown(&sentences.iter().find_map(text).unwrap_or_default()),
+        }
+    }
+
+    /// The error that arrived within an answer.
+    pub(in crate::agent::models) fn in_answer(self) -> ModelError {
+        match self.by_name(None) {
+            Some(error) => error,
+            None if self.is(REFUSED) => ModelError::Refused(self.said("an error in its answer")),
+            None => ModelError::Unavailable(self.said("an error in its answer")),
+        }
+    }
+
+    /// The error of a provider's HTTP status; 529 is Anthropic's "overloaded" (A65).
+    pub(in crate::agent::models) fn with_status(self, status: u16, wait: Option<Duration>) -> ModelError {
+        if status < 500
+            && let Some(error) = self.by_name(wait)
+        {
+            return error;
+        }
+        let said = |hint: &str| self.said(&format!("HTTP {status}{hint}"));
+        match status {
+            402 => ModelError::OutOfQuota(said("")),
+            529 => ModelError::Overloaded { retry_after: wait },
+            429 | 503 => ModelError::Limited { status, retry_after: wait },
+            500.. => ModelError::Unavailable(said("")),
+            401 | 403 => ModelError::Refused(said(", check the profile's api_key")),
+            404 => ModelError::Refused(said(", check the profile's model and base_url")),
+            _ => ModelError::Refused(said("")),
+        }
+    }
+
+    /// What the names, or the words of the sentence, say clearly.
+    fn by_name(&self, retry_after: Option<Duration>) -> Option<ModelError> {
+        let sentence = self.sentence.to_lowercase();
+        if self.is(QUOTA) {
+            Some(ModelError::OutOfQuota(self.said("")))
+        } else if self.is(CONTEXT) || CONTEXT_PHRASES.iter().any(|phrase| sentence.contains(phrase)) {
+            Some(ModelError::ContextLength(self.said("")))
+        } else if self.is(OVERLOADED) {
+            Some(ModelError::Overloaded { retry_after })
+        } else if self.is(RATE) {
+            Some(ModelError::Limited { status: 429, retry_after })
+        } else {
+            None
+        }
+    }
+
+    /// AWS writes the name in lower camel case in its streams.
+    fn is(&self, known: &[&str]) -> bool {
+        self.names.iter().any(|name| known.iter().any(|known| known.eq_ignore_ascii_case(name)))
+    }
+
+    /// `HTTP 400: its sentence (its name)`
+    fn said(&self, what: &str) -> String {
+        let name = self.names.iter().find(|name| *name != "error" && !self.sentence.contains(name.as_str()));
+        let name = name.map(|name| format!("({})", shown(name)));
+        let sentence = Some(self.sentence.clone()).filter(|sentence| !sentence.is_empty());
+        let rest: Vec<_> = sentence.into_iter().chain(name).collect();
+        match (what, rest.is_empty()) {
+            ("", _) => rest.join(" "),
+            (what, true) => what.to_owned(),
+            (what, false) => format!("{what}: {}", rest.join(" ")),
+        }
+    }
+}
+
+/// On one line, and not longer than a reader needs.
+fn shown(text: &str) -> String {
+    let readable = |character: char| if character.is_control() { ' ' } else { character };
+    text.trim().chars().map(readable).take(MAX_SENTENCE).collect()
 }
 
 /// The first bytes of a body, as far as they arrive in time.
@@ -113,18 +201,9 @@ async fn body(answer: OutboundStream) -> Vec<u8> {
     body
 }
 
-/// The listed error name in the body; of two, the more specific one.
-fn word(body: &[u8]) -> Option<&'static str> {
-    let body: Value = serde_json::from_slice(body).ok()?;
-    let places = ["/error/code", "/error/type", "/code", "/type", "/__type"];
-    places.iter().filter_map(|place| body.pointer(place)?.as_str()).find_map(listed)
-}
-
-/// AWS writes the name in lower camel case in its streams.
-fn listed(called: &str) -> Option<&'static str> {
-    WORDS.into_iter().find(|word| word.eq_ignore_ascii_case(called))
-}
-
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+/// `retry-after-ms`, as OpenAI and Azure send it beside `Retry-After`, is more exact.
+fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let millis = headers.get("retry-after-ms").and_then(|value| value.to_str().ok()?.trim().parse::<f64>().ok());
+    let millis = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1_000.0).ok());
+    millis.or_else(|| retry_after(headers, Timestamp::now()))
 }

@@ -16,6 +16,7 @@ use super::aws_events::tests::event;
 use super::{Protocol, Remote};
 use crate::agent::message::Message;
 use crate::agent::models::{Model, ModelChunk, ModelError, ModelRequest};
+use crate::agent::options::ModelOptions;
 use crate::agent::toolbox::ToolDescription;
 use crate::config::{OutboundConfig, Secret};
 use crate::infra::outbound::{Outbound, test_server};
@@ -103,7 +104,8 @@ impl Provider {
 pub(super) fn request(messages: Vec<Message>) -> ModelRequest {
     let parameters = json!({"type": "object"});
     let tools = vec![ToolDescription { name: "add".into(), description: "Adds.".into(), parameters }];
-    ModelRequest { messages, tools, temperature: Some(0.2), max_tokens: 100, ..ModelRequest::default() }
+    let options = ModelOptions { temperature: Some(0.2), ..ModelOptions::default() };
+    ModelRequest { messages, tools, options, max_tokens: 100, ..ModelRequest::default() }
 }
 
 pub(super) fn question() -> Vec<Message> {

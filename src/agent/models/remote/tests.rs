@@ -6,10 +6,13 @@ use serde_json::json;
 
 use super::provider::{ALL, Answer, KEY, Provider, anthropic, bedrock, delta, finish, openai, question, two_calls};
 use super::*;
-use crate::agent::message::{AssistantTurn, Message, RequestedCall, Thought, ToolMessage};
+use crate::agent::message::{
+    AssistantTurn, Extras, Image, Message, RequestedCall, Thought, ToolMessage, TurnPart, UserMessage, UserPart,
+};
 use crate::agent::models::StopReason;
-use crate::agent::toolbox::ToolImage;
+use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::budget::ModelUsage;
+use crate::config::{Effort, Thinking};
 
 /// The chunks from a body sent in pieces of that many bytes, and the request.
 async fn exchange(
@@ -32,6 +35,10 @@ async fn chunks_of(protocol: Protocol, body: &[u8]) -> Vec<ModelChunk> {
 
 fn call(id: &str, arguments: &str) -> RequestedCall {
     RequestedCall::new(id.into(), "add".into(), arguments.into())
+}
+
+fn answer(id: &str, images: Vec<Image>) -> Message {
+    Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
 }
 
 fn calls(pieces: &[ModelChunk]) -> Vec<RequestedCall> {
@@ -74,7 +81,7 @@ async fn fragments_of_a_call_are_reported_as_they_arrive() {
 async fn the_conversation_is_sent_with_calls_answers_and_tools() {
     for protocol in ALL {
         let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: "3".into(), images: Vec::new() };
-        let turn = AssistantTurn { calls: vec![call("a", "{\"x\":1}")], ..AssistantTurn::default() };
+        let turn = AssistantTurn::new("", [call("a", "{\"x\":1}")]);
         let messages = [question(), vec![Message::Assistant(turn), Message::Tool(answer)]].concat();
         let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
         let expected = match protocol {
@@ -118,11 +125,31 @@ async fn the_conversation_is_sent_with_calls_answers_and_tools() {
     }
 }
 
+/// The chat templates of Qwen, Gemma, Mistral and others refuse a second system message, or one that is not the first.
+#[tokio::test]
+async fn all_system_prompts_are_sent_as_one() {
+    let later = [Message::System("[summary]".into()), Message::User("go on".into()), Message::System("now".into())];
+    for protocol in ALL {
+        let messages = [question(), later.to_vec()].concat();
+        let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let roles: Vec<_> = request["messages"].as_array().unwrap().iter().map(|message| &message["role"]).collect();
+        let all = "be brief\n\n[summary]\n\nnow";
+        match protocol {
+            Protocol::Openai => {
+                assert_eq!(roles, ["system", "user", "user"]);
+                assert_eq!(request["messages"][0]["content"], all);
+            }
+            Protocol::Anthropic => assert_eq!((roles.len(), &request["system"]), (1, &json!(all))),
+            Protocol::Bedrock => assert_eq!((roles.len(), request["system"].as_array().unwrap().len()), (1, 3)),
+        }
+    }
+}
+
 /// Providers refuse arguments that are not an object, a message without content and, all but OpenAI, two consecutive
 /// messages of one role.
 #[tokio::test]
 async fn what_a_provider_would_refuse_is_not_sent() {
-    let turn = AssistantTurn { text: " ".into(), calls: vec![call("a", "{\"x\": 1")], ..AssistantTurn::default() };
+    let turn = AssistantTurn::new(" ", [call("a", "{\"x\": 1")]);
     let answer = ToolMessage { call_id: "a".into(), tool: "add".into(), text: String::new(), images: Vec::new() };
     let more = vec![
         Message::User("and?".into()),
@@ -150,6 +177,7 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
     let thought = |delta: Value| json!({"type": "content_block_delta", "index": 0, "delta": delta});
     let begin =
         |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let end = |index: u32| json!({"type": "content_block_stop", "index": index});
     let of_anthropic = anthropic(&[
         json!({"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}),
         begin(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
@@ -157,9 +185,14 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
         thought(json!({"type": "thinking_delta", "thinking": "is easy."})),
         thought(json!({"type": "signature_delta", "signature": "c2ln"})),
         thought(json!({"type": "signature_delta", "signature": "bmVk"})),
-        begin(1, json!({"type": "redacted_thinking", "data": "c2VjcmV0"})),
-        begin(2, json!({"type": "text", "text": "3"})),
-        json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 6}}),
+        end(0),
+        begin(1, json!({"type": "text", "text": "3"})),
+        end(1),
+        begin(2, json!({"type": "redacted_thinking", "data": "c2VjcmV0"})),
+        end(2),
+        begin(3, json!({"type": "tool_use", "id": "a", "name": "add", "input": {}})),
+        end(3),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 6}}),
         json!({"type": "message_stop"}),
     ]);
     let reasoning = |index: u32, reasoning: Value| {
@@ -169,9 +202,14 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
         reasoning(0, json!({"text": "Adding "})),
         reasoning(0, json!({"text": "is easy."})),
         reasoning(0, json!({"signature": "c2lnbmVk"})),
-        reasoning(1, json!({"redactedContent": "c2VjcmV0"})),
-        ("contentBlockDelta", json!({"contentBlockIndex": 2, "delta": {"text": "3"}})),
-        ("messageStop", json!({"stopReason": "end_turn"})),
+        ("contentBlockStop", json!({"contentBlockIndex": 0})),
+        ("contentBlockDelta", json!({"contentBlockIndex": 1, "delta": {"text": "3"}})),
+        ("contentBlockStop", json!({"contentBlockIndex": 1})),
+        reasoning(2, json!({"redactedContent": "c2VjcmV0"})),
+        ("contentBlockStop", json!({"contentBlockIndex": 2})),
+        ("contentBlockStart", json!({"contentBlockIndex": 3, "start": {"toolUse": {"toolUseId": "a", "name": "add"}}})),
+        ("contentBlockStop", json!({"contentBlockIndex": 3})),
+        ("messageStop", json!({"stopReason": "tool_use"})),
         ("metadata", json!({"usage": {"inputTokens": 11, "outputTokens": 6}})),
     ]);
     for (protocol, body, sent_back) in [
@@ -180,8 +218,9 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
             of_anthropic,
             json!([
                 {"type": "thinking", "thinking": "Adding is easy.", "signature": "c2lnbmVk"},
-                {"type": "redacted_thinking", "data": "c2VjcmV0"},
                 {"type": "text", "text": "3"},
+                {"type": "redacted_thinking", "data": "c2VjcmV0"},
+                {"type": "tool_use", "id": "a", "name": "add", "input": {}},
             ]),
         ),
         (
@@ -189,52 +228,151 @@ async fn reasoning_is_streamed_and_sent_back_signed_or_redacted() {
             of_bedrock,
             json!([
                 {"reasoningContent": {"reasoningText": {"text": "Adding is easy.", "signature": "c2lnbmVk"}}},
-                {"reasoningContent": {"redactedContent": "c2VjcmV0"}},
                 {"text": "3"},
+                {"reasoningContent": {"redactedContent": "c2VjcmV0"}},
+                {"toolUse": {"toolUseId": "a", "name": "add", "input": {}}},
             ]),
         ),
     ] {
         let pieces = chunks_of(protocol, &body).await;
-        let signed = Thought { text: "Adding is easy.".into(), signature: "c2lnbmVk".into(), ..Thought::default() };
-        let redacted = Thought { redacted: "c2VjcmV0".into(), ..Thought::default() };
+        let signed = Thought::Signed { text: "Adding is easy.".into(), signature: "c2lnbmVk".into() };
+        let redacted = Thought::Redacted("c2VjcmV0".into());
         let usage = ModelUsage { prompt_tokens: 11, completion_tokens: 6, ..ModelUsage::default() };
         let expected = [
             ModelChunk::Thinking("Adding ".into()),
             ModelChunk::Thinking("is easy.".into()),
-            ModelChunk::Text("3".into()),
             ModelChunk::Thought(signed.clone()),
+            ModelChunk::Text("3".into()),
             ModelChunk::Thought(redacted.clone()),
-            ModelChunk::End { stop: StopReason::Stop, usage },
+            ModelChunk::Call(call("a", "")),
+            ModelChunk::End { stop: StopReason::ToolCalls, usage },
         ];
         assert_eq!(pieces, expected, "{protocol:?}");
-        let turn = AssistantTurn { text: "3".into(), thoughts: vec![signed, redacted], ..AssistantTurn::default() };
-        let messages = [question(), vec![Message::Assistant(turn), Message::User("sure?".into())]].concat();
+        let parts = vec![
+            TurnPart::Thought(signed),
+            TurnPart::Text("3".into()),
+            TurnPart::Thought(redacted),
+            TurnPart::Call(call("a", "")),
+        ];
+        let turn = AssistantTurn { parts, api: None };
+        let messages = [question(), vec![Message::Assistant(turn), answer("a", Vec::new())]].concat();
         let (_, request) = exchange(protocol, &body, 4_096, messages).await;
         assert_eq!(request["messages"][1]["content"], sent_back, "{request:#}");
     }
 }
 
-/// Servers other than OpenAI's send it under two names; none takes it back.
+/// Servers other than OpenAI's send it under two names, some under both. DeepSeek and Kimi refuse the results of calls
+/// without it, and take none for questions that were answered.
 #[tokio::test]
-async fn reasoning_of_openai_compatible_servers_is_streamed_and_not_kept() {
-    for name in ["reasoning", "reasoning_content"] {
-        let body = openai(&[delta(&json!({name: "hm"})), delta(&json!({"content": "3"})), finish("stop")]);
+async fn reasoning_of_openai_compatible_servers_goes_back_with_the_results_of_its_calls() {
+    let tool_calls = json!([{"index": 0, "id": "a", "function": {"name": "add", "arguments": "{}"}}]);
+    for (sent, field) in [
+        (json!({"reasoning": "hm"}), "reasoning"),
+        (json!({"reasoning_content": "hm"}), "reasoning_content"),
+        (json!({"reasoning_content": "hm", "reasoning": "hm"}), "reasoning_content"),
+        (json!({"reasoning_content": "hm", "reasoning": null, "content": ""}), "reasoning_content"),
+    ] {
+        let body = openai(&[delta(&sent), delta(&json!({"tool_calls": tool_calls})), finish("tool_calls")]);
         let pieces = chunks_of(Protocol::Openai, &body).await;
-        let [ModelChunk::Thinking(thinking), ModelChunk::Text(_), ModelChunk::End { .. }] = &pieces[..] else {
-            panic!("{pieces:?}")
+        let thought = Thought::Unsigned { text: "hm".into(), field };
+        assert_eq!(pieces[0], ModelChunk::Thinking("hm".into()));
+        assert!(pieces.contains(&ModelChunk::Thought(thought.clone())), "{pieces:?}");
+        let parts = vec![TurnPart::Thought(thought), TurnPart::Call(call("a", "{}"))];
+        let turn = AssistantTurn { parts, api: None };
+        let asked = [question(), vec![Message::Assistant(turn), answer("a", Vec::new())]].concat();
+        let (_, request) = exchange(Protocol::Openai, &body, 4_096, asked.clone()).await;
+        assert_eq!(request["messages"][2][field], "hm", "{request:#}");
+        let answered = [asked, vec![Message::User("and now?".into())]].concat();
+        let (_, request) = exchange(Protocol::Openai, &body, 4_096, answered).await;
+        assert!(request["messages"][2].get(field).is_none(), "{request:#}");
+    }
+}
+
+/// Gemini refuses the results of a call without the signature that came with it.
+#[tokio::test]
+async fn extra_content_of_a_call_goes_back_with_it() {
+    let extra = json!({"google": {"thought_signature": "c2ln"}});
+    let function = json!({"name": "add", "arguments": "{}"});
+    let tool_calls = json!([{"index": 0, "id": "a", "function": function, "extra_content": extra}]);
+    let body = openai(&[delta(&json!({"tool_calls": tool_calls})), finish("tool_calls")]);
+    let [requested] = &calls(&chunks_of(Protocol::Openai, &body).await)[..] else { panic!() };
+    assert_eq!(requested.extras, Extras::from_iter([("extra_content".to_owned(), extra.clone())]));
+    let turn = AssistantTurn::new("", [requested.clone()]);
+    let messages = [question(), vec![Message::Assistant(turn), answer("a", Vec::new())]].concat();
+    let (_, request) = exchange(Protocol::Openai, &body, 4_096, messages).await;
+    assert_eq!(request["messages"][2]["tool_calls"][0]["extra_content"], extra, "{request:#}");
+}
+
+/// What servers send that keep to OpenAI's protocol only in part: the chunks of a text "3", or of a call.
+#[tokio::test]
+async fn odd_answers_of_openai_compatible_servers_are_read() {
+    let text = |delta_value: Value| openai(&[delta(&delta_value), finish("stop")]);
+    let called = |delta_value: Value| openai(&[delta(&delta_value), finish("tool_calls")]);
+    let message = |message: Value| json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+    let parts =
+        json!([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "3"}]);
+    let object = json!([{"index": 0, "id": "a", "function": {"name": "add", "arguments": {"x": 1}}}]);
+    let whole = message(json!({"role": "assistant", "content": "3"}));
+    let whole_call = message(json!({"content": null, "tool_calls": [
+        {"id": "a", "type": "function", "function": {"name": "add", "arguments": "{\"x\":1}"}}]}));
+    for (what, media_type, body) in [
+        ("content in parts", "text/event-stream", text(json!({"content": parts}))),
+        ("a message in a chunk", "text/event-stream", openai(std::slice::from_ref(&whole))),
+        ("no stream", "application/json", whole.to_string().into_bytes()),
+        ("a stream of plain text", "text/plain; charset=utf-8", text(json!({"content": "3"}))),
+    ] {
+        let answer = Answer::whole(Protocol::Openai, &body, 7).header("content-type", media_type);
+        let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+        assert!(pieces.contains(&Ok(ModelChunk::Text("3".into()))), "{what}: {pieces:?}");
+        assert!(
+            matches!(pieces.last(), Some(Ok(ModelChunk::End { stop: StopReason::Stop, .. }))),
+            "{what}: {pieces:?}"
+        );
+    }
+    let function_call = json!({"function_call": {"name": "add", "arguments": "{\"x\":1}"}});
+    for (what, media_type, body, id) in [
+        ("arguments as an object", "text/event-stream", called(json!({"tool_calls": object})), "a"),
+        ("function_call", "text/event-stream", called(function_call), ""),
+        ("a call without a stream", "application/json", whole_call.to_string().into_bytes(), "a"),
+    ] {
+        let answer = Answer::whole(Protocol::Openai, &body, 7).header("content-type", media_type);
+        let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+        let pieces: Vec<_> = pieces.into_iter().collect::<Result<_, _>>().unwrap();
+        assert_eq!(calls(&pieces), [call(id, "{\"x\":1}")], "{what}");
+    }
+}
+
+#[tokio::test]
+async fn images_of_the_user_are_shown_to_the_model() {
+    let image = Image { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
+    let parts = vec![UserPart::Text("what is this?".into()), UserPart::Image(image)];
+    for protocol in ALL {
+        let messages = vec![Message::User(UserMessage { parts: parts.clone() })];
+        let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, messages).await;
+        let expected = match protocol {
+            Protocol::Openai => json!([
+                {"type": "text", "text": "what is this?"},
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}},
+            ]),
+            Protocol::Anthropic => json!([
+                {"type": "text", "text": "what is this?"},
+                {"type": "image",
+                    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},
+            ]),
+            Protocol::Bedrock => json!([
+                {"text": "what is this?"},
+                {"image": {"format": "png", "source": {"bytes": "iVBORw0KGgo="}}},
+            ]),
         };
-        assert_eq!(thinking, "hm");
+        assert_eq!(request["messages"][0]["content"], expected, "{protocol:?}: {request:#}");
     }
 }
 
 #[tokio::test]
 async fn images_of_tools_are_shown_to_the_model() {
-    let image = ToolImage { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
+    let image = Image { media_type: "image/png".into(), base64: "iVBORw0KGgo=".into() };
     for protocol in ALL {
-        let turn = AssistantTurn { calls: vec![call("a", "{}"), call("b", "{}")], ..AssistantTurn::default() };
-        let answer = |id: &str, images: Vec<ToolImage>| {
-            Message::Tool(ToolMessage { call_id: id.into(), tool: "plot".into(), text: id.into(), images })
-        };
+        let turn = AssistantTurn::new("", [call("a", "{}"), call("b", "{}")]);
         let answers = vec![Message::Assistant(turn), answer("a", vec![image.clone()]), answer("b", Vec::new())];
         let (_, request) = exchange(protocol, &two_calls(protocol), 4_096, [question(), answers].concat()).await;
         let last = request["messages"].as_array().unwrap().last().unwrap();
@@ -350,6 +488,69 @@ fn the_token_limit_has_openais_name_for_openai_alone() {
 }
 
 #[test]
+fn options_are_sent_in_each_protocols_own_terms() {
+    let options = ModelOptions {
+        temperature: Some(0.5),
+        top_p: Some(0.9),
+        stop: vec!["END".into()],
+        tool_choice: ToolChoice::Tool("add".into()),
+        ..ModelOptions::default()
+    };
+    let of_openai = ModelOptions {
+        presence_penalty: Some(1.0),
+        frequency_penalty: Some(-1.0),
+        seed: Some(7),
+        parallel_tool_calls: Some(false),
+        thinking: Some(Thinking::BudgetTokens(2_000)),
+        ..options.clone()
+    };
+    let request = |options: ModelOptions| ModelRequest { options, ..provider::request(question()) };
+    let body = openai::body("gpt-4o", &request(of_openai.clone()), true);
+    let expected = json!({"temperature": 0.5, "top_p": 0.9, "presence_penalty": 1.0, "frequency_penalty": -1.0,
+        "seed": 7, "stop": ["END"], "parallel_tool_calls": false, "reasoning_effort": "low",
+        "tool_choice": {"type": "function", "function": {"name": "add"}}});
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(body[name], *value, "{name}");
+    }
+    let body =
+        anthropic::body("claude", &request(ModelOptions { parallel_tool_calls: Some(false), ..options.clone() }));
+    let expected = json!({"temperature": 0.5, "top_p": 0.9, "stop_sequences": ["END"],
+        "tool_choice": {"type": "tool", "name": "add", "disable_parallel_tool_use": true}});
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(body[name], *value, "{name}");
+    }
+    let body = bedrock::body(&request(options.clone()));
+    assert_eq!(body["inferenceConfig"]["topP"], 0.9);
+    assert_eq!(body["inferenceConfig"]["stopSequences"], json!(["END"]));
+    assert_eq!(body["toolConfig"]["toolChoice"], json!({"tool": {"name": "add"}}));
+
+    // A turn that thinks has no temperature; one that must call a tool does not think.
+    let thinking = ModelOptions { thinking: Some(Thinking::Effort(Effort::Medium)), ..ModelOptions::default() };
+    let expected = json!({"type": "enabled", "budget_tokens": 8_192});
+    let thinks = request(ModelOptions { temperature: Some(0.2), ..thinking.clone() });
+    let body = anthropic::body("claude", &thinks);
+    assert_eq!((&body["thinking"], body.get("temperature")), (&expected, None));
+    let body = bedrock::body(&thinks);
+    assert_eq!(body["additionalModelRequestFields"]["thinking"], expected);
+    assert_eq!(body["inferenceConfig"].get("temperature"), None);
+    let forced = request(ModelOptions { tool_choice: ToolChoice::Required, ..thinking });
+    assert_eq!(anthropic::body("claude", &forced).get("thinking"), None);
+
+    for (model, takes_it) in [
+        ("gpt-4o", true),
+        ("gpt-5-mini", false),
+        ("o3", false),
+        ("openai/o4-mini", false),
+        ("gpt-5-chat", true),
+        ("olmo", true),
+    ] {
+        let body = openai::body(model, &request(of_openai.clone()), false);
+        assert_eq!(body.get("temperature").is_some(), takes_it, "{model}");
+        assert_eq!(body.get("max_tokens").is_some(), takes_it, "{model}");
+    }
+}
+
+#[test]
 fn urls_keep_the_profiles_path_and_query() {
     let outbound = Outbound::new(&crate::config::OutboundConfig::default()).unwrap();
     for (protocol, base_url, expected) in [
@@ -412,6 +613,16 @@ async fn calls_with_odd_indexes_and_ids_are_kept_apart() {
             "the name in every fragment",
             vec![begin(json!(0), "a", "{"), begin(json!(0), "a", "}")],
             vec![call("a", "{}")],
+        ),
+        (
+            "whole calls without ids at one index",
+            vec![begin(json!(0), "", "{\"n\":1}"), begin(json!(0), "", "{\"n\":2}")],
+            vec![call("", "{\"n\":1}"), call("", "{\"n\":2}")],
+        ),
+        (
+            "the name in every fragment, without ids",
+            vec![begin(json!(0), "", ""), begin(json!(0), "", "{\"n\":"), begin(json!(0), "", "1}")],
+            vec![call("", "{\"n\":1}")],
         ),
     ] {
         let pieces = chunks_of(Protocol::Openai, &openai(&[events, vec![finish("tool_calls")]].concat())).await;

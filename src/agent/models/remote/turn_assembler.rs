@@ -1,6 +1,6 @@
 //! Assembles a turn from a provider's events.
 
-use crate::agent::message::{RequestedCall, Thought};
+use crate::agent::message::{Extras, RequestedCall, Thought};
 use crate::agent::meter::tokens_of;
 use crate::agent::models::{ModelChunk, ModelError, StopReason};
 use crate::budget::ModelUsage;
@@ -16,7 +16,7 @@ const MAX_PARTS: usize = 256;
 pub(in crate::agent::models) struct TurnAssembler {
     pieces: Vec<ModelChunk>,
     calls: Vec<PartialToolCall>,
-    thoughts: Vec<(u64, Thought)>,
+    thoughts: Vec<PartialThought>,
     bytes: usize,
     stop: Option<StopReason>,
     over: bool,
@@ -32,6 +32,27 @@ pub(in crate::agent::models) struct TurnAssembler {
 struct PartialToolCall {
     place: u64,
     call: RequestedCall,
+}
+
+/// A fragment of a call, as a provider's decoder reads it.
+#[derive(Debug, Default)]
+pub(in crate::agent::models) struct CallFragment {
+    pub(in crate::agent::models) place: u64,
+    pub(in crate::agent::models) id: Option<String>,
+    pub(in crate::agent::models) tool: Option<String>,
+    pub(in crate::agent::models) arguments: String,
+    pub(in crate::agent::models) extras: Extras,
+}
+
+/// A thought at the index that its fragments name.
+#[derive(Debug, Default)]
+struct PartialThought {
+    place: u64,
+    text: String,
+    signature: String,
+    redacted: String,
+    /// The field of its text, if the provider takes unsigned reasoning back.
+    field: Option<&'static str>,
 }
 
 impl TurnAssembler {
@@ -72,6 +93,16 @@ impl TurnAssembler {
         Ok(())
     }
 
+    /// Reasoning that is shown, and sent back in the field of this name.
+    ///
+    /// # Errors
+    /// The answer is longer than [`MAX_ANSWER_BYTES`].
+    pub(in crate::agent::models) fn reasoning(&mut self, field: &'static str, text: String) -> Result<(), ModelError> {
+        self.thinking(0, text)?;
+        self.thought(0)?.field = Some(field);
+        Ok(())
+    }
+
     /// # Errors
     /// The answer is longer than [`MAX_ANSWER_BYTES`].
     pub(in crate::agent::models) fn signature(&mut self, place: u64, fragment: &str) -> Result<(), ModelError> {
@@ -90,24 +121,31 @@ impl TurnAssembler {
         Ok(())
     }
 
-    /// A fragment of the call at an index. Without a name it continues the call there; with a different id it begins
-    /// a new call, since some servers give every call the same index.
+    /// A block of the answer has ended. A thought keeps its place before the text that follows it.
+    pub(in crate::agent::models) fn end_block(&mut self, place: u64) {
+        if let Some(index) = self.thoughts.iter().position(|thought| thought.place == place) {
+            self.pieces.extend(self.thoughts.remove(index).whole().map(ModelChunk::Thought));
+        }
+    }
+
+    /// A fragment of the call at an index. Without a name it continues the call there. A new call begins with a
+    /// different id, since some servers give every call the same index; or, where the server sends no ids, with a
+    /// name after complete arguments.
     ///
     /// # Errors
     /// The call never began, or the answer is longer than [`MAX_ANSWER_BYTES`].
-    pub(in crate::agent::models) fn call(
-        &mut self,
-        place: u64,
-        id: Option<String>,
-        tool: Option<String>,
-        arguments: &str,
-    ) -> Result<(), ModelError> {
+    pub(in crate::agent::models) fn call(&mut self, fragment: CallFragment) -> Result<(), ModelError> {
+        let CallFragment { place, id, tool, arguments, extras } = fragment;
         let (id, tool) = (id.unwrap_or_default(), tool.unwrap_or_default());
         self.count(id.len() + tool.len() + arguments.len())?;
+        let bytes = arguments.len();
         let count = self.calls.len();
         let known = self.calls.iter_mut().rev().find(|joining| joining.place == place).map(|joining| &mut joining.call);
         match known {
-            Some(call) if tool.is_empty() || id.is_empty() || call.id == id => call.arguments.push_str(arguments),
+            Some(call) if tool.is_empty() || continues(call, &id) => {
+                call.arguments.push_str(&arguments);
+                call.extras.extend(extras);
+            }
             _ if tool.is_empty() => {
                 return Err(ModelError::Garbled("a piece of a tool call that never began".into()));
             }
@@ -115,13 +153,13 @@ impl TurnAssembler {
                 return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} tool calls")));
             }
             _ => {
-                let call = RequestedCall::new(id, tool, arguments.to_owned());
+                let call = RequestedCall { extras, ..RequestedCall::new(id, tool, arguments) };
                 self.calls.push(PartialToolCall { place, call });
             }
         }
         // An empty fragment does not show that the model is working.
-        if !arguments.is_empty() {
-            self.pieces.push(ModelChunk::Fragment { bytes: arguments.len() });
+        if bytes > 0 {
+            self.pieces.push(ModelChunk::Fragment { bytes });
         }
         Ok(())
     }
@@ -178,25 +216,24 @@ impl TurnAssembler {
         let guess = ModelUsage { prompt_tokens, completion_tokens, ..ModelUsage::default() };
         // A turn without reported usage is not free.
         let usage = if self.usage == ModelUsage::default() { guess } else { self.usage };
-        // Unsigned thoughts are not accepted back.
-        let thoughts = self.thoughts.into_iter().map(|(_, thought)| thought).filter(Thought::can_be_sent_back);
+        let thoughts = self.thoughts.into_iter().filter_map(PartialThought::whole);
         let calls = self.calls.into_iter().map(|joining| ModelChunk::Call(joining.call));
         thoughts.map(ModelChunk::Thought).chain(calls).chain([ModelChunk::End { stop, usage }])
     }
 
-    fn thought(&mut self, place: u64) -> Result<&mut Thought, ModelError> {
-        let known = self.thoughts.iter().position(|(known, _)| *known == place);
+    fn thought(&mut self, place: u64) -> Result<&mut PartialThought, ModelError> {
+        let known = self.thoughts.iter().position(|thought| thought.place == place);
         let index = match known {
             Some(index) => index,
             None if self.thoughts.len() >= MAX_PARTS => {
                 return Err(ModelError::Garbled(format!("it has more than {MAX_PARTS} thoughts")));
             }
             None => {
-                self.thoughts.push((place, Thought::default()));
+                self.thoughts.push(PartialThought { place, ..PartialThought::default() });
                 self.thoughts.len() - 1
             }
         };
-        Ok(&mut self.thoughts[index].1)
+        Ok(&mut self.thoughts[index])
     }
 
     fn count(&mut self, bytes: usize) -> Result<(), ModelError> {
@@ -205,5 +242,26 @@ impl TurnAssembler {
             return Err(ModelError::Garbled(format!("it is longer than {MAX_ANSWER_BYTES} bytes")));
         }
         Ok(())
+    }
+}
+
+/// Whether a fragment with a tool's name and this id belongs to the call at its index.
+fn continues(call: &RequestedCall, id: &str) -> bool {
+    match id {
+        "" => call.arguments.is_empty() || call.read_arguments().is_err(),
+        id => call.id == id,
+    }
+}
+
+impl PartialThought {
+    /// As the provider takes it back; `None` if it does not.
+    fn whole(self) -> Option<Thought> {
+        let Self { text, signature, redacted, field, .. } = self;
+        match field {
+            _ if !redacted.is_empty() => Some(Thought::Redacted(redacted)),
+            _ if !signature.is_empty() => Some(Thought::Signed { text, signature }),
+            Some(field) => Some(Thought::Unsigned { text, field }),
+            None => None,
+        }
     }
 }

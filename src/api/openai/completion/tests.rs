@@ -2,6 +2,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::agent::RunError;
+use crate::agent::models::ModelError;
 use crate::core::error::ErrorCode;
 
 fn content(text: &str) -> Event {
@@ -17,7 +19,7 @@ fn finished(reason: agent::FinishReason) -> Event {
 }
 
 fn error() -> Event {
-    Event::Error { code: "timeout".into(), message: "the model did not answer in time".into() }
+    Event::Error(RunError::from(&ModelError::Timeout))
 }
 
 fn used() -> Event {
@@ -90,7 +92,12 @@ fn calls_of_the_clients_tools_are_sent_with_their_index() {
 fn an_error_in_the_middle_is_sent_after_the_content() {
     let chunks = chunks_for(false, vec![content("It is"), error(), finished(agent::FinishReason::Error)]);
     assert_eq!(content_of(&chunks), "It is\n\n[the model did not answer in time]");
-    assert_eq!(finish(&chunks), "stop");
+    assert_eq!(finish(&chunks), "error");
+    let failure = json!({
+        "message": "the model did not answer in time", "type": "server_error", "param": null, "code": "timeout",
+    });
+    assert_eq!(chunks.last().unwrap()["error"], failure);
+    assert!(chunks.iter().rev().skip(1).all(|chunk| chunk.get("error").is_none()), "{chunks:?}");
 }
 
 #[test]
@@ -124,7 +131,6 @@ fn a_complete_completion_that_failed_is_an_error_with_the_content_so_far() {
     let error = whole("weather", [content("It is"), error(), used()]).unwrap_err();
     assert_eq!((error.code(), error.message()), (ErrorCode::Timeout, "the model did not answer in time"));
     assert_eq!(error.output(), Some(&json!("It is")));
-    assert_eq!(run_error("no such code".into(), "x".into()).code(), ErrorCode::UpstreamError);
 }
 
 proptest! {

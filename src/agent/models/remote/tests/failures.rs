@@ -23,13 +23,15 @@ async fn failures_are_distinguished_and_contain_no_key() {
             (500, "upstream_error", "HTTP 500"),
             (429, "upstream_error", "is rate limiting or unavailable: HTTP 429"),
             (503, "upstream_error", "is rate limiting or unavailable: HTTP 503"),
-            (401, "upstream_error", "check the profile's api_key"),
-            (404, "upstream_error", "check the profile's model"),
+            (400, "model_refused", "HTTP 400: wrong key [redacted]"),
+            (401, "model_refused", "check the profile's api_key"),
+            (404, "model_refused", "check the profile's model"),
+            (402, "rate_limited", "the quota with the model's provider is used up"),
         ] {
             let answer = Answer::whole(protocol, echo.as_bytes(), 4_096).status(status);
             let pieces = Provider::serving(answer).await.ask(protocol, question()).await;
             let [Err(error)] = &pieces[..] else { panic!("{protocol:?} {status}: {pieces:?}") };
-            assert_eq!(error.code(), code, "{status}");
+            assert_eq!(error.code().as_str(), code, "{status}");
             assert!(error.to_string().contains(hint) && !format!("{error:?}{error}").contains(KEY), "{error}");
             if let ModelError::Overloaded { retry_after } | ModelError::Limited { retry_after, .. } = error {
                 assert_eq!(*retry_after, Some(Duration::from_secs(7)), "{status}");
@@ -38,22 +40,83 @@ async fn failures_are_distinguished_and_contain_no_key() {
     }
 }
 
+/// The sentences are those of the providers' documentation, or of their public issues.
 #[tokio::test]
-async fn a_refusal_contains_the_providers_name_for_it() {
-    for (protocol, body, expected) in [
+async fn a_refusal_has_the_providers_sentence_and_the_code_for_it() {
+    let refused = |message: &str| ModelError::Refused(format!("HTTP 400: {message}"));
+    let too_long = |message: &str| ModelError::ContextLength(message.into());
+    for (protocol, status, body, expected) in [
         (
             Protocol::Openai,
-            json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded"}}),
-            "context_length_exceeded",
+            400,
+            json!({"error": {"message": "Unsupported value: 'temperature'", "code": "unsupported_value"}}),
+            refused("Unsupported value: 'temperature' (unsupported_value)"),
         ),
-        (Protocol::Openai, json!({"error": {"type": "insufficient_quota", "code": 7}}), "insufficient_quota"),
-        (Protocol::Anthropic, json!({"type": "error", "error": {"type": "request_too_large"}}), "request_too_large"),
-        (Protocol::Bedrock, json!({"__type": "ValidationException", "message": "no"}), "ValidationException"),
+        (
+            Protocol::Openai,
+            400,
+            json!({"error": {"type": "invalid_request_error", "code": "context_length_exceeded"}}),
+            too_long("(context_length_exceeded)"),
+        ),
+        (
+            Protocol::Openai,
+            400,
+            json!([{"error": {"code": 400, "status": "INVALID_ARGUMENT",
+                "message": "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}]),
+            too_long("The input token count (9) exceeds the maximum number of tokens allowed (8). (INVALID_ARGUMENT)"),
+        ),
+        (
+            Protocol::Openai,
+            429,
+            json!({"error": {"type": "insufficient_quota", "code": 7}}),
+            ModelError::OutOfQuota("(insufficient_quota)".into()),
+        ),
+        (
+            Protocol::Openai,
+            422,
+            json!({"detail": "no such field"}),
+            ModelError::Refused("HTTP 422: no such field".into()),
+        ),
+        (
+            Protocol::Anthropic,
+            400,
+            json!({"type": "error",
+                "error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}}),
+            too_long("prompt is too long: 9 tokens > 8 maximum (invalid_request_error)"),
+        ),
+        (
+            Protocol::Anthropic,
+            400,
+            json!({"type": "error", "error": {"type": "invalid_request_error", "message": "tools.0: no\nschema"}}),
+            refused("tools.0: no schema (invalid_request_error)"),
+        ),
+        (
+            Protocol::Bedrock,
+            400,
+            json!({"__type": "ValidationException", "message": "Input is too long for requested model."}),
+            too_long("Input is too long for requested model. (ValidationException)"),
+        ),
     ] {
-        let answer = Answer::whole(protocol, body.to_string().as_bytes(), 4_096).status(400);
+        let answer = Answer::whole(protocol, body.to_string().as_bytes(), 4_096).status(status);
         let pieces = Provider::serving(answer).await.ask(protocol, question()).await;
-        let expected = ModelError::Refused(format!("HTTP 400 ({expected})"));
         assert_eq!(pieces, [Err(expected)], "{body}");
+    }
+    let long = json!({"error": {"message": "x".repeat(10_000)}});
+    let answer = Answer::whole(Protocol::Openai, long.to_string().as_bytes(), 4_096).status(400);
+    let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+    assert_eq!(pieces, [Err(refused(&"x".repeat(500)))]);
+}
+
+#[tokio::test]
+async fn the_wait_that_a_provider_asks_for_is_read_in_all_its_forms() {
+    let date = jiff::fmt::rfc2822::to_string(&(jiff::Zoned::now() + jiff::SignedDuration::from_secs(90))).unwrap();
+    for (header, value, expected) in
+        [("retry-after", "11", 11..=11), ("retry-after", &date, 80..=90), ("retry-after-ms", "2500", 2..=2)]
+    {
+        let answer = Answer::whole(Protocol::Openai, b"{}", 1).status(429).header(header, value);
+        let pieces = Provider::serving(answer).await.ask(Protocol::Openai, question()).await;
+        let [Err(ModelError::Limited { retry_after: Some(wait), .. })] = &pieces[..] else { panic!("{pieces:?}") };
+        assert!(expected.contains(&wait.as_secs()), "{header}: {value}: {wait:?}");
     }
 }
 
@@ -64,14 +127,14 @@ async fn failures_within_an_answer_are_distinguished() {
     let failure =
         |name: &str| aws_events::tests::frame(&[(":message-type", "exception"), (":exception-type", name)], KEY);
     let limited = ModelError::Limited { status: 429, retry_after: None };
-    let unavailable = ModelError::Unavailable("it reported an error in its answer".into());
+    let unavailable = |rest: &str| ModelError::Unavailable(format!("an error in its answer: {rest}"));
     for (protocol, event, expected) in [
         (Protocol::Anthropic, anthropic(&[overloaded]), ModelError::Overloaded { retry_after: None }),
-        (Protocol::Anthropic, anthropic(&[broken]), unavailable.clone()),
+        (Protocol::Anthropic, anthropic(&[broken]), unavailable("[redacted] (api_error)")),
         (Protocol::Openai, openai(&[json!({"error": {"code": "rate_limit_exceeded"}})]), limited.clone()),
-        (Protocol::Openai, openai(&[json!({"error": {"code": 500, "message": KEY}})]), unavailable.clone()),
+        (Protocol::Openai, openai(&[json!({"error": {"code": 500, "message": KEY}})]), unavailable("[redacted]")),
         (Protocol::Bedrock, failure("throttlingException"), limited),
-        (Protocol::Bedrock, failure("modelStreamErrorException"), unavailable),
+        (Protocol::Bedrock, failure("modelStreamErrorException"), unavailable("(modelStreamErrorException)")),
     ] {
         let (mut pieces, _) = exchange(protocol, &event, 4_096, question()).await;
         assert_eq!(pieces.pop(), Some(Err(expected)), "{protocol:?}");

@@ -1,0 +1,96 @@
+//! What a client asks of its answer, beside the profile. A provider that cannot keep it is not asked: the client's request
+//! is refused with the name of the option.
+
+use crate::config::{AgentProfile, Provider, Thinking};
+use crate::core::error::{CallError, ErrorCode};
+
+/// `None` and empty values leave it to the profile, or to the provider.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelOptions {
+    pub temperature: Option<f64>,
+    pub top_p: Option<f64>,
+    pub presence_penalty: Option<f64>,
+    pub frequency_penalty: Option<f64>,
+    pub seed: Option<i64>,
+    /// Tokens of one turn, at most those of the profile.
+    pub max_tokens: Option<u32>,
+    /// The turn ends before any of these texts.
+    pub stop: Vec<String>,
+    /// For the first turn of the run: the calls of later turns are the model's choice.
+    pub tool_choice: ToolChoice,
+    /// Whether one turn may have several calls.
+    pub parallel_tool_calls: Option<bool>,
+    pub thinking: Option<Thinking>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Auto,
+    /// No calls.
+    None,
+    /// At least one call.
+    Required,
+    /// A call of this tool.
+    Tool(String),
+}
+
+impl ModelOptions {
+    /// Anthropic's models do not think in a turn that must call a tool.
+    pub(super) fn can_think(&self) -> bool {
+        !matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Tool(_))
+    }
+
+    /// # Errors
+    /// `invalid_request` with the first option that the profile's provider cannot keep.
+    pub fn check(&self, profile: &AgentProfile) -> Result<(), CallError> {
+        let provider = profile.provider();
+        let is_openai = matches!(provider, Provider::Openai | Provider::Replay);
+        let is_bedrock = provider == Provider::Bedrock;
+        let impossible = [
+            ("presence_penalty", self.presence_penalty.is_some() && !is_openai),
+            ("frequency_penalty", self.frequency_penalty.is_some() && !is_openai),
+            ("seed", self.seed.is_some() && !is_openai),
+            ("tool_choice", self.tool_choice == ToolChoice::None && is_bedrock),
+            ("parallel_tool_calls", self.parallel_tool_calls == Some(false) && is_bedrock),
+        ];
+        match impossible.into_iter().find(|(_, is_asked)| *is_asked) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let provider = provider.as_str();
+                let message = format!("`{name}` cannot be kept: the agent's provider, {provider}, has nothing like it");
+                Err(CallError::new(ErrorCode::InvalidRequest, message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_that_the_provider_has_nothing_like_is_refused_by_name() {
+        let seed = ModelOptions { seed: Some(1), ..ModelOptions::default() };
+        let no_tools = ModelOptions { tool_choice: ToolChoice::None, ..ModelOptions::default() };
+        let one_call = ModelOptions { parallel_tool_calls: Some(false), ..ModelOptions::default() };
+        for (options, provider, refused) in [
+            (&seed, Provider::Openai, None),
+            (&seed, Provider::Anthropic, Some("`seed`")),
+            (&no_tools, Provider::Anthropic, None),
+            (&no_tools, Provider::Bedrock, Some("`tool_choice`")),
+            (&one_call, Provider::Bedrock, Some("`parallel_tool_calls`")),
+            (&ModelOptions::default(), Provider::Bedrock, None),
+        ] {
+            let profile = AgentProfile { provider: Some(provider), ..AgentProfile::default() };
+            let error = options.check(&profile).err();
+            let is_expected = match (&error, refused) {
+                (Some(error), Some(name)) => {
+                    error.code() == ErrorCode::InvalidRequest && error.message().starts_with(name)
+                }
+                (error, refused) => error.is_none() && refused.is_none(),
+            };
+            assert!(is_expected, "{provider:?}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What a client asks of its answer.
+
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::invalid;
+use crate::agent::{ModelOptions, ToolChoice};
+use crate::config::{Effort, Thinking};
+use crate::core::error::CallError;
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+pub(super) struct RequestOptions {
+    #[schema(minimum = 0, maximum = 2)]
+    temperature: Option<f64>,
+    #[schema(minimum = 0, maximum = 1)]
+    top_p: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    presence_penalty: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    frequency_penalty: Option<f64>,
+    seed: Option<i64>,
+    /// At most the agent's own.
+    #[schema(minimum = 1)]
+    max_tokens: Option<u32>,
+    /// The newer name of `max_tokens`.
+    #[schema(minimum = 1)]
+    max_completion_tokens: Option<u32>,
+    stop: Option<Stop>,
+    tool_choice: Option<Choice>,
+    parallel_tool_calls: Option<bool>,
+    reasoning_effort: Option<ReasoningEffort>,
+    /// Refused where it asks for anything but `text`.
+    #[schema(value_type = Option<Object>)]
+    response_format: Option<Value>,
+    /// Refused unless `false`.
+    logprobs: Option<bool>,
+    /// Refused.
+    #[schema(value_type = Option<Object>)]
+    logit_bias: Option<Value>,
+    /// Refused: `tools` is the form of today.
+    #[schema(value_type = Option<Vec<Object>>)]
+    functions: Option<Value>,
+    /// Refused where it asks for anything but `text`.
+    modalities: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    /// At most four.
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum Choice {
+    Mode(Mode),
+    Function { function: NamedFunction },
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Auto,
+    None,
+    Required,
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+struct NamedFunction {
+    name: String,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum ReasoningEffort {
+    None,
+    Minimal,
+    Low,
+    Medium,
+    High,
+}
+
+/// OpenAI's limit.
+const MAX_STOPS: usize = 4;
+
+impl RequestOptions {
+    /// # Errors
+    /// `invalid_request` with the option that cannot be kept, or is out of range.
+    pub(super) fn read(self) -> Result<ModelOptions, CallError> {
+        if let Some(name) = self.impossible() {
+            let why = "an agent's answer has nothing like it; leave it out";
+            return Err(invalid(format!("`{name}` cannot be kept: {why}")));
+        }
+        for (name, value, range) in [
+            ("temperature", self.temperature, 0.0..=2.0),
+            ("top_p", self.top_p, 0.0..=1.0),
+            ("presence_penalty", self.presence_penalty, -2.0..=2.0),
+            ("frequency_penalty", self.frequency_penalty, -2.0..=2.0),
+        ] {
+            if value.is_some_and(|value| !range.contains(&value)) {
+                return Err(invalid(format!("`{name}` is not between {} and {}", range.start(), range.end())));
+            }
+        }
+        let max_tokens = self.max_completion_tokens.or(self.max_tokens);
+        if max_tokens == Some(0) {
+            return Err(invalid("`max_tokens` is 0; an answer needs at least one"));
+        }
+        let stop = match self.stop {
+            None => Vec::new(),
+            Some(Stop::One(text)) => vec![text],
+            Some(Stop::Several(texts)) => texts,
+        };
+        if stop.len() > MAX_STOPS || stop.iter().any(String::is_empty) {
+            return Err(invalid(format!("`stop` must be one to {MAX_STOPS} texts that are not empty")));
+        }
+        Ok(ModelOptions {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: self.seed,
+            max_tokens,
+            stop,
+            tool_choice: match self.tool_choice {
+                None | Some(Choice::Mode(Mode::Auto)) => ToolChoice::Auto,
+                Some(Choice::Mode(Mode::None)) => ToolChoice::None,
+                Some(Choice::Mode(Mode::Required)) => ToolChoice::Required,
+                Some(Choice::Function { function }) => ToolChoice::Tool(function.name),
+            },
+            parallel_tool_calls: self.parallel_tool_calls,
+            thinking: self.reasoning_effort.and_then(ReasoningEffort::thinking),
+        })
+    }
+
+    /// An option that no agent can keep.
+    fn impossible(&self) -> Option<&'static str> {
+        let is_text = |format: &Value| format.get("type").is_none_or(|kind| kind == "text");
+        let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty) || value.is_null();
+        [
+            ("response_format", !self.response_format.as_ref().is_none_or(is_text)),
+            ("logprobs", self.logprobs == Some(true)),
+            ("logit_bias", !self.logit_bias.as_ref().is_none_or(is_empty)),
+            ("functions", self.functions.is_some()),
+            ("modalities", self.modalities.iter().flatten().any(|modality| modality != "text")),
+        ]
+        .into_iter()
+        .find_map(|(name, is_asked)| is_asked.then_some(name))
+    }
+}
+
+impl ReasoningEffort {
+    /// `none` leaves it to the profile: many models cannot think at all, and the others then do not.
+    fn thinking(self) -> Option<Thinking> {
+        let effort = match self {
+            Self::None => return None,
+            Self::Minimal => Effort::Minimal,
+            Self::Low => Effort::Low,
+            Self::Medium => Effort::Medium,
+            Self::High => Effort::High,
+        };
+        Some(Thinking::Effort(effort))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: Value) -> Result<ModelOptions, CallError> {
+        serde_json::from_value::<RequestOptions>(body).unwrap().read()
+    }
+
+    #[test]
+    fn options_of_the_answer_are_read() {
+        let options = read(json!({
+            "temperature": 0.5, "top_p": 0.9, "presence_penalty": -1, "frequency_penalty": 1, "seed": 7,
+            "max_tokens": 10, "max_completion_tokens": 20, "stop": "END", "parallel_tool_calls": false,
+            "tool_choice": {"type": "function", "function": {"name": "add"}}, "reasoning_effort": "low",
+            "response_format": {"type": "text"}, "logprobs": false, "logit_bias": {}, "user": "ann", "store": true,
+        }));
+        let expected = ModelOptions {
+            temperature: Some(0.5),
+            top_p: Some(0.9),
+            presence_penalty: Some(-1.0),
+            frequency_penalty: Some(1.0),
+            seed: Some(7),
+            max_tokens: Some(20),
+            stop: vec!["END".into()],
+            tool_choice: ToolChoice::Tool("add".into()),
+            parallel_tool_calls: Some(false),
+            thinking: Some(Thinking::Effort(Effort::Low)),
+        };
+        assert_eq!(options.unwrap(), expected);
+        for (choice, expected) in
+            [("auto", ToolChoice::Auto), ("none", ToolChoice::None), ("required", ToolChoice::Required)]
+        {
+            assert_eq!(read(json!({"tool_choice": choice})).unwrap().tool_choice, expected);
+        }
+        assert_eq!(read(json!({"stop": ["a", "b"]})).unwrap().stop, ["a", "b"]);
+        assert_eq!(read(json!({"reasoning_effort": "none"})).unwrap(), ModelOptions::default());
+    }
+
+    #[test]
+    fn what_no_agent_can_keep_is_refused_by_name() {
+        for (body, name) in [
+            (json!({"response_format": {"type": "json_object"}}), "response_format"),
+            (json!({"logprobs": true}), "logprobs"),
+            (json!({"logit_bias": {"1": 2}}), "logit_bias"),
+            (json!({"functions": []}), "functions"),
+            (json!({"modalities": ["text", "audio"]}), "modalities"),
+            (json!({"temperature": 3}), "temperature"),
+            (json!({"top_p": -0.1}), "top_p"),
+            (json!({"max_tokens": 0}), "max_tokens"),
+            (json!({"stop": ["a", "b", "c", "d", "e"]}), "stop"),
+            (json!({"stop": ""}), "stop"),
+        ] {
+            let error = read(body).unwrap_err();
+            assert!(error.message().contains(&format!("`{name}`")), "{name}: {error}");
+        }
+    }
+}
