@@ -228,7 +228,7 @@ impl RequestedCall {
         Self { id, tool, arguments, provider_id: None, extras: Extras::new() }
     }
 
-    /// The call's arguments. Models send an empty text for a tool without parameters.
+    /// The call's arguments. Models send an empty text for a tool without parameters, and some encode the object twice.
     ///
     /// # Errors
     /// The text is not a JSON object, or not one that the gateway accepts.
@@ -236,6 +236,10 @@ impl RequestedCall {
         let text = if self.arguments.trim().is_empty() { "{}" } else { &self.arguments };
         match json::parse(text.as_bytes()) {
             Ok(Value::Object(arguments)) => Ok(arguments),
+            Ok(Value::String(inner)) => match json::parse(inner.as_bytes()) {
+                Ok(Value::Object(arguments)) => Ok(arguments),
+                _ => Err("it is a text and not an object".to_owned()),
+            },
             Ok(_) => Err("it is not an object".to_owned()),
             Err(problem) => Err(problem.to_string()),
         }

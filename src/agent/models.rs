@@ -132,6 +132,8 @@ pub enum StopReason {
     Length,
     /// The provider withheld the answer.
     Refusal,
+    /// The provider paused a long turn: the same conversation continues it.
+    Pause,
 }
 
 impl StopReason {
@@ -142,6 +144,7 @@ impl StopReason {
             Self::ToolCalls => "tool_calls",
             Self::Length => "length",
             Self::Refusal => "content_filter",
+            Self::Pause => "pause",
         }
     }
 }

@@ -6,6 +6,7 @@
 mod progress;
 
 use std::pin::pin;
+use std::time::Duration;
 
 use async_stream::{stream, try_stream};
 use futures_util::stream::{self, Stream, StreamExt};
@@ -25,6 +26,9 @@ use crate::core::call::Arguments;
 use crate::infra::telemetry;
 
 use self::progress::Progress;
+
+/// How long one call of a run waits for a tool that says when to come again: as long as most tools may take.
+const MAX_READY_WAIT: Duration = Duration::from_secs(30);
 
 /// Why the run ends.
 #[derive(Debug)]
@@ -108,7 +112,8 @@ fn turns<'a>(
                 }
             }
             {
-                let answers = stream::iter(own).map(|checked| answer(&*agent.toolbox, checked).instrument(span.clone()));
+                let answers =
+                    stream::iter(own).map(|checked| answer(&*agent.toolbox, checked, end).instrument(span.clone()));
                 let mut answers = pin!(answers.buffered(profile.parallel_tool_calls.max(1)));
                 while let Some((call, answer)) = answers.next().await {
                     yield progress.record(&call, answer, profile);
@@ -122,13 +127,30 @@ fn turns<'a>(
     }
 }
 
-async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall) -> (RequestedCall, ToolAnswer) {
+async fn answer(toolbox: &dyn Toolbox, checked: CheckedCall, end: Option<Instant>) -> (RequestedCall, ToolAnswer) {
     let CheckedCall { call, arguments } = checked;
     let answer = match arguments {
-        Ok(arguments) => toolbox.call(ToolboxCall { id: call.id.clone(), tool: call.tool.clone(), arguments }).await,
+        Ok(arguments) => {
+            let tool = call.tool.clone();
+            ask_until_ready(toolbox, &ToolboxCall { id: call.id.clone(), tool, arguments }, end).await
+        }
         Err(problem) => ToolAnswer { success: false, text: problem, error_info: None, images: Vec::new() },
     };
     (call, answer)
+}
+
+/// Waits where the tool says when to come again: a model that reads "call again in 2 s" has no way to wait.
+async fn ask_until_ready(toolbox: &dyn Toolbox, call: &ToolboxCall, end: Option<Instant>) -> ToolAnswer {
+    let until = Instant::now() + MAX_READY_WAIT;
+    let until = end.map_or(until, |end| end.min(until));
+    loop {
+        let answer = toolbox.call(call.clone()).await;
+        let then = answer.retry_after().and_then(|wait| Instant::now().checked_add(wait));
+        match then.filter(|then| *then < until) {
+            Some(then) => sleep_until(then).await,
+            None => return answer,
+        }
+    }
 }
 
 impl CheckedCall {
@@ -159,7 +181,7 @@ impl Ending {
         match self {
             Self::Answered(StopReason::Length) => FinishReason::Length,
             Self::Answered(StopReason::Refusal) => FinishReason::Refusal,
-            Self::Answered(StopReason::Stop | StopReason::ToolCalls) => FinishReason::Stop,
+            Self::Answered(StopReason::Stop | StopReason::ToolCalls | StopReason::Pause) => FinishReason::Stop,
             Self::ClientTools => FinishReason::ToolCalls,
             Self::Limit { .. } => FinishReason::Limit,
             Self::Failed(_) => FinishReason::Error,

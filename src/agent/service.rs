@@ -31,6 +31,9 @@ const MAX_RUNS: usize = 1_000;
 /// Maximum concurrent thread summaries; a reply above it leaves its thread's summary unchanged.
 const MAX_SUMMARIES: usize = 50;
 
+/// How the prompts of Open WebUI's own tasks begin, which are not what the user said.
+const CLIENT_TASK: &str = "### Task:";
+
 /// Starts the runs of agents that use a gateway's tools.
 pub struct AgentService {
     gateway: Arc<Gateway>,
@@ -307,6 +310,10 @@ impl Outcome {
             _ => None,
         });
         let reply = last(added, |message| message.as_assistant().map(AssistantTurn::text));
+        // Open WebUI asks for titles, tags and follow-ups in requests with the thread's id.
+        if user.starts_with(CLIENT_TASK) {
+            return;
+        }
         let memory = self.service.gateway.config().agent.memory.clone();
         let (Some(thread), true) = (self.thread.clone(), memory.summaries) else { return };
         let Ok(slot) = Arc::clone(&self.service.summaries).try_acquire_owned() else {

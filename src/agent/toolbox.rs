@@ -5,6 +5,8 @@ mod in_process;
 mod over_http;
 mod shortlist;
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
@@ -62,6 +64,14 @@ pub struct ToolAnswer {
     pub error_info: Option<Value>,
     /// PNG or JPEG, as data URLs or base64 blocks of the output.
     pub images: Vec<Image>,
+}
+
+impl ToolAnswer {
+    /// The wait after which the same call may succeed, if the refusal names one.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        let info = self.error_info.as_ref().filter(|info| info["retryable"] == true)?;
+        info["retry_after_ms"].as_u64().map(Duration::from_millis)
+    }
 }
 
 /// The other gateway cannot be reached; the run continues without tools (A68).

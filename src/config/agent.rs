@@ -59,6 +59,7 @@ pub struct AgentProfile {
     /// Maximum tokens of one answer (A11, D22), without those of its thinking.
     pub max_tokens: Option<u32>,
     /// How much the model thinks before it answers. By default the provider's choice: most models do not.
+    #[schemars(with = "Option<ThinkingSettings>")]
     pub thinking: Option<Thinking>,
     /// Maximum wait for the first content of an answer, and between two content chunks (A12); keep-alives do not
     /// reset it.
@@ -93,13 +94,34 @@ pub struct AgentProfile {
 }
 
 /// How much a model thinks before it answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "ThinkingSettings")]
 pub enum Thinking {
     /// In the provider's own terms; where it counts tokens, as many as [`Effort::tokens`].
     Effort(Effort),
     /// Maximum tokens; Anthropic's least is 1024. Where the provider knows only efforts, the one that fits.
     BudgetTokens(u32),
+}
+
+/// One of the two.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ThinkingSettings {
+    effort: Option<Effort>,
+    /// At least 1024.
+    budget_tokens: Option<u32>,
+}
+
+impl TryFrom<ThinkingSettings> for Thinking {
+    type Error = &'static str;
+
+    fn try_from(settings: ThinkingSettings) -> Result<Self, &'static str> {
+        match (settings.effort, settings.budget_tokens) {
+            (Some(effort), None) => Ok(Self::Effort(effort)),
+            (None, Some(tokens)) => Ok(Self::BudgetTokens(tokens)),
+            _ => Err("set one of `effort` and `budget_tokens`"),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]

@@ -104,16 +104,52 @@ turns:
 }
 
 #[tokio::test]
+async fn a_model_that_fails_midway_ends_the_stream_with_an_error() {
+    let script =
+        "turns: [{text: ['It is '], calls: [{id: a, tool: calculator, arguments: '{\"expression\": \"1\"}'}]}]";
+    let app = with_scripts(&[("breaks", script)]).await;
+    let mut body = asked("breaks");
+    body["stream"] = true.into();
+    let text = app.post("/v1/chat/completions").json(&body).send().await.unwrap().text().await.unwrap();
+    let chunks = text.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|data| *data != "[DONE]");
+    let last: Value = serde_json::from_str(chunks.last().unwrap()).unwrap();
+    assert_eq!(
+        (&last["choices"][0]["finish_reason"], &last["error"]["code"]),
+        (&json!("error"), &json!("model_refused"))
+    );
+}
+
+#[tokio::test]
+async fn without_a_model_the_default_agent_answers_and_options_are_kept_or_refused() {
+    let app = with_scripts(&[("two", "turns: [{text: [hi]}]")]).await;
+    let (status, reply) =
+        answer(app.post("/v1/chat/completions").json(&json!({"messages": [{"role": "user", "content": "hi"}]}))).await;
+    // The default profile, `anthropic`, has no key here.
+    assert!(status == 502 && reply["error"]["message"].as_str().unwrap().contains("ANTHROPIC_API_KEY"), "{reply}");
+    for (option, status) in [(json!({"temperature": 0.1, "user": "ann"}), 200), (json!({"logprobs": true}), 400)] {
+        let mut body = asked("two");
+        body.as_object_mut().unwrap().extend(option.as_object().unwrap().clone());
+        let (found, reply) = answer(app.post("/v1/chat/completions").json(&body)).await;
+        assert_eq!(found.as_u16(), status, "{option}: {reply}");
+    }
+}
+
+#[tokio::test]
 async fn a_model_that_fails_at_once_is_an_error_that_openai_clients_can_read() {
     let app = with_scripts(&[("mute", "turns: []")]).await;
     for stream in [false, true] {
         let mut body = asked("mute");
         body["stream"] = stream.into();
-        let (status, reply) = answer(app.post("/v1/chat/completions").json(&body)).await;
-        assert_eq!((status.as_u16(), code(&reply)), (502, "upstream_error"), "{reply}");
+        let response = app.post("/v1/chat/completions").json(&body).send().await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()["x-should-retry"].to_str().unwrap()),
+            (400, &"false")
+        );
+        let reply: Value = response.json().await.unwrap();
+        assert_eq!((code(&reply), &reply["error_info"]["retryable"]), ("model_refused", &json!(false)), "{reply}");
         assert_eq!(
             (&reply["error"]["code"], &reply["error"]["type"]),
-            (&json!("upstream_error"), &json!("server_error"))
+            (&json!("model_refused"), &json!("invalid_request_error"))
         );
         assert!(reply["error"]["message"].as_str().unwrap().contains("0 turns"), "{reply}");
     }

@@ -136,11 +136,11 @@ async fn invalid_chat_requests_are_refused_with_a_remedy() {
         (json!({"message": "hi", "model": "nobody"}), 400, "invalid_request"),
         (json!({"message": "hi", "session_id": ""}), 400, "invalid_request"),
         (json!({"message": "hi", "unknown": 1}), 400, "invalid_request"),
-        (json!({"message": "hi", "model": "mute"}), 502, "upstream_error"),
+        (json!({"message": "hi", "model": "mute"}), 400, "model_refused"),
     ] {
         let (found, reply) = answer(app.post("/api/chat").json(&body)).await;
         assert_eq!((found.as_u16(), code(&reply)), (status, expected), "{body}: {reply}");
     }
     let (status, reply) = answer(app.get("/api/chat/stream?message=hi&model=mute")).await;
-    assert_eq!((status.as_u16(), code(&reply)), (502, "upstream_error"));
+    assert_eq!((status.as_u16(), code(&reply)), (400, "model_refused"));
 }

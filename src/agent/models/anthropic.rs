@@ -235,6 +235,7 @@ pub(super) fn read(event: &Event, turn: &mut TurnAssembler) -> Result<(), ModelE
                 None => {}
                 Some("max_tokens" | "model_context_window_exceeded") => turn.stop(StopReason::Length),
                 Some("refusal") => turn.stop(StopReason::Refusal),
+                Some("pause_turn") => turn.stop(StopReason::Pause),
                 Some(_) => turn.stop(StopReason::Stop),
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use super::{CheckedCall, Ending};
@@ -15,8 +16,8 @@ use crate::agent::options::{ModelOptions, ToolChoice};
 use crate::agent::toolbox::{ToolAnswer, ToolDescription, ToolboxUnreachable, shortlist};
 use crate::config::{AgentProfile, Thinking};
 
-/// The run ends when the same call has failed this often: another attempt will not help.
-const SAME_FAILURES: u32 = 3;
+/// The run ends when the same call got the same answer this often in a row: another attempt will not help.
+const SAME_ANSWERS: u32 = 3;
 
 #[derive(Debug)]
 pub(super) struct Progress {
@@ -32,8 +33,8 @@ pub(super) struct Progress {
     /// How the current turn ended.
     stop: StopReason,
     answers: Vec<ToolMessage>,
-    /// Tool and arguments → how often the call failed since it last succeeded.
-    failures: HashMap<(String, String), u32>,
+    /// Tool and arguments → the last answer's digest, and how often in a row it came.
+    repeats: HashMap<(String, String), ([u8; 32], u32)>,
     hopeless: Option<String>,
     meter: Arc<Meter>,
     begun: Instant,
@@ -57,7 +58,7 @@ impl Progress {
             turn: AssistantTurn::default(),
             stop: StopReason::Stop,
             answers: Vec::new(),
-            failures: HashMap::new(),
+            repeats: HashMap::new(),
             hopeless: None,
             meter,
             begun: Instant::now(),
@@ -155,7 +156,7 @@ impl Progress {
     /// There are no calls, so the run is complete, or more than the run may make.
     pub(super) fn calls(&self, profile: &AgentProfile) -> Result<(Vec<CheckedCall>, Vec<RequestedCall>), Ending> {
         let (text, count) = (self.turn.text(), self.turn.calls().count());
-        let over = count == 0
+        let over = count == 0 && self.stop != StopReason::Pause
             || self.stop == StopReason::Refusal
             || profile.end_words.iter().any(|word| text.contains(word.as_str()));
         if over {
@@ -188,7 +189,7 @@ impl Progress {
     /// Keeps the result for the model, and returns its events.
     pub(super) fn record(&mut self, call: &RequestedCall, answer: ToolAnswer, profile: &AgentProfile) -> Event {
         self.meter.count(|used| used.tool_calls = used.tool_calls.saturating_add(1));
-        self.count_failure(call, answer.success);
+        self.count_repeat(call, &answer);
         let ToolAnswer { success, text, error_info, images } = answer;
         let text = match &error_info {
             Some(info) if !success => format!("{text}\n{info}"),
@@ -217,7 +218,7 @@ impl Progress {
         let waits_for_client = self.turn.calls().count() > self.answers.len();
         self.keep_turn();
         if let Some(message) = self.hopeless.take() {
-            return Err(Ending::Limit { status: "repeated_failure", message });
+            return Err(Ending::Limit { status: "repeated_call", message });
         }
         if waits_for_client { Err(Ending::ClientTools) } else { Ok(()) }
     }
@@ -247,23 +248,43 @@ impl Progress {
     /// Gives every call an id of ours; its provider's is kept for later requests.
     fn add_call(&mut self, mut call: RequestedCall) {
         let id = std::mem::replace(&mut call.id, call_ids::new_id());
+        if let Some(offered) = self.meant(&call.tool) {
+            tracing::info!(
+                requested = call.tool,
+                tool = offered,
+                "the name of a tool that the model requested was corrected"
+            );
+            call.tool = offered;
+        }
         call.provider_id = Some(ProviderId { api: Arc::clone(&self.api), id });
         self.turn.parts.push(TurnPart::Call(call));
     }
 
-    fn count_failure(&mut self, call: &RequestedCall, success: bool) {
-        let same = (call.tool.clone(), call.arguments.clone());
-        if success {
-            self.failures.remove(&same);
-            return;
-        }
-        let failures = self.failures.entry(same).or_default();
-        *failures += 1;
-        if *failures >= SAME_FAILURES {
+    fn count_repeat(&mut self, call: &RequestedCall, answer: &ToolAnswer) {
+        let digest = Sha256::digest(&answer.text).into();
+        let (last, count) = self.repeats.entry((call.tool.clone(), call.arguments.clone())).or_insert((digest, 0));
+        *count = if *last == digest { *count + 1 } else { 1 };
+        *last = digest;
+        if *count >= SAME_ANSWERS {
+            let what = if answer.success { "gave the same answer" } else { "failed" };
             self.hopeless = Some(format!(
-                "`{}` failed {SAME_FAILURES} times with the same arguments, and the run was stopped.",
+                "`{}` {what} {SAME_ANSWERS} times with the same arguments, and the run was stopped.",
                 call.tool
             ));
+        }
+    }
+
+    /// The offered tool that a model means by a name that is not offered: in another case, or after a namespace, as
+    /// `functions.search`.
+    fn meant(&self, name: &str) -> Option<String> {
+        if self.tools.iter().any(|tool| tool.name == name) {
+            return None;
+        }
+        let bare = name.rsplit(['.', ':', '/']).next().unwrap_or(name);
+        let mut close = self.tools.iter().filter(|tool| tool.name.eq_ignore_ascii_case(bare));
+        match (close.next(), close.next()) {
+            (Some(only), None) => Some(only.name.clone()),
+            _ => None,
         }
     }
 

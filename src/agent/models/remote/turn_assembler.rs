@@ -206,7 +206,7 @@ impl TurnAssembler {
     /// The remaining chunks: those emitted only when complete, and the end.
     pub(super) fn finish(self) -> impl Iterator<Item = ModelChunk> {
         let stop = match self.stop {
-            Some(stop @ (StopReason::Length | StopReason::Refusal)) => stop,
+            Some(stop @ (StopReason::Length | StopReason::Refusal | StopReason::Pause)) => stop,
             _ if self.calls.is_empty() => StopReason::Stop,
             // Some servers send `tool_calls` also if the token limit cut them off.
             _ if self.usage.completion_tokens == u64::from(self.max_tokens) => StopReason::Length,
