@@ -27,7 +27,7 @@ pub(super) enum McpCommand {
 pub(super) fn run(common: &Common, command: McpCommand) -> Exit {
     match command {
         McpCommand::Serve { .. } if let Some(server) = &common.server => {
-            Endpoint::at(server).map_or_else(Unanswered::report, |gateway| bridge(&gateway))
+            Endpoint::at(server).map_or_else(Unanswered::report, |gateway| bridge(&gateway, mcp::MAX_MESSAGE_BYTES))
         }
         McpCommand::Serve { identity } => serve(common, &identity.caller()).unwrap_or_else(|exit| exit),
         McpCommand::Login { name } => mcp_login::run(common, &name),
@@ -43,13 +43,15 @@ fn serve(common: &Common, caller: &NamedCaller) -> Result<Exit, Exit> {
         present::problem(&left_out);
     }
     let (common, caller) = (common.clone(), caller.clone());
+    // The gateway would close the connection while the rest of a longer message is being sent.
+    let max_bytes = config.server.max_body_bytes;
     std::thread::spawn(move || local_gateway::keep_running(&common, &config, &caller));
-    Ok(bridge(&gateway))
+    Ok(bridge(&gateway, max_bytes))
 }
 
 /// Forwards between standard input and output and the gateway's own `/mcp`: the gateway's policies, limits and
-/// budgets apply.
-fn bridge(gateway: &Endpoint) -> Exit {
+/// budgets apply. `max_bytes`: of one message of the client.
+fn bridge(gateway: &Endpoint, max_bytes: usize) -> Exit {
     let (outbound, headers) = match gateway.connection() {
         Ok(connection) => connection,
         Err(unanswered) => return unanswered.report(),
@@ -62,7 +64,7 @@ fn bridge(gateway: &Endpoint) -> Exit {
     let Some(runtime) = super::serve::runtime() else { return Exit::Misconfigured };
     let ended = runtime.block_on(async {
         tokio::select! {
-            ended = mcp::bridge(outbound, address, headers) => ended,
+            ended = mcp::bridge(outbound, address, headers, max_bytes) => ended,
             _ = shutdown_signal() => Ok(()),
         }
     });

@@ -20,7 +20,7 @@ mod text;
 mod transport;
 
 pub use self::auth::{Callback, OwnAddresses, SignInError, Started};
-pub use self::bridge::{BridgeError, bridge};
+pub use self::bridge::{BridgeError, MAX_MESSAGE_BYTES, bridge};
 pub use self::changes::{Change, ResourceOwner};
 pub use self::registration::{McpRegistration, Registered, RegistrationError};
 pub use self::server::catalogue::upstream;

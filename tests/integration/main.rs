@@ -38,6 +38,8 @@ mod limits;
 mod listing;
 mod lock;
 mod mcp;
+mod mcp_answers;
+mod mcp_catalogues;
 mod mcp_cli;
 mod mcp_http;
 mod mcp_leaks;

@@ -24,14 +24,14 @@ use url::Url;
 use super::transport::authorized_http::{AuthorizedHttp, Tokens};
 use super::transport::event_source::{EventSource, StandingSource};
 use super::transport::http::{EVENT_STREAM, Heading, HttpChannel, REVISION, Refusal, is, session_of};
-use super::transport::lines::Lines;
+use super::transport::lines::{Line, Lines};
 use super::transport::message::Failure;
 use super::transport::request_headers::{self, MarkedArguments};
 use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{DomainList, Outbound, OutboundStream, Trust};
 
 /// Maximum size of a forwarded message in either direction, in bytes.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
 /// Timeout to end the session.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,11 +51,12 @@ pub enum BridgeError {
     Output(String),
 }
 
-/// Forwards messages until the input ends. `headers` contain the credentials.
+/// Forwards messages until the input ends. `headers` contain the credentials. A message of the client with more than
+/// `max_bytes` is refused.
 ///
 /// # Errors
 /// [`BridgeError`]: the gateway refused the first message, or the connection to it ended.
-pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap) -> Result<(), BridgeError> {
+pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap, max_bytes: usize) -> Result<(), BridgeError> {
     let access = AuthorizedHttp {
         outbound,
         allowed: Arc::new(DomainList::any().clone()),
@@ -74,7 +75,7 @@ pub async fn bridge(outbound: Outbound, url: Url, headers: HeaderMap) -> Result<
         has_answered: AtomicBool::new(false),
     };
     let outcome = tokio::select! {
-        outcome = Box::pin(bridge.pass_on_requests()) => outcome,
+        outcome = Box::pin(bridge.pass_on_requests(max_bytes)) => outcome,
         outcome = Box::pin(bridge.pass_on_standing_streams()) => outcome,
     };
     // Ends the session at the gateway too, but does not wait long for an answer.
@@ -130,8 +131,8 @@ impl From<Failure> for BridgeError {
 }
 
 impl Bridge {
-    async fn pass_on_requests(&self) -> Result<(), BridgeError> {
-        let mut client = Lines::new(tokio::io::stdin(), MAX_MESSAGE_BYTES);
+    async fn pass_on_requests(&self, max_bytes: usize) -> Result<(), BridgeError> {
+        let mut client = Lines::new(tokio::io::stdin(), max_bytes);
         let mut requests = FuturesUnordered::new();
         let mut handles: HashMap<RequestId, AbortHandle> = HashMap::new();
         loop {
@@ -146,7 +147,15 @@ impl Bridge {
                 }
                 line = client.next() => line,
             };
-            let Ok(Some(line)) = line else { return Ok(()) };
+            let line = match line {
+                Ok(Some(Line::Text(line))) => line,
+                Ok(Some(Line::TooLong(message))) => {
+                    let problem = format!("the message has more than {max_bytes} bytes");
+                    self.refuse(message.requested().cloned(), ErrorData::invalid_request(problem, None)).await?;
+                    continue;
+                }
+                Ok(None) | Err(_) => return Ok(()),
+            };
             let Ok(message) = serde_json::from_slice::<Envelope>(&line) else {
                 if !line.is_empty() {
                     self.refuse(None, ErrorData::parse_error("it is not a message of the protocol", None)).await?;

@@ -37,8 +37,9 @@ fn hostile_bytes_as_messages() {
     feed(&MESSAGES, |bytes| {
         let _ = Message::all(bytes);
         let event = Message::of(bytes);
-        let answered = Answer::of(bytes).is_some();
-        assert_eq!(answered, matches!(event, Some(Message::Answer(_))), "however it comes");
+        if Answer::of(bytes).is_some() {
+            assert!(matches!(event, Some(Message::Answer(_))), "however it comes");
+        }
         let Ok(message) = serde_json::from_slice::<Value>(bytes) else { return };
         let _ = serde_json::from_value::<ServerJsonRpcMessage>(message.clone());
         if let Some(result) = message.get("result") {

@@ -16,6 +16,7 @@ pub(crate) mod inbound;
 pub(crate) mod large_numbers;
 pub(crate) mod lines;
 pub(crate) mod message;
+pub(crate) mod message_id;
 pub(crate) mod request;
 pub(crate) mod request_headers;
 mod stdio;

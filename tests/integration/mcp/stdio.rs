@@ -143,6 +143,24 @@ fn a_client_that_starts_the_gateway_itself_uses_its_tools_until_it_closes_the_in
 }
 
 #[test]
+fn a_message_that_is_too_long_is_answered_with_an_error() {
+    let mut server = Server::start("");
+    server.begin(OLDER);
+    for megabytes in [5, 60] {
+        let text = "x".repeat(megabytes << 20);
+        let call = json!({"jsonrpc": "2.0", "id": megabytes, "method": "tools/call", "params": {"name": "calculator", "arguments": {"expression": text}}});
+        server.say(&call);
+        let reply = std::iter::repeat_with(|| server.hear(OLDER)).find(|message| message.get("id").is_some()).unwrap();
+        assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!(megabytes), &json!(-32600)), "{reply}");
+        assert!(reply["error"]["message"].as_str().is_some_and(|message| message.contains("bytes")), "{reply}");
+    }
+    let called =
+        server.ask(OLDER, 100, "tools/call", json!({"name": "calculator", "arguments": {"expression": "6*7"}}));
+    assert_eq!(called["content"][0]["text"], "42");
+    assert!(server.end().success());
+}
+
+#[test]
 fn a_resource_a_prompt_and_a_completion_leave_a_line_in_the_log_like_a_tool() {
     let mut server = Server::start(&yaml(&[("m", mcp_programs::server("fine", ""))]));
     server.ask(OLDER, 1, "initialize", super::client::initialize(OLDER));

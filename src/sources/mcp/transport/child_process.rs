@@ -5,13 +5,16 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::config::McpServerSettings;
 use crate::core::redaction::SentSecrets;
+use crate::sources::mcp::text::bounded;
 
 /// The variables that a process inherits from the gateway's environment. Credentials must be configured in `env`.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "TZ", "TMPDIR"];
@@ -27,6 +30,8 @@ const LOG_LINES_A_SECOND: u32 = 20;
 pub(crate) struct Child {
     process: tokio::process::Child,
     group: Option<Pid>,
+    log: JoinHandle<()>,
+    last_line: Arc<Mutex<String>>,
 }
 
 /// Starts the program; gives it and the two ends of the conversation.
@@ -56,8 +61,9 @@ pub(crate) fn start(
     };
     let mut secrets = SentSecrets::default();
     settings.env.values().for_each(|value| secrets.add(value.expose()));
-    tokio::spawn(pass_on_log(Arc::clone(name), log, secrets));
-    Ok((Child { process, group }, input, output))
+    let last_line = Arc::<Mutex<String>>::default();
+    let log = tokio::spawn(pass_on_log(Arc::clone(name), log, secrets, Arc::clone(&last_line)));
+    Ok((Child { process, group, log, last_line }, input, output))
 }
 
 impl Child {
@@ -71,6 +77,15 @@ impl Child {
     /// How the program ended, if it does so in time.
     pub(crate) async fn exited(&mut self, within: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(within, self.process.wait()).await.ok()?.ok()
+    }
+
+    /// The last line of a program that has ended on its standard error, if it wrote any. Waits for the rest of it.
+    pub(crate) async fn last_words(&mut self, within: Duration) -> Option<String> {
+        if !self.log.is_finished() {
+            let _still_open = tokio::time::timeout(within, &mut self.log).await;
+        }
+        let line = self.last_line.lock().clone();
+        (!line.is_empty()).then_some(line)
     }
 
     /// Stops the process after its input was closed: waits, sends SIGTERM, waits again, then kills the process group.
@@ -118,7 +133,12 @@ fn why_not(program: &str, folder: Option<&Path>, error: &std::io::Error) -> Stri
 }
 
 /// Limited, so that a process cannot flood the log.
-async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: SentSecrets) {
+async fn pass_on_log(
+    server: Arc<str>,
+    log: impl AsyncRead + Unpin,
+    secrets: SentSecrets,
+    last_line: Arc<Mutex<String>>,
+) {
     let mut log = BufReader::new(log);
     let mut line = Vec::new();
     let (mut second, mut lines, mut left_out) = (Instant::now(), 0, 0_u64);
@@ -128,6 +148,12 @@ async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: Sen
             Ok(true) => {}
             Ok(false) | Err(_) => break,
         }
+        let text = String::from_utf8_lossy(&line);
+        let text = &*secrets.strike(text.trim_end());
+        if text.is_empty() {
+            continue;
+        }
+        *last_line.lock() = bounded(text);
         if second.elapsed() >= Duration::from_secs(1) {
             if left_out > 0 {
                 tracing::info!(%server, left_out, "omitted lines of an MCP server's stderr");
@@ -139,11 +165,7 @@ async fn pass_on_log(server: Arc<str>, log: impl AsyncRead + Unpin, secrets: Sen
             continue;
         }
         lines += 1;
-        let line = String::from_utf8_lossy(&line);
-        let line = &*secrets.strike(line.trim_end());
-        if !line.is_empty() {
-            tracing::info!(%server, line, "an MCP server wrote to its stderr");
-        }
+        tracing::info!(%server, line = text, "an MCP server wrote to its stderr");
     }
 }
 

@@ -186,7 +186,7 @@ impl Connection {
             };
             match message {
                 Message::Answer(answer) => match request {
-                    Some(request) if answer.is_to(request.id) => return answer.outcome.map_err(Failure::Refused),
+                    Some(request) if answer.is_to(request.id) => return answer.outcome,
                     _ => self.in_flight.settle(answer),
                 },
                 Message::Notification(ServerNotification::CancelledNotification(cancelled)) => {

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::{BoxStream, Stream};
 
-use crate::core::error::{CallError, ErrorCode};
+use super::message::too_large;
+use crate::core::error::CallError;
 use crate::infra::sse::{Event, EventReader, LargeEvent};
 
 pub(crate) struct EventStream {
@@ -24,7 +25,7 @@ impl EventStream {
     /// The stream broke, or an event is too large (`output_too_large`). Nothing comes after an error.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, CallError> {
         loop {
-            if let Some(event) = self.reader.next().map_err(too_large)? {
+            if let Some(event) = self.reader.next().map_err(|LargeEvent(max)| too_large(max))? {
                 return Ok(Some(event));
             }
             let Some(piece) = self.pieces.next().await else { return Ok(None) };
@@ -38,16 +39,12 @@ impl EventStream {
     }
 }
 
-fn too_large(LargeEvent(max): LargeEvent) -> CallError {
-    let message = format!("the MCP server sent a message of more than {max} bytes (max_message_bytes)");
-    CallError::new(ErrorCode::OutputTooLarge, message)
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::stream;
 
     use super::*;
+    use crate::core::error::ErrorCode;
 
     #[tokio::test]
     async fn events_are_given_until_one_is_too_large() {

@@ -13,7 +13,7 @@ use super::connection::{Answering, Channel, Connection};
 use super::event_source::{EventSource, StandingSource};
 use super::handshake::DISCOVER;
 use super::http::{EVENT_STREAM, Heading, HttpChannel, JSON, Refusal, is, is_forbidden};
-use super::message::{Answer, Failure};
+use super::message::{Failure, Message};
 use super::request::Outgoing;
 use super::request_headers;
 use crate::infra::outbound::OutboundStream;
@@ -71,8 +71,10 @@ impl Connection {
         }
         let is_json = is(&answer.headers, JSON);
         let body = answer.whole().await.map_err(Failure::Call)?;
-        let answer = is_json.then(|| Answer::of(&body)).flatten().filter(|answer| answer.is_to(request.id));
-        answer.ok_or(Failure::Invalid)?.outcome.map_err(Failure::Refused)
+        match is_json.then(|| Message::of(&body)).flatten() {
+            Some(Message::Answer(answer)) if answer.is_to(request.id) => answer.outcome,
+            _ => Err(Failure::Invalid),
+        }
     }
 
     /// Begins a new session, unless another request has done so meanwhile.

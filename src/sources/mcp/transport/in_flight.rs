@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
-use rmcp::model::{ErrorData, ProgressToken, RequestId};
+use rmcp::model::{ProgressToken, RequestId};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::message::Answer;
+use super::message::{Answer, Failure};
 use crate::core::peer::ClientPeer;
 
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Waiting {
     /// The client behind it.
     pub(super) peer: Option<Arc<dyn ClientPeer>>,
     /// Where its answer goes, if all answers come in one stream.
-    pub(super) answer: Option<oneshot::Sender<Result<Value, ErrorData>>>,
+    pub(super) answer: Option<oneshot::Sender<Result<Value, Failure>>>,
     /// Whether the server works on it, so that its messages may be about it: not a handshake, or waiting for changes.
     pub(super) is_call: bool,
 }
@@ -93,7 +93,7 @@ impl InFlight {
 mod tests {
     use super::*;
 
-    fn waiting(is_call: bool) -> (Waiting, oneshot::Receiver<Result<Value, ErrorData>>) {
+    fn waiting(is_call: bool) -> (Waiting, oneshot::Receiver<Result<Value, Failure>>) {
         let (answer, answered) = oneshot::channel();
         (Waiting { peer: None, answer: Some(answer), is_call }, answered)
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(second.try_recv().unwrap().unwrap()["n"], 2);
         in_flight.forget(2);
         in_flight.settle(answer(refusal));
-        assert_eq!(first.try_recv().unwrap().unwrap_err().code.0, -1);
+        assert!(matches!(first.try_recv().unwrap(), Err(Failure::Refused(error)) if error.code.0 == -1));
     }
 
     #[test]

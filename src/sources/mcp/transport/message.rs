@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::large_numbers;
-use crate::core::error::CallError;
+use super::message_id::MessageIdReader;
+use crate::core::error::{Blame, CallError, ErrorCode};
 
 /// The member of `params` that describes the request and its client.
 const META: &str = "_meta";
@@ -37,7 +38,7 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Answer {
     id: Option<RequestId>,
-    pub(crate) outcome: Result<Value, ErrorData>,
+    pub(crate) outcome: Result<Value, Failure>,
 }
 
 #[derive(Deserialize)]
@@ -49,15 +50,18 @@ struct AnswerMembers {
 }
 
 impl Message {
-    /// `None` if it is not a message.
+    /// `None` if it is not a message. An answer that cannot be parsed fails its request.
     pub(crate) fn of(text: &[u8]) -> Option<Self> {
         if let Some(answer) = Answer::of(text) {
             return Some(Self::Answer(answer));
         }
-        match serde_json::from_slice(text).ok()? {
-            ServerJsonRpcMessage::Request(request) => Some(Self::Request(request)),
-            ServerJsonRpcMessage::Notification(notification) => Some(Self::Notification(notification.notification)),
-            ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_) => None,
+        match serde_json::from_slice(text) {
+            Ok(ServerJsonRpcMessage::Request(request)) => Some(Self::Request(request)),
+            Ok(ServerJsonRpcMessage::Notification(notification)) => Some(Self::Notification(notification.notification)),
+            Ok(ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_)) | Err(_) => {
+                let id = MessageIdReader::of(text).answered()?;
+                Some(Self::Answer(Answer::failed(id, Failure::Call(unreadable(text)))))
+            }
         }
     }
 
@@ -78,10 +82,14 @@ impl Answer {
             serde_json::from_slice(&large_numbers::exact(message)).ok()?;
         let outcome = match (result, error) {
             (Some(result), None) => Ok(result),
-            (None, Some(error)) => Err(error),
+            (None, Some(error)) => Err(Failure::Refused(error)),
             _ => return None,
         };
         (jsonrpc == "2.0").then_some(Self { id, outcome })
+    }
+
+    pub(super) fn failed(id: i64, failure: Failure) -> Self {
+        Self { id: Some(RequestId::Number(id)), outcome: Err(failure) }
     }
 
     /// The number of the request that it answers; some servers write numbers as text.
@@ -99,6 +107,22 @@ impl Answer {
             None => self.outcome.is_err(),
         }
     }
+}
+
+/// A message is longer than `max` bytes.
+pub(super) fn too_large(max: usize) -> CallError {
+    let message = format!("the MCP server sent a message of more than {max} bytes (max_message_bytes)");
+    CallError::new(ErrorCode::OutputTooLarge, message)
+}
+
+fn unreadable(text: &[u8]) -> CallError {
+    let why = match (str::from_utf8(text), serde_json::from_slice::<Value>(text)) {
+        (Err(_), _) => "it is not UTF-8",
+        (_, Err(_)) => "it is not JSON, or nested too deeply",
+        (_, Ok(_)) => "it is not a JSON-RPC 2.0 message with either a result or an error",
+    };
+    let message = format!("the MCP server's answer cannot be read: {why}");
+    CallError::new(ErrorCode::UpstreamError, message).blaming(Blame::Upstream)
 }
 
 #[derive(Serialize)]
@@ -169,6 +193,34 @@ mod tests {
         Answer::of(message.to_string().as_bytes())
     }
 
+    fn code(failure: &Failure) -> i32 {
+        if let Failure::Refused(error) = failure { error.code.0 } else { 0 }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_read_fails_its_request_with_the_reason() {
+        let deep = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{}{}}}"#, "[".repeat(20_000), "]".repeat(20_000));
+        for (text, expected) in [
+            (&b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":\"\xff\"}"[..], "not UTF-8"),
+            (deep.as_bytes(), "nested too deeply"),
+            (br#"{"jsonrpc":"2.0","id":7}"#, "either a result or an error"),
+            (
+                br#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1,"message":"m"}}"#,
+                "either a result or an error",
+            ),
+            (br#"{"jsonrpc":"2.0","id":7,"result":{"#, "not JSON"),
+        ] {
+            let Some(Message::Answer(answer)) = Message::of(text) else { panic!("an answer: {expected}") };
+            assert!(answer.is_to(7));
+            let Err(Failure::Call(error)) = answer.outcome else { panic!("a failure: {expected}") };
+            assert!(error.message().contains(expected), "{error}");
+        }
+        assert!(
+            Message::of(br#"{"jsonrpc":"2.0","id":7,"method":"unknown"}"#)
+                .is_none_or(|message| !matches!(message, Message::Answer(_)))
+        );
+    }
+
     #[test]
     fn an_answer_has_a_result_or_an_error_and_nothing_else_is_one() {
         let error = json!({"code": -1, "message": "no"});
@@ -185,7 +237,7 @@ mod tests {
             (json!({"id": 7, "result": {}}), None),
             (json!([]), None),
         ] {
-            let found = answer(&message).map(|found| (found.is_to(7), found.outcome.map_err(|error| error.code.0)));
+            let found = answer(&message).map(|found| (found.is_to(7), found.outcome.map_err(|failure| code(&failure))));
             assert_eq!(found, expected, "{message}");
         }
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use rmcp::model::ErrorData;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 
@@ -79,7 +78,7 @@ impl Connection {
         id: i64,
         body: Vec<u8>,
         request: &Outgoing<'_>,
-        answer: Option<oneshot::Receiver<Result<Value, ErrorData>>>,
+        answer: Option<oneshot::Receiver<Result<Value, Failure>>>,
     ) -> Result<Value, Failure> {
         let on_behalf = request.on_behalf.clone();
         let written = match &self.channel {
@@ -88,8 +87,7 @@ impl Connection {
             Channel::Sse(input) => Box::pin(input.write(body, on_behalf)).await,
         };
         written.map_err(Failure::Call)?;
-        let answer = answer.ok_or(Failure::Lost)?.await;
-        answer.map_err(|_| Failure::Lost)?.map_err(Failure::Refused)
+        answer.ok_or(Failure::Lost)?.await.map_err(|_| Failure::Lost)?
     }
 }
 

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::child_process::Child;
 use super::ending::Ending;
 use super::inbound::Source;
-use super::lines::{LineError, Lines};
-use super::message::{Failure, Message};
+use super::lines::{Line, LineError, Lines};
+use super::message::{Answer, Failure, Message, too_large};
 use crate::core::call::SentFlag;
 use crate::core::error::{Blame, CallError, ErrorCode};
 
@@ -26,7 +27,10 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The same for a process whose connection is broken: shorter, because calls wait for the error.
 const BROKEN_EXIT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Maximum lines that are not messages, such as greetings, before the connection is closed.
+/// How long a process that no longer reads its input has to end, so that the reason is its exit status.
+const CLOSED_INPUT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum lines in a second that are not messages, such as greetings, before the connection is closed.
 const MAX_STRAY_LINES: u32 = 1_000;
 
 /// A started process with the two ends of the connection.
@@ -52,9 +56,15 @@ pub(super) struct StdioOutput {
     /// The remaining messages of a batch (2025-03-26).
     batch: VecDeque<Message>,
     max: usize,
-    stray: u32,
+    stray: StrayLines,
     exit_timeout: Duration,
     ending: Ending,
+}
+
+/// The lines of the current second that are not messages.
+struct StrayLines {
+    since: Instant,
+    count: u32,
 }
 
 /// `max`: bytes of one message. `close` is cancelled if the process does not read its input.
@@ -71,7 +81,7 @@ pub(super) fn split(
         lines: Lines::new(stdout, max),
         batch: VecDeque::new(),
         max,
-        stray: 0,
+        stray: StrayLines { since: Instant::now(), count: 0 },
         exit_timeout: EXIT_TIMEOUT,
         ending: ending.clone(),
     };
@@ -93,11 +103,16 @@ impl StdioInput {
         };
         let problem = match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(problem)) => format!("its input cannot be written: {problem}"),
+            Ok(Err(problem)) => {
+                // Usually the process has just ended, and its exit status says more.
+                let _still_runs = tokio::time::timeout(CLOSED_INPUT_TIMEOUT, self.close.cancelled()).await;
+                format!("its input cannot be written: {problem}")
+            }
             Err(_) => "it does not read its input".to_owned(),
         };
         self.ending.set_reason(problem.as_str());
         self.close.cancel();
+        let problem = self.ending.reason().unwrap_or(problem);
         Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Network))
     }
 
@@ -136,7 +151,7 @@ impl StdioOutput {
     }
 
     /// The next line. When the process has ended, those that it left: a child of it may keep its output open.
-    async fn line(&mut self) -> Result<Result<Option<Vec<u8>>, LineError>, Failure> {
+    async fn line(&mut self) -> Result<Result<Option<Line>, LineError>, Failure> {
         tokio::select! {
             biased;
             line = self.lines.next() => return Ok(line),
@@ -150,9 +165,23 @@ impl StdioOutput {
 
     async fn ended(&mut self) -> Failure {
         if let Some(status) = self.child.exited(BROKEN_EXIT_TIMEOUT).await {
-            self.ending.set_reason(format!("it ended: {status}"));
+            let said = self.child.last_words(BROKEN_EXIT_TIMEOUT).await;
+            let said = said.map(|line| format!("; its last line on standard error: {line}")).unwrap_or_default();
+            self.ending.set_reason(format!("it ended: {status}{said}"));
         }
         self.broken("it closed its output")
+    }
+
+    /// Counts a line that is not a message.
+    fn pass_over(&mut self) -> Result<(), Failure> {
+        if self.stray.since.elapsed() >= Duration::from_secs(1) {
+            self.stray = StrayLines { since: Instant::now(), count: 0 };
+        }
+        self.stray.count += 1;
+        match self.stray.count > MAX_STRAY_LINES {
+            true => Err(self.broken("it sends too many lines that are not JSON-RPC messages")),
+            false => Ok(()),
+        }
     }
 
     fn broken(&mut self, reason: impl Into<String>) -> Failure {
@@ -169,23 +198,28 @@ impl Source for StdioOutput {
                 return Ok(message);
             }
             let line = match self.line().await? {
-                Ok(Some(line)) => line,
+                Ok(Some(Line::Text(line))) => line,
+                Ok(Some(Line::TooLong(message))) => match message.answered() {
+                    Some(id) => return Ok(Message::Answer(Answer::failed(id, Failure::Call(too_large(self.max))))),
+                    None => {
+                        tracing::warn!(max = self.max, "skipped a line of an MCP server that is longer than allowed");
+                        self.pass_over()?;
+                        continue;
+                    }
+                },
                 Ok(None) => return Err(self.ended().await),
                 Err(LineError::Unreadable(error)) => {
                     return Err(self.broken(format!("its output cannot be read: {error}")));
                 }
-                Err(LineError::TooLong) => {
-                    let max = self.max;
-                    return Err(self.broken(format!("it sent a line of more than {max} bytes (max_message_bytes)")));
+                Err(LineError::Endless(max)) => {
+                    let key = "`max_message_bytes`";
+                    return Err(self.broken(format!("it sent a line of more than {max} bytes, much more than {key}")));
                 }
             };
             let line = line.trim_ascii();
             self.batch = Message::all(line).into();
             if self.batch.is_empty() && !line.is_empty() {
-                self.stray += 1;
-                if self.stray > MAX_STRAY_LINES {
-                    return Err(self.broken("it keeps sending lines that are not JSON-RPC messages"));
-                }
+                self.pass_over()?;
             }
         }
     }
@@ -201,6 +235,60 @@ mod tests {
     use super::super::child_process;
     use super::*;
     use crate::config::McpServerSettings;
+
+    fn output_of(script: &str, max: usize) -> (StdioInput, StdioOutput, Ending) {
+        let settings = McpServerSettings { args: vec!["-c".to_owned(), script.to_owned()], ..Default::default() };
+        let started = child_process::start(&"script".into(), "sh", &settings).unwrap();
+        let (ending, close) = (Ending::default(), CancellationToken::new());
+        let (input, output) = split(started, max, &ending, &close);
+        (input, output, ending)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_long_fails_its_request_and_the_next_one_is_read() {
+        let long =
+            r#"printf '{"jsonrpc":"2.0","result":"%02000d","id":4}\n{"jsonrpc":"2.0","id":5,"result":{}}\n' 7; cat"#;
+        let (_input, mut output, _) = output_of(long, 1_000);
+        let Ok(Message::Answer(first)) = output.next().await else { panic!("an answer") };
+        assert!(first.is_to(4));
+        assert!(matches!(first.outcome, Err(Failure::Call(error)) if error.code() == ErrorCode::OutputTooLarge));
+        let Ok(Message::Answer(second)) = output.next().await else { panic!("an answer") };
+        assert!(second.is_to(5) && second.outcome.is_ok());
+    }
+
+    #[tokio::test]
+    async fn stray_lines_are_bounded_by_their_rate() {
+        // With a pause longer than a second in between, so that neither second has too many.
+        let message = r#"echo '{"jsonrpc":"2.0","method":"last"}'"#;
+        let lines = "i=0; while [ $i -lt 800 ]; do echo stray; i=$((i+1)); done";
+        let (_input, mut output, _) = output_of(&format!("{lines}; sleep 1.1; {lines}; {message}; cat"), 1_000);
+        assert!(output.next().await.is_ok());
+        let (_input, mut output, ending) = output_of(&format!("{lines}; {lines}; {message}; cat"), 1_000);
+        output.stray.since = Instant::now() + Duration::from_secs(3_600);
+        assert!(output.next().await.is_err());
+        assert!(ending.reason().unwrap().contains("too many lines"));
+    }
+
+    #[tokio::test]
+    async fn the_reason_of_a_process_that_ends_at_once_is_its_last_line_and_status() {
+        let (input, mut output, ending) =
+            output_of("echo starting >&2; echo 'cannot find DATABASE_URL' >&2; exit 3", 1_000);
+        let (read, written) = tokio::join!(
+            async {
+                let read = output.next().await;
+                input.close.cancel();
+                read
+            },
+            async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                input.write(b"{}".to_vec(), None).await
+            }
+        );
+        let expected = "it ended: exit status: 3; its last line on standard error: cannot find DATABASE_URL";
+        assert_eq!(ending.reason().as_deref(), Some(expected));
+        assert!(read.is_err());
+        assert_eq!(written.unwrap_err().message(), expected);
+    }
 
     /// Its child has inherited the output, and keeps it open.
     #[tokio::test]

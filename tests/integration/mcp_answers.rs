@@ -1,0 +1,93 @@
+//! Answers of MCP servers that cannot be used fail their own call, and nothing else.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer, code};
+use crate::mcp::client::McpClient;
+use crate::mcp::{NEWER, OLDER};
+use crate::mcp_programs::{server, server_of};
+use crate::mcp_servers::{ready, yaml};
+use crate::slack::slack;
+
+async fn app_with(name: &str, settings: String) -> TestApp {
+    let app = TestApp::with(&yaml(&[(name, settings)])).await;
+    ready(&app).await;
+    app
+}
+
+async fn pid(app: &TestApp, server: &str) -> Value {
+    let (_, reply) = app.call(&format!("{server}__pid"), json!({})).await;
+    assert_eq!(reply["success"], true, "{reply}");
+    reply["output"]["pid"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_too_long_fails_its_own_call_and_the_program_lives() {
+    let app = app_with("big", server("big", "max_message_bytes: 100000")).await;
+    let before = pid(&app, "big").await;
+    let (long, beside) =
+        tokio::join!(app.call("big__echo", json!({"bytes": 200_000})), app.call("big__echo", json!({"bytes": 1_000})));
+    assert_eq!(code(&long.1), "output_too_large", "{}", long.1);
+    assert!(long.1["error"].as_str().unwrap().contains("more than 100000 bytes (max_message_bytes)"), "{}", long.1);
+    assert_eq!(beside.1["success"], true, "{}", beside.1);
+    for _ in 0..20 {
+        app.call("big__echo", json!({"bytes": 200_000})).await;
+    }
+    assert_eq!(pid(&app, "big").await, before, "it is the same process, and its circuit is closed");
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_read_fails_its_call_at_once() {
+    let app = app_with("odd", server("unreadable", "timeout_seconds: 60")).await;
+    for (how, expected) in [
+        ("utf8", "it is not UTF-8"),
+        ("deep", "nested too deeply"),
+        ("empty", "not a JSON-RPC 2.0 message with either a result or an error"),
+    ] {
+        let began = Instant::now();
+        let (_, reply) = app.call("odd__echo", json!({"how": how})).await;
+        assert_eq!(code(&reply), "upstream_error", "{how}: {reply}");
+        assert!(reply["error"].as_str().unwrap().contains(expected), "{how}: {reply}");
+        assert!(began.elapsed() < slack(Duration::from_secs(10)), "{how} took {:?}", began.elapsed());
+    }
+    app.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_ends_at_once_is_reported_with_its_last_line() {
+    let app = app_with("db", server("unable", "")).await;
+    let (_, ready) = answer(app.get("/readyz")).await;
+    let expected = "it ended: exit status: 3; its last line on standard error: cannot find DATABASE_URL";
+    assert_eq!(ready["degraded"]["mcp:db"], expected, "{ready}");
+    app.stop().await;
+}
+
+/// Progress tokens and the description of the client are the gateway's own, and the trace is that of the call.
+#[tokio::test]
+async fn the_metadata_of_a_clients_request_reaches_the_server() {
+    let directory = TempDir::new().unwrap();
+    let tools = directory.path().join("tools.json");
+    std::fs::write(&tools, json!([{"name": "meta", "inputSchema": {"type": "object"}}]).to_string()).unwrap();
+    let app = app_with("m", server_of(&tools)).await;
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    for revision in [OLDER, NEWER] {
+        let client = McpClient::connect(&app, revision).await;
+        let meta = json!({
+            "example.com/tenant": {"id": 7}, "traceparent": format!("00-{trace}-b7ad6b7169203331-01"),
+            "tracestate": "congo=1", "sekisho/key": "k", "progressToken": "theirs",
+        });
+        let params = json!({"name": "m__meta", "arguments": {}, "_meta": meta});
+        let messages = client.converse("tools/call", params, |_| unreachable!()).await;
+        let sent = &messages.last().unwrap()["result"]["structuredContent"];
+        assert_eq!(sent["example.com/tenant"], json!({"id": 7}), "{revision}: {sent}");
+        assert!(sent["traceparent"].as_str().is_some_and(|sent| sent.contains(trace)), "{revision}: {sent}");
+        assert_eq!(sent["tracestate"], "congo=1", "{revision}: {sent}");
+        assert_ne!(sent["progressToken"], "theirs", "{revision}: {sent}");
+        assert!(sent["sekisho/key"].is_null() && sent["io.modelcontextprotocol/clientInfo"].is_null(), "{sent}");
+    }
+    app.stop().await;
+}
