@@ -48,7 +48,9 @@ pub use self::budget::BudgetConfig;
 pub use self::environment::{Environment, dotenv_files};
 pub use self::execution::ExecutionConfig;
 pub use self::limits::LimitsConfig;
-pub use self::mcp::{McpConfig, McpOAuth, McpPrefix, McpServerSettings, McpShare, McpSignIn, McpTransport};
+pub use self::mcp::{
+    McpConfig, McpOAuth, McpPrefix, McpRevision, McpServerSettings, McpShare, McpSignIn, McpTransport,
+};
 pub use self::openapi::{
     AdapterConfig, AuthSettings, AuthType, CollectionSettings, DangerousOperations, OpenApiConfig, PaginationSettings,
 };

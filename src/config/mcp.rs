@@ -139,6 +139,14 @@ pub struct McpServerSettings {
     pub connect_timeout_seconds: u32,
     /// Maximum size of a message of the server, in bytes.
     pub max_message_bytes: usize,
+    /// Maximum tokens of the text of one result that a model gets; what is longer is cut. Budgets limit it further. A
+    /// tool's own limit is in `tools.overrides`.
+    pub max_text_tokens: u64,
+    /// Maximum size of one result, in bytes; a larger one is refused.
+    pub max_output_bytes: usize,
+    /// The revision of the protocol that is used; by default the newest that the server supports, and for a client of an
+    /// older revision one of those with a handshake, so that the server can send requests to it.
+    pub revision: Option<McpRevision>,
     /// Which calls share one session with the server; a session may keep state from its calls.
     pub share: McpShare,
     /// Maximum sessions of callers with the server at once, and half as many of one caller; by default 64 of a
@@ -196,6 +204,9 @@ impl Default for McpServerSettings {
             timeout_seconds: 30,
             connect_timeout_seconds: 30,
             max_message_bytes: 4 << 20,
+            max_text_tokens: 8_000,
+            max_output_bytes: 1 << 20,
+            revision: None,
             share: McpShare::Never,
             max_sessions: None,
             session_idle_seconds: 1_800,
@@ -213,6 +224,21 @@ pub enum McpTransport {
     StreamableHttp,
     /// HTTP with SSE, of revision 2024-11-05.
     Sse,
+}
+
+/// A revision of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+pub enum McpRevision {
+    #[serde(rename = "2024-11-05")]
+    V2024_11_05,
+    #[serde(rename = "2025-03-26")]
+    V2025_03_26,
+    #[serde(rename = "2025-06-18")]
+    V2025_06_18,
+    #[serde(rename = "2025-11-25")]
+    V2025_11_25,
+    #[serde(rename = "2026-07-28")]
+    V2026_07_28,
 }
 
 /// OAuth 2.0 client credentials (RFC 6749 §4.4).
@@ -350,6 +376,11 @@ impl McpServerSettings {
         findings.duration(&at("timeout_seconds"), self.timeout_seconds.into());
         findings.duration(&at("connect_timeout_seconds"), self.connect_timeout_seconds.into());
         findings.above_zero(&at("max_message_bytes"), self.max_message_bytes);
+        findings.above_zero(&at("max_text_tokens"), self.max_text_tokens);
+        findings.above_zero(&at("max_output_bytes"), self.max_output_bytes);
+        if self.transport == McpTransport::Sse && self.revision == Some(McpRevision::V2026_07_28) {
+            findings.add(at("revision"), "does not have the transport `sse`", "remove one of the two");
+        }
         if let Some(max) = self.max_sessions {
             findings.above_zero(&at("max_sessions"), max);
         }

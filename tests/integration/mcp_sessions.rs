@@ -464,6 +464,47 @@ async fn a_client_of_a_caller_and_its_server_speak_the_same_era() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_configured_revision_is_spoken_for_clients_of_all_revisions() {
+    for (revision, begins, discovers) in [("2025-06-18", true, false), (NEWER, false, true)] {
+        let server = HttpServer::start(true).await;
+        let app = app_of(server.settings(&format!("revision: {revision}"))).await;
+        for client in [Client::mcp(&app, NEWER, "alice").await, Client::mcp(&app, OLDER, "bob").await] {
+            assert_eq!(client.call(&app, "note_set", json!({"text": "kept"})).await, "noted");
+        }
+        let count = |count: &std::sync::atomic::AtomicUsize| count.load(Ordering::SeqCst) > 0;
+        assert_eq!((count(&server.seen.begun), count(&server.seen.discovered)), (begins, discovers), "{revision}");
+        let introductions = server.seen.introductions.lock().unwrap().clone();
+        assert!(introductions.iter().all(|introduction| introduction["protocolVersion"] == revision));
+        app.stop().await;
+    }
+    // It answers another revision.
+    let server = HttpServer::start(true).await;
+    let app = app_of(server.settings("revision: 2025-03-26")).await;
+    let (_, ready) = answer(app.get("/readyz").bearer_auth("key-of-alice")).await;
+    let reason = ready["degraded"]["mcp:st"].as_str().unwrap_or_default();
+    assert!(reason.contains("speaks revision 2025-06-18, not 2025-03-26"), "{ready}");
+    app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_is_told_what_the_client_of_its_session_can_answer() {
+    let server = HttpServer::start(false).await;
+    let app = app_of(server.settings("")).await;
+    let client = McpClient::connect_as(&app, OLDER, Some("key-of-alice")).await;
+    Client::Mcp(client.clone()).call(&app, "whoami", json!({})).await;
+    Client::Rest("bob", None).call(&app, "whoami", json!({})).await;
+    let introductions = server.seen.introductions.lock().unwrap().clone();
+    let [of_gateway, of_client, of_rest] = &introductions[..] else { panic!("{introductions:?}") };
+    let all = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
+    assert_eq!((&of_gateway["capabilities"], &of_rest["capabilities"]), (&all, &all));
+    let own = crate::mcp::client::initialize(OLDER)["capabilities"].clone();
+    for name in ["elicitation", "sampling"] {
+        assert_eq!(of_client["capabilities"][name], own[name], "{name}");
+    }
+    app.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_of_both_handshakes_keeps_separate_state_for_each_client() {
     let app = app_of(program("both-eras", true, "")).await;
     let clients = [

@@ -41,6 +41,8 @@ pub(crate) struct Seen {
     /// Streams that are listened to, each once.
     standing: Mutex<HashMap<String, UnboundedReceiver<Value>>>,
     pub(crate) begun: AtomicUsize,
+    /// The parameters of each `initialize`.
+    pub(crate) introductions: Mutex<Vec<Value>>,
     pub(crate) ended: AtomicUsize,
     /// Sessions begin, and their client waits for the answer, until it is released.
     pub(crate) hold: AtomicBool,
@@ -110,6 +112,7 @@ async fn speak(State(seen): State<Arc<Seen>>, headers: HeaderMap, Json(message):
     let named = headers.get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned()).unwrap_or_default();
     if message["method"] == "initialize" {
         let id = format!("s{}", seen.begun.fetch_add(1, Ordering::SeqCst));
+        seen.introductions.lock().unwrap().push(message["params"].clone());
         seen.open(id.clone());
         if seen.hold.load(Ordering::SeqCst) {
             seen.release.notified().await;

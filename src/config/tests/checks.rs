@@ -126,6 +126,12 @@ fn every_rule_of_the_check_is_enforced() {
             "mcp: {servers: {a: {url: 'https://a.example/mcp', sign_in: {client_metadata_url: 'http://a.example/c'}}}}",
             "mcp.servers.a.sign_in.client_metadata_url",
         ),
+        ("mcp: {servers: {a: {command: x, max_text_tokens: 0}}}", "mcp.servers.a.max_text_tokens"),
+        ("mcp: {servers: {a: {command: x, max_output_bytes: 0}}}", "mcp.servers.a.max_output_bytes"),
+        (
+            "mcp: {servers: {a: {url: 'https://a.example/mcp', transport: sse, revision: 2026-07-28}}}",
+            "mcp.servers.a.revision",
+        ),
         ("limits: {caller_rate_limit: 0}", "limits.caller_rate_limit"),
         ("limits: {tenant_rate_limit: 0}", "limits.tenant_rate_limit"),
         ("limits: {max_concurrent: 0}", "limits.max_concurrent"),

@@ -184,7 +184,7 @@ impl Connector {
     async fn begin(&self, connection: Arc<Connection>, mode: Mode, owner: &SessionOwner) -> Result<Session, Attempt> {
         // Closes the connection also if this future is dropped before the handshake ends.
         let guard = connection.close.clone().drop_guard();
-        self.era.begin(&connection, mode).await.map_err(|error| Attempt::of(&error, &connection))?;
+        self.era.begin(&connection, mode, owner).await.map_err(|error| Attempt::of(&error, &connection))?;
         connection.heard().await;
         let info = connection.info().ok_or_else(|| Attempt::Failed("it sent no server information".to_owned()))?;
         Ok(Session {
@@ -213,6 +213,9 @@ impl Attempt {
             HandshakeError::NoCommonRevision => {
                 let why = "it supports no revision of the protocol that the gateway supports";
                 return Self::Failed(why.to_owned());
+            }
+            HandshakeError::OtherRevision { spoken, pinned } => {
+                return Self::Final(format!("it speaks revision {spoken}, not {pinned} as configured (`revision`)"));
             }
         };
         if let Failure::Call(error) = failure {

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
+use rmcp::model::ProtocolVersion;
+
 use super::session_owner::SessionOwner;
+use crate::config::McpRevision;
 use crate::sources::mcp::transport::connection::Connection;
-use crate::sources::mcp::transport::handshake::HandshakeError;
+use crate::sources::mcp::transport::handshake::{HandshakeError, Introduction};
 
 /// How long a process may leave the newer handshake unanswered before the older one is tried: servers of older revisions
 /// may ignore it. Doubled after each failure, because the process may start slowly, up to [`MAX_DISCOVER_TIMEOUT`].
@@ -30,6 +33,8 @@ pub(crate) enum Mode {
 /// timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Handshake {
+    /// The configured revision.
+    pinned: Option<ProtocolVersion>,
     known: AtomicU8,
     failures: AtomicU8,
     /// Only the newer handshake.
@@ -40,9 +45,23 @@ impl Handshake {
     const LEGACY: u8 = 1;
     const MODERN: u8 = 2;
 
+    pub(crate) fn new(pinned: Option<McpRevision>) -> Self {
+        let pinned = pinned.map(|revision| match revision {
+            McpRevision::V2024_11_05 => ProtocolVersion::V_2024_11_05,
+            McpRevision::V2025_03_26 => ProtocolVersion::V_2025_03_26,
+            McpRevision::V2025_06_18 => ProtocolVersion::V_2025_06_18,
+            McpRevision::V2025_11_25 => ProtocolVersion::V_2025_11_25,
+            McpRevision::V2026_07_28 => ProtocolVersion::V_2026_07_28,
+        });
+        Self { pinned, ..Self::default() }
+    }
+
     /// The handshakes to try, in this order. For a client of an older revision, the older handshake is used if the server
     /// supports both, because only then can the server send requests to the client.
     pub(crate) fn modes(&self, owner: &SessionOwner) -> &'static [Mode] {
+        if let Some(pinned) = &self.pinned {
+            return if pinned.has_initialize() { &[Mode::Initialize] } else { &[Mode::Discover] };
+        }
         match self.known.load(Ordering::Relaxed) {
             Self::LEGACY => &[Mode::Initialize],
             Self::MODERN if owner.has_handshake() && self.may_know_older() => &[Mode::Initialize, Mode::Discover],
@@ -54,9 +73,35 @@ impl Handshake {
 
     /// # Errors
     /// [`HandshakeError`].
-    pub(crate) async fn begin(&self, connection: &Arc<Connection>, mode: Mode) -> Result<(), HandshakeError> {
+    pub(crate) async fn begin(
+        &self,
+        connection: &Arc<Connection>,
+        mode: Mode,
+        owner: &SessionOwner,
+    ) -> Result<(), HandshakeError> {
+        self.begin_as(connection, mode, owner).await?;
+        let spoken = connection.info().map(|info| &info.protocol_version);
+        match (&self.pinned, spoken) {
+            (Some(pinned), Some(spoken)) if pinned != spoken => {
+                Err(HandshakeError::OtherRevision { spoken: spoken.clone(), pinned: pinned.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn begin_as(
+        &self,
+        connection: &Arc<Connection>,
+        mode: Mode,
+        owner: &SessionOwner,
+    ) -> Result<(), HandshakeError> {
+        let client = owner.client.as_ref().filter(|client| client.is_initialized());
+        let introduction = Introduction {
+            revision: self.pinned.clone().unwrap_or(ProtocolVersion::LATEST_WITH_INITIALIZE),
+            client_capabilities: client.map(|client| client.capabilities().clone()),
+        };
         match mode {
-            Mode::Initialize => connection.initialize().await,
+            Mode::Initialize => connection.initialize(introduction).await,
             Mode::Discover => connection.discover().await,
             Mode::Auto => {
                 let within = match connection.is_streamable_http() {
@@ -64,9 +109,9 @@ impl Handshake {
                     false => self.discover_timeout(),
                 };
                 match tokio::time::timeout(within, connection.discover()).await {
-                    Ok(Err(error)) if error.is_of_older_server() => connection.initialize().await,
+                    Ok(Err(error)) if error.is_of_older_server() => connection.initialize(introduction).await,
                     Ok(discovered) => discovered,
-                    Err(_) => connection.initialize().await,
+                    Err(_) => connection.initialize(introduction).await,
                 }
             }
         }
@@ -85,7 +130,7 @@ impl Handshake {
 
     /// Whether the server may support the older handshake.
     pub(crate) fn may_know_older(&self) -> bool {
-        !self.refuses_older.load(Ordering::Relaxed)
+        self.pinned.is_none() && !self.refuses_older.load(Ordering::Relaxed)
     }
 
     /// Resets the state: the server may have been replaced by one of another revision. Not done when only a caller's
@@ -108,6 +153,19 @@ impl Handshake {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pinned_revision_has_one_handshake_for_all_owners() {
+        for (revision, expected) in
+            [(McpRevision::V2025_06_18, Mode::Initialize), (McpRevision::V2026_07_28, Mode::Discover)]
+        {
+            let handshake = Handshake::new(Some(revision));
+            assert_eq!(handshake.modes(&SessionOwner::default()), [expected]);
+            handshake.remember(&SessionOwner::default(), expected == Mode::Discover);
+            assert_eq!(handshake.modes(&SessionOwner::default()), [expected]);
+            assert!(!handshake.may_know_older());
+        }
+    }
 
     #[test]
     fn a_slow_process_gets_more_time_after_each_failure() {

@@ -18,6 +18,7 @@ use crate::sources::mcp::registration::{Function, Registered};
 use crate::sources::mcp::server::connect::Connector;
 use crate::sources::mcp::server::endpoint::Endpoint;
 use crate::sources::mcp::server::handler::ServerEvents;
+use crate::sources::mcp::server::handshake::Handshake;
 use crate::sources::mcp::transport::authorized_http::{AuthorizedHttp, Tokens};
 use crate::tool::ToolDefinition;
 
@@ -149,7 +150,7 @@ impl McpServers {
             events: Arc::new(events),
             connecting: Arc::clone(connecting),
             beginning: Semaphore::new(config.mcp.max_connecting),
-            era: Default::default(),
+            era: Handshake::new(settings.revision),
             speaks_sse: Default::default(),
             settings,
         };

@@ -42,6 +42,8 @@ pub(crate) struct Connection {
     next_id: AtomicI64,
     /// Notifications of cancelled requests that are being sent.
     pub(super) cancellations: TaskTracker,
+    /// The parameters of `initialize`, also for a session that replaces another.
+    pub(super) introduction: OnceLock<Map<String, Value>>,
     pub(super) handshake: OnceLock<HandshakeResult>,
     /// Why it ended by itself.
     pub(crate) ending: Ending,
@@ -126,6 +128,7 @@ impl Connection {
             in_flight: InFlight::default(),
             next_id: AtomicI64::new(0),
             cancellations: TaskTracker::new(),
+            introduction: OnceLock::new(),
             handshake: OnceLock::new(),
             ending,
             close,

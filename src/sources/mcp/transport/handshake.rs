@@ -24,6 +24,18 @@ pub(crate) enum HandshakeError {
     Failed(Failure),
     /// Client and server have no revision of the protocol in common.
     NoCommonRevision,
+    OtherRevision {
+        spoken: ProtocolVersion,
+        pinned: ProtocolVersion,
+    },
+}
+
+/// What a server is told in `initialize`.
+#[derive(Debug)]
+pub(crate) struct Introduction {
+    pub(crate) revision: ProtocolVersion,
+    /// The `ClientCapabilities` of the only client behind the connection, if there is one.
+    pub(crate) client_capabilities: Option<Value>,
 }
 
 impl From<Failure> for HandshakeError {
@@ -47,11 +59,12 @@ impl Connection {
     ///
     /// # Errors
     /// [`HandshakeError`].
-    pub(crate) async fn initialize(self: &Arc<Self>) -> Result<(), HandshakeError> {
+    pub(crate) async fn initialize(self: &Arc<Self>, introduction: Introduction) -> Result<(), HandshakeError> {
+        let introduction = self.introduction.get_or_init(|| introduction.into());
         let info = match &self.channel {
             Channel::Http(http) => self.begin_session(http).await?,
             Channel::Stdio(_) | Channel::Sse(_) => {
-                let answer = self.request(Outgoing::of(INITIALIZE, &initialize_params())).await?;
+                let answer = self.request(Outgoing::of(INITIALIZE, introduction)).await?;
                 let info = initialized(answer)?;
                 self.write(message::notification(INITIALIZED, None)).await?;
                 info
@@ -103,7 +116,8 @@ impl Connection {
     /// Begins a session over streamable HTTP; later messages belong to it.
     pub(super) async fn begin_session(&self, http: &HttpChannel) -> Result<ServerPeerInfo, Failure> {
         let id = self.next_id();
-        let body = message::request(id, INITIALIZE, &initialize_params(), Map::new());
+        let introduction = self.introduction.get_or_init(|| Introduction::of_gateway().into());
+        let body = message::request(id, INITIALIZE, introduction, Map::new());
         let answer = http.post(Heading::first().headers, body.into(), None).await.map_err(Failure::Call)?;
         let session = session_of(&answer);
         let info = initialized(self.read(http, answer, Answering { id, peer: None }).await?)?;
@@ -144,27 +158,66 @@ fn supports(refusal: &ErrorData, revision: &ProtocolVersion) -> bool {
     supported.and_then(Value::as_array).is_some_and(|all| all.iter().any(|one| one == revision.as_str()))
 }
 
-/// A connection serves many clients: what one of them does not support is refused when a server asks for it.
+impl Introduction {
+    fn of_gateway() -> Self {
+        Self { revision: ProtocolVersion::LATEST_WITH_INITIALIZE, client_capabilities: None }
+    }
+}
+
+/// The parameters of `initialize`.
+impl From<Introduction> for Map<String, Value> {
+    fn from(introduction: Introduction) -> Self {
+        let capabilities = introduction.client_capabilities.map_or_else(capabilities, |client| answerable(&client));
+        let config = ClientConfig::new(capabilities, implementation()).with_protocol_version(introduction.revision);
+        match serde_json::to_value(config) {
+            Ok(Value::Object(params)) => params,
+            _ => Self::new(),
+        }
+    }
+}
+
+/// A connection may serve many clients: what one of them does not support is refused when a server asks for it.
 fn capabilities() -> ClientCapabilities {
     let capabilities = json!({"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}});
     serde_json::from_value(capabilities).unwrap_or_default()
+}
+
+/// Of a client's capabilities those for requests that are passed on to it.
+fn answerable(client: &Value) -> ClientCapabilities {
+    let mut passed_on = Map::new();
+    for name in ["elicitation", "sampling"] {
+        passed_on.extend(client.get(name).map(|capability| (name.to_owned(), capability.clone())));
+    }
+    // Changes of the roots are not passed on.
+    passed_on.extend(client.get("roots").map(|_| ("roots".to_owned(), json!({}))));
+    serde_json::from_value(Value::Object(passed_on)).unwrap_or_default()
 }
 
 fn implementation() -> Implementation {
     Implementation::new("sekisho", env!("CARGO_PKG_VERSION"))
 }
 
-/// The parameters of `initialize`.
-fn initialize_params() -> Map<String, Value> {
-    let revision = ProtocolVersion::LATEST_WITH_INITIALIZE;
-    let config = ClientConfig::new(capabilities(), implementation()).with_protocol_version(revision);
-    match serde_json::to_value(config) {
-        Ok(Value::Object(params)) => params,
-        _ => Map::new(),
-    }
-}
-
 /// The metadata of every request in revisions without sessions.
 fn client_meta(revision: &ProtocolVersion) -> Map<String, Value> {
     RequestMetaObject::with_client_context(revision.clone(), implementation(), capabilities()).0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_what_its_only_client_can_answer() {
+        let told = |client_capabilities: Option<Value>| {
+            let revision = ProtocolVersion::V_2025_06_18;
+            let params = Map::from(Introduction { revision, client_capabilities });
+            assert_eq!(params["protocolVersion"], "2025-06-18");
+            params["capabilities"].clone()
+        };
+        let client = json!({"elicitation": {"form": {}}, "roots": {"listChanged": true}, "experimental": {"x": {}}});
+        assert_eq!(told(Some(client)), json!({"elicitation": {"form": {}}, "roots": {}}));
+        assert_eq!(told(Some(json!({}))), json!({}));
+        let of_several = told(None);
+        assert!(of_several.pointer("/elicitation/url").is_some() && of_several.pointer("/sampling/tools").is_some());
+    }
 }
