@@ -139,8 +139,7 @@ impl Budgets {
 
     fn check_on(&self, day: Date, call: &CallContext, max_usage: &MaxUsage<'_>) -> Result<Left, CallError> {
         let balances = self.books.find(call, day)?.balances();
-        let (_, left) = self.settings.load().limits.fit(&balances, max_usage)?;
-        Ok(left)
+        self.settings.load().limits.check(&balances, max_usage)
     }
 }
 

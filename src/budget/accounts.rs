@@ -171,7 +171,7 @@ impl Accounts {
         let mut locked = self.0.each_ref().map(|account| account.as_deref().map(Mutex::lock));
         let balances =
             locked.each_ref().map(|account| account.as_ref().map_or_else(Balance::default, |a| *a.balance()));
-        let (reserved, before) = limits.fit(&balances, max_usage)?;
+        let (reserved, before) = limits.fit(&balances, self.0.each_ref().map(Option::is_some), max_usage)?;
         for account in locked.iter_mut().flatten() {
             account.hold(reserved);
         }

@@ -67,6 +67,10 @@ const MIN_ANSWER_TOKENS: u64 = 256;
 /// A limit below this is meant for short answers, and has no such minimum.
 const SMALL_LIMIT: u64 = 4 * MIN_ANSWER_TOKENS;
 
+/// Tokens that a call reserves if they are left. Of more it reserves at most half of what is left of a scope that it
+/// shares, so that another call at the same time still gets an answer.
+const FULL_RESERVATION: u64 = 2_000;
+
 /// All limits; `None` where a scope has none.
 #[derive(Debug)]
 pub(super) struct Limits {
@@ -102,15 +106,29 @@ impl From<&BudgetConfig> for Limits {
 }
 
 impl Limits {
-    /// The amount to reserve for the request, and what is left before.
+    /// The amount to reserve for the request, and what is left before. `is_shared`: the scopes that other calls may use
+    /// too.
     ///
     /// # Errors
-    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
+    /// As [`Limits::check`].
     pub(super) fn fit(
         &self,
         balances: &PerScope<Balance>,
+        is_shared: PerScope<bool>,
         max_usage: &MaxUsage<'_>,
     ) -> Result<(Amount, Amount), CallError> {
+        let left = self.check(balances, max_usage)?;
+        let shared = Scope::ALL.map(|scope| scope as usize).into_iter().filter(|at| is_shared[*at]);
+        let halves = shared.filter_map(|at| Some(balances[at].left_of_tokens(self.tokens[at]?.most) / 2));
+        let fair = halves.min().unwrap_or(u64::MAX).max(FULL_RESERVATION);
+        Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens).min(fair), ..max_usage.most }, left))
+    }
+
+    /// What is left before the request.
+    ///
+    /// # Errors
+    /// `budget_exceeded` when the price does not fit, `token_limit_exceeded` when too few tokens are left.
+    pub(super) fn check(&self, balances: &PerScope<Balance>, max_usage: &MaxUsage<'_>) -> Result<Amount, CallError> {
         let narrowest = self.narrowest(balances);
         let left = narrowest.left;
         if max_usage.most.cost_usd > left.cost_usd {
@@ -119,7 +137,7 @@ impl Limits {
         if left.tokens < self.needed_tokens(narrowest.by_tokens, max_usage) {
             return Err(self.too_few_tokens(&narrowest, balances, max_usage));
         }
-        Ok((Amount { tokens: max_usage.most.tokens.min(left.tokens), ..max_usage.most }, left))
+        Ok(left)
     }
 
     /// The limit of money of a scope, if it has one.

@@ -65,6 +65,22 @@ fn a_reservation_is_charged_or_refunded() {
 }
 
 #[test]
+fn a_large_reservation_leaves_half_of_a_shared_scope_to_other_calls() {
+    let config =
+        BudgetConfig { token_budget_per_agent: 10_000, max_tokens_per_request: 20_000, ..BudgetConfig::default() };
+    let budgets = Budgets::new(&config);
+    let reserved =
+        |scopes: BudgetScopes, tokens| budgets.reserve_on(MONDAY, &call(scopes), &max_usage(0, tokens)).unwrap();
+    let first = reserved(agent("a"), 8_000);
+    let second = reserved(agent("a"), 8_000);
+    let third = reserved(agent("a"), 8_000);
+    let held = [&first, &second, &third].map(Hold::max_text_tokens);
+    assert_eq!(held, [5_000, 2_500, 2_000], "at least as much as most tools need");
+    assert_eq!(reserved(agent("b"), 2_000).max_text_tokens(), 2_000);
+    assert_eq!(reserved(BudgetScopes::default(), 20_000).max_text_tokens(), 10_000, "nothing is shared");
+}
+
+#[test]
 fn without_an_id_a_scope_is_this_call_alone() {
     let budgets = Budgets::new(&BudgetConfig::default());
     for _ in 0..100 {
@@ -119,7 +135,8 @@ fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
         format!("{error} [{} {}]", error.details()[0].path, error.details()[0].rule)
     };
     insta::assert_snapshot!(refusal(call(request("r")), max_usage(51, 1)), @"budget_exceeded: this request has 0.50 of 0.50 USD left, and calculator costs 0.51; an operator may raise `budget.max_cost_per_request` [budget.request max_cost_per_request]");
-    let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(20, 4_000)).unwrap();
+    let _running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(20, 2_000)).unwrap();
+    let _also_running = budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap();
     budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().charge(1_000);
     insta::assert_snapshot!(refusal(call(agent("a")), max_usage(0, 2_000)), @"token_limit_exceeded: this agent has 0 of 5000 tokens left (1000 spent, 4000 held by calls still running), and calculator needs 256 for its answer; it begins anew after 3600 s without a call, or an operator raises `budget.token_budget_per_agent` [budget.agent token_budget_per_agent]");
     insta::assert_snapshot!(refusal(call(agent("b")), max_usage(41, 1)), @"budget_exceeded: this tenant's day has 0.40 of 0.60 USD left (0.20 held by calls still running), and calculator costs 0.41; a new day begins at 00:00 UTC, or an operator raises `budget.max_cost_per_tenant_per_day` [budget.tenant max_cost_per_tenant_per_day]");
@@ -128,12 +145,13 @@ fn a_refusal_names_the_scope_and_the_amounts_left_and_requested() {
 
 #[test]
 fn a_free_call_passes_an_empty_budget() {
-    let config = BudgetConfig { max_cost_per_request: Decimal::ZERO, ..BudgetConfig::default() };
+    let (max_cost_per_request, token_budget_per_agent) = (Decimal::ZERO, 2_000);
+    let config = BudgetConfig { max_cost_per_request, token_budget_per_agent, ..BudgetConfig::default() };
     let budgets = Budgets::new(&config);
     assert!(budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(0, 1)).is_ok());
     let error = budgets.reserve_on(MONDAY, &call(BudgetScopes::default()), &max_usage(1, 1)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::BudgetExceeded);
-    budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 5_000)).unwrap().charge(5_000);
+    budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 2_000)).unwrap().charge(2_000);
     assert!(budgets.reserve_on(MONDAY, &call(agent("a")), &max_usage(0, 0)).is_ok());
 }
 

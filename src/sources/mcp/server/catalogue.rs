@@ -138,6 +138,8 @@ impl ListingPolicy<'_> {
             labels: settings.labels.clone(),
             timeout_seconds: settings.timeout_seconds,
             rate_limit: settings.rate_limit.unwrap_or(self.rate_limit),
+            max_text_tokens: settings.max_text_tokens,
+            max_output_bytes: settings.max_output_bytes,
             cost_per_use: settings.cost_per_use,
             // A hint may make a tool stricter, whoever gives it.
             dangerous: hint("destructiveHint") == Some(true),
