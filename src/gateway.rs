@@ -6,6 +6,7 @@ mod inventory;
 mod known_names;
 mod lock;
 mod mcp;
+mod offer_problems;
 mod openapi;
 mod parts;
 mod tool_set;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use self::offer_problems::offer_problems;
 use self::openapi::FetchLocks;
 use self::parts::{
     authenticator, component_error, lines, loader, log_dangerous_operations, pipeline, report_broken_collections,
@@ -223,6 +225,13 @@ impl Gateway {
     /// The degraded components, by name, and open circuit breakers.
     pub fn degraded(&self) -> BTreeMap<String, String> {
         let mut degraded = self.readiness.degraded();
+        for (source, problem) in offer_problems(&self.pipeline.registry.snapshot()) {
+            let problems: &mut String = degraded.entry(source).or_default();
+            if !problems.is_empty() {
+                problems.push_str("; ");
+            }
+            problems.push_str(&problem);
+        }
         degraded.extend(self.pipeline.breakers.open().into_iter().map(|upstream| {
             (format!("circuit:{}", upstream.name), "it keeps failing and is not called for now".to_owned())
         }));

@@ -106,7 +106,8 @@ impl Snapshot {
     }
 
     /// Like [`build`](Self::build), with tools discovered at run time (`found`). If one of these cannot be registered, it
-    /// becomes unavailable with the reason, and the others are registered. Unchanged tools are reused from `before`. With
+    /// becomes unavailable with the reason, and the others are registered; if only its output schema cannot be used, it is
+    /// registered without one. Unchanged tools are reused from `before`. With
     /// a `lock`, external tools that differ from it or are missing in it are quarantined.
     ///
     /// # Errors
@@ -127,6 +128,7 @@ impl Snapshot {
             by_name: HashMap::new(),
             operations: HashMap::new(),
             quarantined: BTreeMap::new(),
+            is_discovering: false,
         };
         let errors: Vec<_> = fixed.tools.into_iter().filter_map(|definition| building.add(definition).err()).collect();
         if !errors.is_empty() {
@@ -134,10 +136,12 @@ impl Snapshot {
         }
         let mut unavailable = fixed.unavailable;
         unavailable.extend(found.unavailable);
+        building.is_discovering = true;
         for definition in found.tools {
             let tool = definition.metadata.name.clone();
+            let Metadata { source, roles, .. } = definition.metadata.clone();
             if let Err(error) = building.add(definition) {
-                unavailable.push(Unavailable { tool, reason: error.to_string() });
+                unavailable.push(Unavailable::new(&source, tool, error.to_string()).for_roles(&roles));
             }
         }
         let Building { by_name, operations, quarantined, lock, .. } = building;
@@ -229,6 +233,8 @@ struct Building<'a> {
     by_name: HashMap<String, Arc<Tool>>,
     operations: HashMap<String, Vec<Arc<Tool>>>,
     quarantined: BTreeMap<String, Quarantined>,
+    /// Whether the definitions come from sources that were discovered at run time.
+    is_discovering: bool,
 }
 
 impl Building<'_> {
@@ -267,7 +273,7 @@ impl Building<'_> {
     ) -> Result<Arc<Tool>, RegistryError> {
         Ok(match known.filter(|tool| tool.is_made_of(&definition.metadata, &definition.executor)) {
             Some(tool) => Arc::clone(tool),
-            None => Arc::new(compile(definition, self.config.coerce_arguments, self.metrics)?),
+            None => Arc::new(compile(definition, self.config.coerce_arguments, self.is_discovering, self.metrics)?),
         })
     }
 
@@ -322,7 +328,13 @@ fn flags(definition: &ToolDefinition) -> Vec<Detail> {
     lock::scan_for_injection(&definition.metadata.description, &parts, &definition.metadata.mcp_annotations)
 }
 
-fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Result<Tool, RegistryError> {
+/// `may_drop_output`: whether the tool is registered without its output schema if that cannot be used.
+fn compile(
+    definition: ToolDefinition,
+    coerce: bool,
+    may_drop_output: bool,
+    metrics: &Metrics,
+) -> Result<Tool, RegistryError> {
     let flags = flags(&definition);
     let ToolDefinition { metadata, parameters, output_schema, executor } = definition;
     ToolName::parse(&metadata.name).map_err(|problem| RegistryError::InvalidName {
@@ -336,12 +348,20 @@ fn compile(definition: ToolDefinition, coerce: bool, metrics: &Metrics) -> Resul
         problem,
     };
     let input = InputSchema::compile(&metadata.name, parameters, coerce).map_err(invalid_schema)?;
+    let mut output_problem = None;
     let output = match (output_schema, executor.output_schema()) {
         (Some(listed), Some(whole)) => Some(OutputSchema::shared(listed, whole)),
-        (listed, _) => listed.map(OutputSchema::compile).transpose().map_err(invalid_schema)?,
+        (listed, _) => match listed.map(OutputSchema::compile).transpose() {
+            Err(problem) if may_drop_output => {
+                output_problem = Some(problem.to_string());
+                None
+            }
+            compiled => compiled.map_err(invalid_schema)?,
+        },
     };
     let tool_metrics = metrics.for_tool(&metadata.name);
-    Ok(Tool::new(metadata, input, output, flags, tool_metrics, executor))
+    let tool = Tool::new(metadata, input, output, flags, tool_metrics, executor);
+    Ok(tool.with_output_problem(output_problem))
 }
 
 fn apply(changes: &ToolOverride, definition: &mut ToolDefinition) {

@@ -34,6 +34,8 @@ pub struct Tool {
     pub metadata: Metadata,
     pub input: InputSchema,
     pub output: Option<OutputSchema>,
+    /// Why the output schema that its source describes is not used.
+    pub output_problem: Option<String>,
     /// Suspected prompt injections in the tool's texts.
     pub flags: Vec<Detail>,
     pub metrics: Arc<ToolMetrics>,
@@ -51,7 +53,12 @@ impl Tool {
     ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         metadata.sandboxed = executor.sandboxed();
-        Self { id: NEXT_ID.fetch_add(1, Ordering::Relaxed), metadata, input, output, flags, metrics, executor }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        Self { id, metadata, input, output, output_problem: None, flags, metrics, executor }
+    }
+
+    pub(crate) fn with_output_problem(self, output_problem: Option<String>) -> Self {
+        Self { output_problem, ..self }
     }
 
     pub fn name(&self) -> &str {

@@ -109,6 +109,13 @@ fn look_at(config: &Config) -> Vec<Finding> {
             if !missing.is_empty() {
                 findings.push(finding("not offered", Ok(missing.join("\n"))));
             }
+            let unchecked = snapshot.tools().iter().filter_map(|tool| {
+                Some(format!("{}: its output schema is not used: {}", tool.name(), tool.output_problem.as_ref()?))
+            });
+            let unchecked: Vec<_> = unchecked.collect();
+            if !unchecked.is_empty() {
+                findings.push(finding("outputs not checked", Ok(unchecked.join("\n"))));
+            }
             let registered = runtime.block_on(gateway::registered_servers_at(&config.store_file())).unwrap_or_default();
             let known = gateway::known_names(config, &snapshot, &collections, &registered);
             // Errors of the policies are reported above.

@@ -104,15 +104,22 @@ fn show(common: &Common, command: &ToolsCommand, answer: &Value) -> Exit {
     let rows = answer.as_array().map(Vec::as_slice).unwrap_or_default().iter().map(|tool| {
         let flag = |name: &str| tool[name].as_bool() == Some(true);
         let marks = ["dangerous", "requires_auth", "sandboxed"].into_iter().filter(|name| flag(name));
-        let lock_marks = ["degraded", "quarantined", "flags"].into_iter().filter(|name| !tool[*name].is_null());
-        let marks = marks.chain(lock_marks.map(|name| if name == "flags" { "flagged" } else { name }));
+        let others = [
+            ("degraded", "degraded"),
+            ("quarantined", "quarantined"),
+            ("unavailable", "not offered"),
+            ("output_schema_problem", "output not checked"),
+            ("flags", "flagged"),
+        ];
+        let marks = marks.chain(others.into_iter().filter(|(name, _)| !tool[*name].is_null()).map(|(_, mark)| mark));
         // Only a server reports this, for the caller of the key.
-        let marks = marks.chain((tool["usable"] == false).then_some("not usable"));
+        let marks = marks.chain((tool["usable"] == false && tool["unavailable"].is_null()).then_some("not usable"));
+        let description = tool["unavailable"].as_str().or(tool["description"].as_str());
         vec![
             tool["name"].as_str().unwrap_or_default().to_owned(),
             tool["category"].as_str().unwrap_or_default().to_owned(),
             marks.collect::<Vec<_>>().join(", "),
-            tool["description"].as_str().and_then(|text| text.lines().next()).unwrap_or_default().to_owned(),
+            description.and_then(|text| text.lines().next()).unwrap_or_default().to_owned(),
         ]
     });
     present::lines(rows.collect());

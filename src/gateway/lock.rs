@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::offer_problems::offer_problems;
 use super::parts::component_error;
 use super::{Gateway, StartError};
 use crate::config::Config;
@@ -72,6 +73,12 @@ impl Gateway {
         let before = self.pipeline.registry.snapshot();
         let words = self.mcp_servers.quarantined();
         report_quarantine(&before, &snapshot, &words, &self.readiness, &self.pipeline.settlement.metrics);
+        let known = offer_problems(&before);
+        for (source, problem) in offer_problems(&snapshot) {
+            if known.get(&source) != Some(&problem) {
+                tracing::warn!(source, problem, "a source has tools that cannot be used as it describes them");
+            }
+        }
         self.pipeline.registry.replace(snapshot);
     }
 }

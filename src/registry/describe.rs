@@ -10,11 +10,10 @@ use utoipa::ToSchema;
 
 use super::lock::Quarantined;
 use crate::core::error::Detail;
-use crate::tool::Missing;
-use crate::tool::{Metadata, Tool};
+use crate::tool::{Metadata, Missing, Tool, Unavailable};
 
 /// A tool in a listing.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub struct ToolSummary<'a> {
     name: &'a str,
     description: &'a str,
@@ -40,6 +39,12 @@ pub struct ToolSummary<'a> {
     /// Why calls are refused with `tool_changed` until the tool is approved. The description is the approved one.
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantined: Option<String>,
+    /// Why the tool exists but is not offered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unavailable: Option<&'a str>,
+    /// Why its outputs are not checked: the output schema that its source describes cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema_problem: Option<&'a str>,
     /// Suspected prompt injections in the tool's texts.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     flags: &'a [Detail],
@@ -101,7 +106,18 @@ pub enum MemoryLimitBinds {
 
 impl<'a> ToolSummary<'a> {
     pub fn of(tool: &'a Tool) -> Self {
-        Self::new(&tool.metadata, &tool.flags)
+        let output_schema_problem = tool.output_problem.as_deref();
+        Self { output_schema_problem, ..Self::new(&tool.metadata, &tool.flags) }
+    }
+
+    pub fn of_unavailable(tool: &'a Unavailable) -> Self {
+        Self {
+            name: &tool.tool,
+            source: &tool.source,
+            unavailable: Some(&tool.reason),
+            usable: Some(false),
+            ..Self::default()
+        }
     }
 
     pub fn of_quarantined(tool: &'a Quarantined) -> Self {
@@ -125,6 +141,8 @@ impl<'a> ToolSummary<'a> {
             missing: Vec::new(),
             degraded: None,
             quarantined: None,
+            unavailable: None,
+            output_schema_problem: None,
             flags,
             score: None,
         }

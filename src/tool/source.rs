@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Metadata, Parameters, SharedSchema};
-use crate::core::call::{Arguments, CallContext, Deadline, ToolOutput, Upstream};
+use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use crate::core::error::CallError;
 
 /// A supplier of tools: the built-in ones, an MCP server, an OpenAPI document.
@@ -32,7 +32,30 @@ pub struct SourceTools {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unavailable {
     pub tool: String,
+    /// The value of `source` that the tool would have.
+    pub source: String,
+    /// Only callers with one of these roles would see it; empty: all.
+    pub roles: Vec<String>,
     pub reason: String,
+}
+
+impl Unavailable {
+    pub(crate) fn new(source: &str, tool: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { tool: tool.into(), source: source.to_owned(), roles: Vec::new(), reason: reason.into() }
+    }
+
+    pub(crate) fn for_roles(self, roles: &[String]) -> Self {
+        Self { roles: roles.to_vec(), ..self }
+    }
+
+    /// Whether it stands for all further tools of its source, which are reported with the source itself.
+    pub(crate) fn is_whole_source(&self) -> bool {
+        self.tool.ends_with("__*")
+    }
+
+    pub(crate) fn is_hidden_from(&self, caller: &Caller) -> bool {
+        !self.roles.is_empty() && !caller.has_one_of(&self.roles)
+    }
 }
 
 /// A tool as its source describes it, before the configuration is applied.

@@ -36,7 +36,12 @@ fn program(kind: &str, environment: &Value) -> Value {
 /// A server that offers what a file says (JSON, a list of tools, or `tools` and `prompts`), and sends a
 /// notification when the file has changed.
 pub(crate) fn server_of(file: &Path) -> String {
-    server(&format!("listed-{}", file.display()), "")
+    server_of_with(file, "")
+}
+
+/// The same with `more` settings.
+pub(crate) fn server_of_with(file: &Path, more: &str) -> String {
+    server(&format!("listed-{}", file.display()), more)
 }
 
 /// Programs with this mood that run now. Moods that are counted are each one test's own.

@@ -88,7 +88,11 @@ pub(crate) async fn list(
             let held_back = snapshot
                 .quarantined()
                 .filter(|tool| !usable && !tool.is_hidden_from(&origin.caller) && filter.admits(&tool.metadata));
-            let mut listed: Vec<_> = listed.chain(held_back.map(ToolSummary::of_quarantined)).collect();
+            let unavailable = snapshot.unavailable().iter().filter(|tool| {
+                !usable && filter.category.is_none() && !tool.is_whole_source() && !tool.is_hidden_from(&origin.caller)
+            });
+            let others = held_back.map(ToolSummary::of_quarantined).chain(unavailable.map(ToolSummary::of_unavailable));
+            let mut listed: Vec<_> = listed.chain(others).collect();
             listed.sort_by(|one, other| one.name().cmp(other.name()));
             ok(&listed)
         }

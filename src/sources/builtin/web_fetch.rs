@@ -24,7 +24,7 @@ use crate::infra::outbound::{
 };
 use crate::infra::telemetry;
 use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::{Attempt, BUILTIN, Execution, Executor, ToolDefinition, Unavailable};
 
 /// Default maximum of returned characters.
 const DEFAULT_MAX_LENGTH: usize = 50_000;
@@ -35,7 +35,7 @@ const HELD_FOR_EACH_BYTE: usize = 8;
 /// # Errors
 /// An `allowed_domains` entry that is not a host, or an invalid network: the tool is then not offered at all.
 pub(super) fn definition(config: &WebFetchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
-    let unavailable = |reason| Unavailable { tool: "web_fetch".into(), reason };
+    let unavailable = |reason: String| Unavailable::new(BUILTIN, "web_fetch", reason);
     let outbound = outbound.for_web_fetch(config).map_err(|error| unavailable(error.to_string()))?;
     let allowed = if config.allowed_domains.is_empty() {
         DomainList::any().clone()

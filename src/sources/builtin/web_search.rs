@@ -23,13 +23,12 @@ use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::infra::outbound::{Outbound, OutboundRequest, Trust, check_status, upstream_of};
 use crate::infra::telemetry;
 use crate::tool::Metadata;
-use crate::tool::{Attempt, Execution, Executor, ToolDefinition, Unavailable};
+use crate::tool::{Attempt, BUILTIN, Execution, Executor, ToolDefinition, Unavailable};
 
 /// # Errors
 /// What is missing in the configuration, and the line to add.
 pub(super) fn definition(config: &WebSearchConfig, outbound: &Outbound) -> Result<ToolDefinition, Unavailable> {
-    let engine = Engine::from_config(config)
-        .map_err(|reason| Unavailable { tool: "web_search".into(), reason: reason.to_owned() })?;
+    let engine = Engine::from_config(config).map_err(|reason| Unavailable::new(BUILTIN, "web_search", reason))?;
     Ok(ToolDefinition {
         metadata: Metadata {
             name: "web_search".into(),

@@ -269,7 +269,9 @@ impl Source for McpServers {
         offer.tools.extend(self.functions.load().values().cloned());
         let unusable = self.unusable.load();
         offer.unavailable.extend(
-            unusable.iter().map(|(name, problem)| Unavailable { tool: format!("{name}__*"), reason: problem.clone() }),
+            unusable
+                .iter()
+                .map(|(name, problem)| Unavailable::new(&source(name), format!("{name}__*"), problem.as_str())),
         );
         offer
     }

@@ -13,6 +13,7 @@ use crate::core::error::Detail;
 use crate::registry::lock::Pin;
 use crate::registry::lock::injection_findings;
 use crate::sources::mcp::names::Names;
+use crate::sources::mcp::text::bounded;
 use crate::sources::mcp::transport::request_headers::MarkedArguments;
 use crate::tool::{Executor, ToolDefinition, Unavailable};
 use crate::tool::{Metadata, Parameters};
@@ -82,10 +83,9 @@ impl Catalogue {
             }
         }
         if listing.tools_cut {
-            catalogue
-                .unavailable
-                .push(Unavailable { tool: format!("{}__*", terms.server), reason: TOO_MANY.to_owned() });
+            catalogue.unavailable.push(terms.unavailable("*", TOO_MANY));
         }
+        catalogue.unavailable.extend(listing.uncallable.iter().map(|(name, reason)| terms.unavailable(name, reason)));
         let under = |items: &[Value], member: &str| {
             items.iter().filter_map(|item| terms.under_its_name(item, member)).collect::<Vec<_>>()
         };
@@ -117,12 +117,11 @@ impl ListingPolicy<'_> {
         tool: &Value,
         executor: impl FnOnce() -> Arc<dyn Executor>,
     ) -> Result<ToolDefinition, Unavailable> {
-        let lost = |reason: String| Unavailable { tool: cut(&format!("{}__{own}", self.server), 128), reason };
         if own.is_empty() || own.len() > 256 {
-            return Err(lost("a tool's name must have 1 to 256 bytes".to_owned()));
+            return Err(self.unavailable(own, "a tool's name must have 1 to 256 bytes"));
         }
         let name = self.names.qualified(own).ok_or_else(|| {
-            lost("its name has characters that model APIs refuse; give the server a prefix".to_owned())
+            self.unavailable(own, "its name has characters that model APIs refuse; give the server a prefix")
         })?;
         let settings = self.settings;
         let hint = |name: &str| tool.pointer(&format!("/annotations/{name}")).and_then(Value::as_bool);
@@ -138,9 +137,9 @@ impl ListingPolicy<'_> {
             labels: settings.labels.clone(),
             timeout_seconds: settings.timeout_seconds,
             rate_limit: settings.rate_limit.unwrap_or(self.rate_limit),
+            cost_per_use: settings.cost_per_use,
             max_text_tokens: settings.max_text_tokens,
             max_output_bytes: settings.max_output_bytes,
-            cost_per_use: settings.cost_per_use,
             // A hint may make a tool stricter, whoever gives it.
             dangerous: hint("destructiveHint") == Some(true),
             idempotent: trusted("readOnlyHint") || trusted("idempotentHint"),
@@ -154,6 +153,12 @@ impl ListingPolicy<'_> {
             output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
             executor: executor(),
         })
+    }
+
+    /// A tool that is not offered.
+    fn unavailable(&self, own: &str, reason: &str) -> Unavailable {
+        let name = bounded(cut(&format!("{}__{own}", self.server), 128).as_str());
+        Unavailable::new(&source(self.server), name, reason).for_roles(&self.settings.roles)
     }
 
     fn words(&self, listing: &Listing) -> Option<Pin> {

@@ -21,6 +21,8 @@ const MAX_ITEMS: usize = 10_000;
 pub(crate) struct Listing {
     /// As JSON texts: they are looked at only when they are others, and take a fraction of the memory.
     pub(crate) tools: Vec<Box<str>>,
+    /// Tools that the server describes in a way that they cannot be called, with the reason.
+    pub(crate) uncallable: Vec<(String, String)>,
     /// Whether the server has more tools than the limit.
     pub(crate) tools_cut: bool,
     pub(crate) resources: Vec<Value>,
@@ -44,9 +46,24 @@ impl Listing {
         let mut listing = Self { instructions: session.info.instructions.clone(), ..Self::default() };
         if capabilities.tools.is_some() {
             let pages = Pages { method: "tools/list", member: "tools", most: most_tools };
-            let is_kept = |tool: &Value| wanted(name_of(tool)) && session.can_call(tool);
-            let keep = |tool: Value| is_kept(&tool).then(|| tool.to_string().into());
+            let mut uncallable = Vec::new();
+            let keep = |tool: Value| {
+                let name = name_of(&tool);
+                if !wanted(name) {
+                    return None;
+                }
+                match session.can_call(&tool) {
+                    Ok(()) => Some(tool.to_string().into()),
+                    Err(reason) => {
+                        if uncallable.len() < most_tools {
+                            uncallable.push((bounded(name), reason));
+                        }
+                        None
+                    }
+                }
+            };
             (listing.tools, listing.tools_cut) = pages.read(session, &mut room, keep).await?;
+            listing.uncallable = uncallable;
         }
         if capabilities.resources.is_some() {
             let pages = Pages { method: "resources/list", member: "resources", most: MAX_ITEMS };
@@ -80,7 +97,7 @@ impl Pages {
         &self,
         session: &Session,
         room: &mut usize,
-        keep: impl Fn(Value) -> Option<T>,
+        mut keep: impl FnMut(Value) -> Option<T>,
     ) -> Result<(Vec<T>, bool), String> {
         let mut items = Vec::new();
         let mut cursor: Option<Value> = None;

@@ -76,13 +76,14 @@ impl Session {
         !self.info.protocol_version.has_initialize()
     }
 
-    /// Whether a tool may be offered: its schema must not require headers that cannot be sent.
-    pub(crate) fn can_call(&self, tool: &Value) -> bool {
+    /// Whether a tool may be offered.
+    ///
+    /// # Errors
+    /// Its schema requires headers that cannot be sent.
+    pub(crate) fn can_call(&self, tool: &Value) -> Result<(), String> {
         let sends_headers = self.is_modern() && self.connection.is_streamable_http();
         let schema = tool.get("inputSchema").filter(|_| sends_headers);
-        let Some(Err(reason)) = schema.map(MarkedArguments::of) else { return true };
-        tracing::warn!(tool = tool["name"].as_str(), reason, "a tool of an MCP server cannot be offered");
-        false
+        schema.map_or(Ok(()), |schema| MarkedArguments::of(schema).map(drop))
     }
 
     /// Sends the server a request of the gateway itself.

@@ -1,0 +1,154 @@
+//! What MCP servers list: nothing of it is lost without a reason, and long, equal and changing lists are followed.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::app::{TestApp, answer};
+use crate::mcp::client::McpClient;
+use crate::mcp::{NEWER, OLDER};
+use crate::mcp_programs::{server, server_of_with};
+use crate::mcp_servers::{ready, yaml};
+
+const KEYS: &str = "
+auth: {api_keys: [{id: ada, key: key-of-ada, roles: [friend]}, {id: eve, key: key-of-eve}]}
+";
+
+fn tool(name: &str, input: &Value, output: Option<Value>) -> Value {
+    let mut tool = json!({"name": name, "description": "d", "inputSchema": input});
+    if let Some(output) = output {
+        tool["outputSchema"] = output;
+    }
+    tool
+}
+
+async fn full_list(app: &TestApp, key: &str) -> Vec<Value> {
+    let (_, listed) = answer(app.get("/tools/list?detail=full").bearer_auth(key)).await;
+    listed.as_array().unwrap().clone()
+}
+
+#[tokio::test]
+async fn tools_that_cannot_be_offered_are_listed_with_the_reason() {
+    let directory = TempDir::new().unwrap();
+    let listed = directory.path().join("tools.json");
+    let object = json!({"type": "object"});
+    let tools = json!([
+        tool("fine", &object, None),
+        tool("odd", &json!({"type": "object", "properties": {"a": {"type": "strin"}}}), None),
+        tool("external", &json!({"type": "object", "$ref": "https://other.example/schema.json"}), None),
+        tool("output", &object, Some(json!({"type": "objec"}))),
+        tool("output_external", &object, Some(json!({"$ref": "https://other.example/schema.json"}))),
+    ]);
+    fs::write(&listed, tools.to_string()).unwrap();
+    let of_friends = server_of_with(&listed, "roles: [friend]");
+    let servers =
+        [("a", of_friends), ("one", server("fine", "prefix: never")), ("two", server("fine", "prefix: never"))];
+    let app = TestApp::with(&format!("{KEYS}{}", yaml(&servers))).await;
+    ready(&app).await;
+
+    let (_, ready) = answer(app.get("/readyz").bearer_auth("key-of-ada")).await;
+    let reason = |name: &str| ready["degraded"][name].as_str().unwrap_or_default();
+    for expected in ["not offered: a__odd (", "a__external (", "not checked: a__output (", "a__output_external ("] {
+        assert!(reason("mcp:a").contains(expected), "{expected}: {ready}");
+    }
+    assert!(reason("mcp:two").contains("picture (two tools have the name \"picture\""), "{ready}");
+    assert!(!reason("mcp:one").contains("picture"), "{ready}");
+
+    let listed = full_list(&app, "key-of-ada").await;
+    let found = |name: &str, member: &str| {
+        let mut all = listed.iter().filter(|tool| tool["name"] == name);
+        all.find_map(|tool| tool[member].as_str()).unwrap_or_default().to_owned()
+    };
+    for name in ["a__odd", "a__external", "picture"] {
+        assert!(!found(name, "unavailable").is_empty(), "{name}: {listed:?}");
+    }
+    for name in ["a__output", "a__output_external"] {
+        assert!(found(name, "unavailable").is_empty() && !found(name, "output_schema_problem").is_empty(), "{name}");
+    }
+    let of_eve = full_list(&app, "key-of-eve").await;
+    assert!(
+        !of_eve.iter().any(|tool| tool["source"] == "mcp:a"),
+        "its roles hide also what is not offered: {of_eve:?}"
+    );
+
+    for revision in [OLDER, NEWER] {
+        let client = McpClient::connect_as(&app, revision, Some("key-of-ada")).await;
+        let listed = client.result("tools/list", json!({}), "ListToolsResult").await;
+        let tool = listed["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "a__output").unwrap();
+        assert!(tool["outputSchema"].is_null(), "{tool}");
+        let called = client.result("tools/call", json!({"name": "a__output", "arguments": {}}), "CallToolResult").await;
+        assert_ne!(called["isError"], true, "{called}");
+    }
+    app.stop().await;
+}
+
+/// A tool, a prompt and a resource of each name; one more tool of each generation.
+fn write_lists(file: &Path, generation: usize) {
+    let named = |n: usize| format!("same_{n}");
+    let mut tools: Vec<_> = (0..1_000).map(|n| tool(&named(n), &json!({"type": "object"}), None)).collect();
+    tools.push(tool(&format!("generation_{generation}"), &json!({"type": "object"}), None));
+    let prompts: Vec<_> = (0..1_000).map(|n| json!({"name": named(n)})).collect();
+    let resources: Vec<_> =
+        (0..1_000).map(|n| json!({"name": named(n), "uri": format!("demo://{}", named(n))})).collect();
+    let whole = json!({"tools": tools, "prompts": prompts, "resources": resources}).to_string();
+    // Renamed, so that the program never reads a part of it.
+    let next = file.with_extension("next");
+    fs::write(&next, whole).unwrap();
+    fs::rename(next, file).unwrap();
+}
+
+async fn all_names(client: &McpClient, method: &str, member: &str) -> Vec<String> {
+    let (mut names, mut params) = (Vec::new(), json!({}));
+    loop {
+        let page = client.reply(method, params.clone()).await["result"].clone();
+        let items = page[member].as_array().unwrap_or_else(|| panic!("{method}: {page}"));
+        names.extend(items.iter().map(|item| item["name"].as_str().unwrap().to_owned()));
+        let Some(cursor) = page["nextCursor"].as_str() else { return names };
+        params = json!({"cursor": cursor});
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_tools_prompts_and_resources_of_equal_names_are_followed_while_they_change() {
+    let directory = TempDir::new().unwrap();
+    let lists = directory.path().join("lists.json");
+    write_lists(&lists, 0);
+    let settings = server_of_with(&lists, "connect_timeout_seconds: 60, rate_limit: 100000");
+    let app = TestApp::with(&format!("mcp:\n  max_tools_per_server: 2000\n  servers:\n    m: {settings}\n")).await;
+    ready(&app).await;
+    let client = McpClient::connect(&app, OLDER).await;
+    for generation in 1..=5 {
+        write_lists(&lists, generation);
+        let expected = format!("m__generation_{generation}");
+        let following = async {
+            loop {
+                let name = format!("same_{}", generation * 150);
+                let call =
+                    client.reply("tools/call", json!({"name": format!("m__{name}"), "arguments": {"n": generation}}));
+                let prompt = client.reply("prompts/get", json!({"name": format!("m__{name}")}));
+                let uri = format!("m+demo://{name}");
+                let read = client.reply("resources/read", json!({"uri": uri}));
+                let (called, got, read) = tokio::join!(call, prompt, read);
+                assert_eq!(called["result"]["content"][0]["text"], json!({"n": generation}).to_string(), "{called}");
+                assert!(got["result"]["messages"].is_array(), "{got}");
+                assert_eq!(read["result"]["contents"][0]["uri"], uri, "{read}");
+                let names = all_names(&client, "tools/list", "tools").await;
+                if names.contains(&expected) {
+                    return names;
+                }
+            }
+        };
+        let names = tokio::time::timeout(Duration::from_secs(30), following).await.expect("the change is followed");
+        let of_server = names.iter().filter(|name| name.starts_with("m__")).count();
+        assert_eq!(of_server, 1_001, "none is lost, and none of an earlier list is left");
+        for (method, member) in [("prompts/list", "prompts"), ("resources/list", "resources")] {
+            assert_eq!(all_names(&client, method, member).await.len(), 1_000, "{method}");
+        }
+    }
+    let (_, ready) = answer(app.get("/readyz")).await;
+    assert!(ready["degraded"]["mcp:m"].is_null(), "{ready}");
+    app.stop().await;
+}
