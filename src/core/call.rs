@@ -61,6 +61,8 @@ pub struct CallContext {
     pub idempotency_key: Option<String>,
     /// The client, if it can be contacted while the call runs.
     pub peer: Option<Arc<dyn ClientPeer>>,
+    /// What the client adds for the tool's server, beside the arguments: the `_meta` of an MCP request.
+    pub client_meta: Map<String, Value>,
     /// Whether its price is refunded when it ends.
     pub sending: Sending,
     /// The MCP session of the call, where the client's revision has sessions.
@@ -93,6 +95,7 @@ impl CallContext {
             trace: None,
             idempotency_key: None,
             peer: None,
+            client_meta: Map::new(),
             sending: Sending::default(),
             client_session: None,
             starting: OpenTime::default(),
@@ -117,6 +120,7 @@ impl CallContext {
             trace: self.trace.clone(),
             idempotency_key: self.idempotency_key.clone(),
             peer: self.peer.clone(),
+            client_meta: self.client_meta.clone(),
             client_session: self.client_session.clone(),
             ..Self::new(self.tool.clone(), Arc::clone(&self.caller), self.via)
         }

@@ -1,6 +1,7 @@
 //! The methods of MCP that a client may call.
 
 mod operation;
+mod passed_on;
 mod prompts;
 mod resources;
 mod tools;
@@ -180,6 +181,8 @@ impl Context {
         let client = Arc::new(client);
         let mut call = self.client.call(name.unwrap_or_default(), Arc::clone(&client));
         call.memory.clone_from(&self.memory);
+        call.trace = passed_on::trace(&self.meta).or(call.trace);
+        call.client_meta = passed_on::meta(&self.meta);
         Started { running: Running { work: work(self, call, client), client_events }, binding: None }
     }
 

@@ -14,6 +14,7 @@ use super::session_owner::OwnerKey;
 use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
 use crate::core::peer::{ClientPeer, Question, Questions};
+use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::message::Failure;
 use crate::sources::mcp::transport::request::{LISTEN, Outgoing};
@@ -147,10 +148,16 @@ impl Session {
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
     }
 
-    /// The description of the call's client, in revisions that have a place for it.
+    /// What the call's client adds to the request, the call's place in its trace (SEP-414), and in revisions that have a
+    /// place for it the description of the client.
     fn meta(&self, call: &CallContext) -> Map<String, Value> {
-        let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return Map::new() };
         let mut meta = RequestMetaObject::new();
+        meta.0.0.clone_from(&call.client_meta);
+        if let Some(trace) = telemetry::outgoing(call) {
+            meta.insert(TRACE_PARENT.to_string(), trace.header().into());
+            meta.0.0.extend(trace.state.map(|state| (TRACE_STATE.to_string(), state.into())));
+        }
+        let Some(peer) = call.peer.as_ref().filter(|_| self.is_modern()) else { return meta.0.0 };
         if let Ok(capabilities) = serde_json::from_value(peer.capabilities().clone()) {
             meta.set_client_capabilities(capabilities);
         }

@@ -1,0 +1,51 @@
+//! What of a request's `_meta` concerns the server behind the gateway.
+
+use rmcp::model::RequestMetaObject;
+use serde_json::{Map, Value};
+
+use crate::core::call::TraceParent;
+use crate::infra::telemetry::{TRACE_PARENT, TRACE_STATE, incoming};
+
+/// Prefix of the keys that the protocol defines: they describe the connection between client and gateway.
+const OF_PROTOCOL: &str = "io.modelcontextprotocol/";
+
+/// Prefix of the gateway's own keys.
+const OWN: &str = "sekisho/";
+
+/// The client's own keys. Progress is reported under a token of the gateway, and the place in the trace is the call's.
+pub(super) fn meta(meta: &RequestMetaObject) -> Map<String, Value> {
+    let is_own = |name: &str| {
+        !name.starts_with(OF_PROTOCOL)
+            && !name.starts_with(OWN)
+            && !["progressToken", TRACE_PARENT.as_str(), TRACE_STATE.as_str()].contains(&name)
+    };
+    let own = meta.0.0.iter().filter(|(name, _)| is_own(name));
+    own.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The request's place in a trace (SEP-414).
+pub(super) fn trace(meta: &RequestMetaObject) -> Option<TraceParent> {
+    let text = |name: &str| meta.0.0.get(name).and_then(Value::as_str);
+    incoming(text(TRACE_PARENT.as_str())?, text(TRACE_STATE.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::MetaObject;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_the_clients_own_keys_are_passed_on() {
+        let all = json!({
+            "progressToken": 1, "io.modelcontextprotocol/protocolVersion": "2026-07-28", "sekisho/key": "k",
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "congo=1",
+            "example.com/tenant": {"a": 1}, "baggage": "x=1",
+        });
+        let all = RequestMetaObject(MetaObject(all.as_object().cloned().unwrap()));
+        assert_eq!(Value::Object(meta(&all)), json!({"example.com/tenant": {"a": 1}, "baggage": "x=1"}));
+        let trace = trace(&all).unwrap();
+        assert_eq!((trace.trace_id[0], trace.state.as_deref()), (0x0a, Some("congo=1")));
+    }
+}
