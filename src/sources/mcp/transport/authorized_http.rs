@@ -10,13 +10,14 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
 use crate::core::call::{Deadline, OnBehalf};
-use crate::core::error::CallError;
+use crate::core::error::{Blame, CallError, ErrorCode};
 use crate::core::redaction::SentSecrets;
 use crate::infra::outbound::{
     DomainList, Outbound, OutboundRequest, OutboundResponse, OutboundStream, SentCredentials, Trust,
 };
 use crate::sources::credentials::{Token, TokenSource};
 use crate::sources::mcp::auth::SignIn;
+use crate::sources::mcp::text::bounded;
 
 /// Timeout of a request. The waiting call usually has an earlier deadline, which cancels the request.
 const MAX_REQUEST: Duration = Duration::from_secs(3_600);
@@ -26,6 +27,9 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of the request that ends a session.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum redirects of one request.
+const MAX_REDIRECTS: usize = 3;
 
 /// What requests to one server have in common.
 #[derive(Debug, Clone)]
@@ -171,17 +175,49 @@ impl AuthorizedHttp {
                 self.last_token.store(Some(Arc::new(token.header.clone())));
             }
         }
-        let within = if method == Method::DELETE { GOODBYE_TIMEOUT } else { MAX_REQUEST };
-        let request = OutboundRequest {
-            method,
-            headers,
-            body,
-            max_response_bytes: self.max_message_bytes,
-            allowed: &self.allowed,
-            on_behalf,
-            trust: self.trust,
-            ..OutboundRequest::get(url.clone(), Deadline::after(within))
-        };
-        self.outbound.open(request).await
+        let deadline = Deadline::after(if method == Method::DELETE { GOODBYE_TIMEOUT } else { MAX_REQUEST });
+        let mut target = url.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let request = OutboundRequest {
+                method: method.clone(),
+                headers: headers.clone(),
+                body: body.clone(),
+                max_response_bytes: self.max_message_bytes,
+                allowed: &self.allowed,
+                on_behalf: on_behalf.clone(),
+                trust: self.trust,
+                ..OutboundRequest::get(target.clone(), deadline)
+            };
+            let answer = self.outbound.open(request).await?;
+            match redirect(&answer, &target)? {
+                Some(next) => target = next,
+                None => return Ok(answer),
+            }
+        }
+        let problem = format!("the MCP server redirects more than {MAX_REDIRECTS} times");
+        Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream))
     }
+}
+
+/// The address at which the same request must be repeated, if the answer says so (307, 308).
+///
+/// # Errors
+/// `upstream_error` for any other redirect: another server must not receive the credentials, and another method is
+/// another request.
+fn redirect(answer: &OutboundStream, from: &Url) -> Result<Option<Url>, CallError> {
+    let location = answer.headers.get(header::LOCATION).filter(|_| answer.status.is_redirection());
+    let Some(to) = location.and_then(|location| from.join(location.to_str().ok()?).ok()) else { return Ok(None) };
+    let keeps_method = matches!(answer.status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+    let why = match (to.origin() == from.origin(), keeps_method) {
+        (true, true) => return Ok(Some(to)),
+        (false, _) => "it is on another server",
+        (true, false) => "its status does not keep the method",
+    };
+    // Without the query, which may contain credentials.
+    let shown = bounded(&format!("{}{}", to.origin().ascii_serialization(), to.path()));
+    let status = answer.status.as_u16();
+    let problem = format!(
+        "the MCP server redirects to {shown} ({status}), which is not followed: {why}; configure that URL if it is right"
+    );
+    Err(CallError::new(ErrorCode::UpstreamError, problem).blaming(Blame::Upstream))
 }

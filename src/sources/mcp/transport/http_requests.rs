@@ -127,6 +127,7 @@ mod tests {
     use axum::Router;
     use axum::routing::post;
     use futures_util::future::BoxFuture;
+    use http::header;
     use parking_lot::Mutex;
     use rmcp::model::{ProtocolVersion, ServerCapabilities, ServerNotification, ServerPeerInfo, ServerRequest};
     use serde_json::Map;
@@ -199,6 +200,38 @@ mod tests {
         assert!(connection.request(Outgoing::of("tools/call", &Map::new())).await.is_err());
         assert_eq!(*seen.lock(), ["listening", "called"]);
         connection.close.cancel();
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_followed_on_the_same_server_only() {
+        let to = |status: StatusCode, location: &'static str| async move { (status, [(header::LOCATION, location)]) };
+        let answer = async |body: String| {
+            let id = serde_json::from_str::<Value>(&body).unwrap()["id"].clone();
+            axum::Json(serde_json::json!({"jsonrpc": "2.0", "id": id, "result": {"found": true}}))
+        };
+        for (status, location, expected) in [
+            (StatusCode::TEMPORARY_REDIRECT, "/mcp/", Ok(())),
+            (StatusCode::PERMANENT_REDIRECT, "/mcp/", Ok(())),
+            (StatusCode::FOUND, "/mcp/", Err("does not keep the method")),
+            (StatusCode::TEMPORARY_REDIRECT, "/mcp", Err("more than 3 times")),
+            (
+                StatusCode::TEMPORARY_REDIRECT,
+                "http://other.example/mcp?token=secret",
+                Err("redirects to http://other.example/mcp (307), which is not followed"),
+            ),
+        ] {
+            let router = Router::new().route("/mcp", post(move || to(status, location))).route("/mcp/", post(answer));
+            let connection = connection_to(router).await;
+            let answered = connection.request(Outgoing::of("tools/call", &Map::new())).await;
+            match (answered, expected) {
+                (Ok(result), Ok(())) => assert_eq!(result["found"], true),
+                (Err(Failure::Call(error)), Err(expected)) => {
+                    assert!(error.message().contains(expected) && !error.message().contains("secret"), "{error}");
+                }
+                (answered, expected) => panic!("{status} {location}: {answered:?}, not {expected:?}"),
+            }
+            connection.close.cancel();
+        }
     }
 
     #[tokio::test]
