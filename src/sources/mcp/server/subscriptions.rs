@@ -13,18 +13,29 @@ use super::output;
 use super::session::{Session, listen};
 use super::session_owner::OwnerKey;
 use crate::core::call::{CallContext, Deadline};
+use crate::core::caller::Owner;
 use crate::core::error::{CallError, ErrorCode};
+use crate::core::share::{Lease, Share};
 use crate::sources::mcp::changes::ResourceOwner;
 
-/// Resources of one server that may be subscribed to at once, over all sessions and over one.
-const MAX_SUBSCRIPTIONS: usize = 1_000;
+/// Resources of one server that may be subscribed to at once, divided between callers; and over one session.
+const MAX_SUBSCRIPTIONS: u64 = 1_000;
 const MAX_SUBSCRIPTIONS_OF_SESSION: usize = 250;
 
 /// Timeout to end or to renew a subscription at the server.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-#[derive(Debug, Default)]
-pub(crate) struct Subscriptions(Mutex<HashMap<Resource, Subscribed>>);
+#[derive(Debug)]
+pub(crate) struct Subscriptions {
+    resources: Mutex<HashMap<Resource, Subscribed>>,
+    places: Arc<Share>,
+}
+
+impl Default for Subscriptions {
+    fn default() -> Self {
+        Self { resources: Mutex::default(), places: Share::new(MAX_SUBSCRIPTIONS) }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Resource {
@@ -34,9 +45,11 @@ struct Resource {
     uri: String,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Subscribed {
     clients: usize,
+    /// Of the caller that subscribed first.
+    _place: Lease,
     /// Ends the listening, in revisions where a subscription is one.
     listening: Option<DropGuard>,
 }
@@ -53,23 +66,24 @@ impl Subscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Resource, Subscribed>> {
-        self.0.lock()
+        self.resources.lock()
     }
 
     /// Counts one more client; `true` for the first.
-    fn add(&self, resource: &Resource) -> Result<bool, CallError> {
+    fn add(&self, caller: &Owner, resource: &Resource) -> Result<bool, CallError> {
         let mut subscribed = self.lock();
-        if !subscribed.contains_key(resource) {
-            let of_session = subscribed.keys().filter(|known| known.owner == resource.owner).count();
-            let is_shared = resource.owner.is_none();
-            if subscribed.len() >= MAX_SUBSCRIPTIONS || (!is_shared && of_session >= MAX_SUBSCRIPTIONS_OF_SESSION) {
-                let problem = "too many resources of this MCP server are subscribed to";
-                return Err(CallError::new(ErrorCode::Overloaded, problem));
-            }
+        if let Some(known) = subscribed.get_mut(resource) {
+            known.clients += 1;
+            return Ok(false);
         }
-        let known = subscribed.entry(resource.clone()).or_default();
-        known.clients += 1;
-        Ok(known.clients == 1)
+        let of_session = subscribed.keys().filter(|known| known.owner == resource.owner).count();
+        let has_room = resource.owner.is_none() || of_session < MAX_SUBSCRIPTIONS_OF_SESSION;
+        let place = self.places.try_acquire(caller, 1).filter(|_| has_room).ok_or_else(|| {
+            let problem = "too many resources of this MCP server are subscribed to; end some of your subscriptions";
+            CallError::new(ErrorCode::Overloaded, problem)
+        })?;
+        subscribed.insert(resource.clone(), Subscribed { clients: 1, _place: place, listening: None });
+        Ok(true)
     }
 
     /// Counts one client less; `true` for the last.
@@ -95,7 +109,7 @@ impl Server {
     ) -> Result<(), CallError> {
         let session = self.session(call).await?;
         let resource = Resource { owner: session.owner.clone(), uri: uri.to_owned() };
-        if !self.subscriptions.add(&resource)? {
+        if !self.subscriptions.add(&call.caller.owner, &resource)? {
             return Ok(());
         }
         if session.is_modern() {
@@ -165,4 +179,25 @@ impl Server {
 
 fn params(uri: &str) -> Map<String, Value> {
     Map::from_iter([("uri".to_owned(), Value::String(uri.to_owned()))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::call::Caller;
+
+    #[test]
+    fn a_caller_that_subscribes_to_everything_leaves_places_to_others() {
+        let subscriptions = Subscriptions::default();
+        let caller = |tenant: &str| Caller::new("a", tenant, Vec::new()).owner;
+        let (greedy, other) = (caller("greedy"), caller("other"));
+        let resource = |n: u64| Resource { owner: None, uri: n.to_string() };
+        assert_eq!(subscriptions.add(&other, &resource(0)).ok(), Some(true));
+        let taken = (1..=MAX_SUBSCRIPTIONS).filter(|n| subscriptions.add(&greedy, &resource(*n)).is_ok()).count();
+        assert_eq!(taken, 750);
+        assert_eq!(subscriptions.add(&other, &resource(5_000)).ok(), Some(true));
+        assert_eq!(subscriptions.add(&other, &resource(1)).ok(), Some(false), "it is subscribed to already");
+        assert!(!subscriptions.remove(&resource(1)) && subscriptions.remove(&resource(1)));
+        assert_eq!(subscriptions.add(&greedy, &resource(6_000)).ok(), Some(true), "its place is free again");
+    }
 }
