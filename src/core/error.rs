@@ -4,6 +4,7 @@
 //! from the closed list of the specification. What the caller sees (`message`, `details`) is separate from what only
 //! the log contains (`cause`). HTTP status codes are assigned by the server.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +134,11 @@ pub struct Detail {
     pub rule: String,
     /// A sentence a model can act on.
     pub message: String,
+}
+
+/// The rules of several details, each once, in the order of their names.
+pub fn rules_of(details: &[Detail]) -> BTreeSet<&str> {
+    details.iter().map(|detail| &*detail.rule).collect()
 }
 
 /// The cause of a failed execution: decides whether it counts for the circuit breaker and whether an idempotent call

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::core::call::{CallContext, RateState, Stage};
-use crate::core::error::CallError;
+use crate::core::error::{CallError, Detail};
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -70,6 +70,8 @@ pub struct CallRecord<'a> {
     pub arguments: Option<&'a KeptArguments>,
     /// The trace that the call belongs to: that of its span, or without traces the caller's.
     pub trace_id: Option<[u8; 16]>,
+    /// Suspected prompt injections in the tool's texts.
+    pub flags: &'a [Detail],
     /// Hash of the policy set that decided, if one did.
     pub policy_version: Option<&'a str>,
     /// The output did not match its schema, and this tool only reports that.

@@ -184,7 +184,7 @@ fn access_to_all(set: &PolicySet, snapshot: &Snapshot, caller: &Arc<Caller>) -> 
     let rules = |tool: &Tool| match &same {
         Some(verdict) => verdict.clone(),
         None if !can_decide || started.elapsed() > RULES_TIMEOUT => None,
-        None => set.evaluate(input::subject(&tool.metadata, caller)).ok(),
+        None => set.evaluate(input::subject(&tool.metadata, &tool.flags, caller)).ok(),
     };
     snapshot.tools().iter().map(|tool| access(set, tool, caller, rules)).collect()
 }

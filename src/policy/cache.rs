@@ -57,7 +57,7 @@ impl Cache {
         let known = Arc::new(Known {
             tool: tool.id,
             caller: caller.clone(),
-            subject: input::subject(&tool.metadata, caller),
+            subject: input::subject(&tool.metadata, &tool.flags, caller),
             verdict: OnceLock::new(),
         });
         if self.pairs.len() >= MAX_PAIRS {

@@ -179,7 +179,7 @@ fn read(path: &Path) -> Result<Vec<Case>, PolicyError> {
 fn example(metadata: &Metadata) -> Result<Json, String> {
     let caller = Arc::new(Caller::new("alice", "default", Vec::new()));
     let call = CallContext::new(&metadata.name, caller.clone(), Via::Rest);
-    let input = input::complete(&input::subject(metadata, &caller), &call, &Arguments::new(), Reads::ALL)?;
+    let input = input::complete(&input::subject(metadata, &[], &caller), &call, &Arguments::new(), Reads::ALL)?;
     let input = input.to_json_str().map_err(|error| error.to_string())?;
     serde_json::from_str(&input).map_err(|error| error.to_string())
 }

@@ -2,13 +2,14 @@
 //!
 //! ```json
 //! {"tool": "file_write", "kind": "tool|resource|prompt|completion", "target": null,
-//!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": []},
+//!  "metadata": {"category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels": [],
+//!               "flags": []},
 //!  "arguments": {}, "user": {"id", "tenant", "roles": [], "anonymous": false},
 //!  "session": {"id", "labels": [], "calls", "cost_usd"},
 //!  "call": {"id", "via": "rest|mcp|agent|sandbox", "depth", "dry_run"}}
 //! ```
 //! `target` is the URI of a resource (of a completion for a template: its URI template) or the name of a prompt, null
-//! for a tool. `session` is null for a call without one. Money is a number, in USD.
+//! for a tool. `flags` are the rules of suspected prompt injections in the tool's texts. `session` is null for a call without one. Money is a number, in USD.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +20,12 @@ use serde_json::Value as Json;
 
 use super::reads::Reads;
 use crate::core::call::{Arguments, CallContext, Caller};
+use crate::core::error::{Detail, rules_of};
 use crate::core::session::Session;
 use crate::tool::Metadata;
 
 /// The part of the input that is the same for all calls of a tool by a caller.
-pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
+pub(super) fn subject(metadata: &Metadata, flags: &[Detail], caller: &Caller) -> Value {
     object([
         ("tool", text(&metadata.name)),
         ("kind", text(metadata.kind.as_str())),
@@ -39,6 +41,7 @@ pub(super) fn subject(metadata: &Metadata, caller: &Caller) -> Value {
                 ("sandboxed", Value::Bool(metadata.sandboxed)),
                 ("cost_per_use", usd(metadata.cost_per_use)),
                 ("labels", texts(&metadata.labels)),
+                ("flags", rules_of(flags).into_iter().map(text).collect::<Vec<_>>().into()),
             ]),
         ),
         (
@@ -103,7 +106,17 @@ const FIELDS: [(&str, &[&str]); 8] = [
     ("target", &[]),
     (
         "metadata",
-        &["category", "version", "source", "dangerous", "requires_auth", "sandboxed", "cost_per_use", "labels"],
+        &[
+            "category",
+            "version",
+            "source",
+            "dangerous",
+            "requires_auth",
+            "sandboxed",
+            "cost_per_use",
+            "labels",
+            "flags",
+        ],
     ),
     ("arguments", &[]),
     ("user", &["id", "tenant", "roles", "anonymous"]),

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::chain::{Chain, Hash, micros};
 use super::event::AuditEvent;
 use crate::core::call::{CallId, Caller, ClientRequest, Stage, Via};
-use crate::core::error::{CallError, ErrorCode};
+use crate::core::error::{CallError, ErrorCode, rules_of};
 use crate::core::record::{CallRecord, KeptArguments, Status};
 
 /// Maximum length of a text from a caller, in bytes: a line stays bounded.
@@ -55,6 +55,7 @@ pub(super) struct Entry {
     stage: Option<Stage>,
     arguments_digest: [u8; 32],
     arguments: Option<KeptArguments>,
+    flags: Box<[Box<str>]>,
     policy_version: Option<Box<str>>,
     cost_usd: Decimal,
     tokens: u64,
@@ -93,6 +94,7 @@ impl Entry {
             stage: record.error.and_then(CallError::stage),
             arguments_digest: record.arguments_digest,
             arguments: record.arguments.cloned(),
+            flags: rules_of(record.flags).into_iter().map(Into::into).collect(),
             policy_version: record.policy_version.map(Into::into),
             cost_usd: record.cost_usd,
             tokens: record.tokens,
@@ -133,6 +135,9 @@ pub(super) struct Line<'a> {
     /// Of arguments that are too large for a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments_bytes: Option<usize>,
+    /// Rules of suspected prompt injections in the tool's texts.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    flags: &'a [Box<str>],
     policy_version: Option<&'a str>,
     cost_usd: Decimal,
     tokens: u64,
@@ -175,6 +180,7 @@ impl<'a> Line<'a> {
             arguments_sha256: Hash::from_digest(entry.arguments_digest),
             arguments,
             arguments_bytes,
+            flags: &entry.flags,
             policy_version: entry.policy_version.as_deref(),
             cost_usd: entry.cost_usd,
             tokens: entry.tokens,

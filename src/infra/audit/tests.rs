@@ -40,6 +40,7 @@ fn record(call: &CallContext) -> CallRecord<'_> {
         arguments_digest: [0xab; 32],
         arguments: None,
         trace_id: None,
+        flags: &[],
         policy_version: Some("p1"),
         output_schema_violation: false,
     }

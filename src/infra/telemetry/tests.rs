@@ -91,6 +91,7 @@ fn success(call: &CallContext) -> CallRecord<'_> {
         arguments_digest: [0; 32],
         arguments: None,
         trace_id: None,
+        flags: &[],
         policy_version: None,
         output_schema_violation: false,
     }

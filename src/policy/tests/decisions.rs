@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rust_decimal::Decimal;
 
 use super::*;
+use crate::core::error::Detail;
 use crate::policy::reads::Reads;
 
 #[test]
@@ -21,7 +22,9 @@ fn the_policy_input_is_a_contract() {
     let caller = Arc::new(Caller::new("alice", "acme", vec!["operator".into()]));
     let call = CallContext { depth: 1, dry_run: true, ..CallContext::new("file_write", caller.clone(), Via::Sandbox) };
     let given = arguments(json!({"path": "a.txt", "lines": [1, -2.5, true, null]}));
-    let input = input::complete(&input::subject(&metadata, &caller), &call, &given, Reads::ALL).unwrap();
+    let flag = |path: &str| Detail { path: path.into(), rule: "instructions".into(), message: "m".into() };
+    let flags = [flag("description"), flag("parameters")];
+    let input = input::complete(&input::subject(&metadata, &flags, &caller), &call, &given, Reads::ALL).unwrap();
     let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
     insta::assert_json_snapshot!(input, {".call.id" => "[id]"}, @r#"
     {
@@ -45,6 +48,9 @@ fn the_policy_input_is_a_contract() {
         "category": "files",
         "cost_per_use": 0.001,
         "dangerous": true,
+        "flags": [
+          "instructions"
+        ],
         "labels": [
           "workspace"
         ],
@@ -75,7 +81,7 @@ fn an_operation_that_is_not_a_tool_has_its_kind_and_target_in_the_policy_input()
         [(CallKind::Resource, "resource"), (CallKind::Prompt, "prompt"), (CallKind::Completion, "completion")]
     {
         let metadata = Metadata { kind, name: "m__any".into(), ..Metadata::default() };
-        let subject = input::subject(&metadata, &caller);
+        let subject = input::subject(&metadata, &[], &caller);
         let input = input::complete(&subject, &call_for(kind, "m+x://a"), &arguments(json!({})), Reads::ALL).unwrap();
         let input: Json = serde_json::from_str(&input.to_json_str().unwrap()).unwrap();
         assert_eq!(
@@ -125,7 +131,7 @@ fn the_session_in_the_policy_input_is_a_contract() {
 fn parts_that_no_rule_reads_are_left_out() {
     let caller = Arc::new(Caller::anonymous());
     let call = CallContext::new("any", caller.clone(), Via::Rest);
-    let subject = input::subject(&Metadata::default(), &caller);
+    let subject = input::subject(&Metadata::default(), &[], &caller);
     let input = input::complete(&subject, &call, &arguments(json!({"a": 1})), Reads::default()).unwrap();
     assert_eq!(input, subject);
 }
