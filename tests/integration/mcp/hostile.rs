@@ -42,6 +42,34 @@ async fn what_is_no_message_of_the_protocol_is_refused_in_its_words() {
 }
 
 #[tokio::test]
+async fn wrong_parameters_of_known_methods_are_invalid_and_unknown_methods_are_unknown() {
+    let app = TestApp::start().await;
+    let (older, newer) = (McpClient::connect(&app, OLDER).await, McpClient::connect(&app, NEWER).await);
+    for (method, params, expected) in [
+        ("tools/call", json!({}), -32_602),
+        ("tools/call", json!({"name": 7}), -32_602),
+        ("tools/call", json!({"name": "calculator", "arguments": []}), -32_602),
+        ("tools/list", json!({"cursor": 7}), -32_602),
+        ("prompts/get", json!({}), -32_602),
+        ("resources/read", json!({"uri": 7}), -32_602),
+        ("resources/subscribe", json!({}), -32_602),
+        ("resources/unsubscribe", json!({}), -32_602),
+        ("completion/complete", json!({}), -32_602),
+        ("completion/complete", json!({"ref": {"type": "ref/tool"}, "argument": {}}), -32_602),
+        ("logging/setLevel", json!({"level": "loud"}), -32_602),
+        ("initialize", json!({"protocolVersion": 7}), -32_602),
+        ("no/such/method", json!({}), -32_601),
+    ] {
+        let reply = older.reply(method, params.clone()).await;
+        assert_eq!(reply["error"]["code"], expected, "{method} {params}: {reply}");
+        assert!(reply["error"]["message"].as_str().is_some_and(|message| message.len() > method.len()), "{reply}");
+        if matches!(method, "completion/complete" | "tools/list" | "no/such/method") {
+            assert_eq!(newer.reply(method, params).await["error"]["code"], expected, "{method}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn bodies_that_are_not_json_are_refused_and_none_stops_the_service() {
     let app = TestApp::start().await;
     let client = McpClient::connect(&app, NEWER).await;
