@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 
 use crate::registry::Snapshot;
-use crate::tool::BUILTIN;
 
 /// Maximum number of tools named with their reasons.
 const MAX_NAMED: usize = 3;
 
-/// The problems of each source, by its name. Those of built-in tools are choices of the configuration.
+/// The problems of each source, by its name.
 pub(super) fn offer_problems(snapshot: &Snapshot) -> BTreeMap<String, String> {
     let mut problems: BTreeMap<&str, [Vec<(&str, &str)>; 2]> = BTreeMap::new();
     let missing = snapshot.unavailable().iter();
-    for tool in missing.filter(|tool| tool.source != BUILTIN && !tool.is_whole_source()) {
+    for tool in missing.filter(|tool| tool.is_described_outside()) {
         problems.entry(&tool.source).or_default()[0].push((&tool.tool, &tool.reason));
     }
     for tool in snapshot.tools() {

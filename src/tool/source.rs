@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Metadata, Parameters, SharedSchema};
+use super::{BUILTIN, Metadata, Parameters, SharedSchema};
 use crate::core::call::{Arguments, CallContext, Caller, Deadline, ToolOutput, Upstream};
 use crate::core::error::CallError;
 
@@ -48,9 +48,10 @@ impl Unavailable {
         Self { roles: roles.to_vec(), ..self }
     }
 
-    /// Whether it stands for all further tools of its source, which are reported with the source itself.
-    pub(crate) fn is_whole_source(&self) -> bool {
-        self.tool.ends_with("__*")
+    /// Whether it is one tool that a source from outside describes. A built-in tool is left out by the configuration, and
+    /// a name that ends in `*` stands for all further tools of its source, which are reported with the source itself.
+    pub(crate) fn is_described_outside(&self) -> bool {
+        self.source != BUILTIN && !self.tool.ends_with("__*")
     }
 
     pub(crate) fn is_hidden_from(&self, caller: &Caller) -> bool {

@@ -89,7 +89,8 @@ pub(crate) async fn list(
                 .quarantined()
                 .filter(|tool| !usable && !tool.is_hidden_from(&origin.caller) && filter.admits(&tool.metadata));
             let unavailable = snapshot.unavailable().iter().filter(|tool| {
-                !usable && filter.category.is_none() && !tool.is_whole_source() && !tool.is_hidden_from(&origin.caller)
+                let is_wanted = !usable && filter.category.is_none();
+                is_wanted && tool.is_described_outside() && !tool.is_hidden_from(&origin.caller)
             });
             let others = held_back.map(ToolSummary::of_quarantined).chain(unavailable.map(ToolSummary::of_unavailable));
             let mut listed: Vec<_> = listed.chain(others).collect();
