@@ -282,6 +282,27 @@ async fn log_lines_levels_and_progress_are_each_clients_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_level_reaches_the_server_in_its_own_clients_session_only() {
+    for server in Server::both_kinds("levels").await {
+        let app = app_of(server.settings("")).await;
+        let mut clients = Vec::new();
+        for who in ["alice", "alice", "bob"] {
+            clients.push(McpClient::connect_as(&app, OLDER, Some(&format!("key-of-{who}"))).await);
+        }
+        let level = async |client: &McpClient| Client::Mcp(client.clone()).call(&app, "level", json!({})).await;
+        assert_eq!(level(&clients[0]).await, "none", "the server chooses until the client does");
+        for expected in ["debug", "error"] {
+            clients[0].result("logging/setLevel", json!({"level": expected}), "EmptyResult").await;
+            assert_eq!(level(&clients[0]).await, expected);
+        }
+        for other in &clients[1..] {
+            assert_eq!(level(other).await, "none");
+        }
+        app.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_call_is_taken_back_in_its_own_session() {
     for server in Server::both_kinds("taken-back").await {
         let app = app_of(server.settings("")).await;

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::catalogue::wants;
@@ -14,6 +15,7 @@ use super::listing::Listing;
 use super::session::Session;
 use super::session_owner::SessionOwner;
 use crate::config::{McpServerSettings, McpTransport};
+use crate::core::peer::LogLevel;
 use crate::core::redaction::SentSecrets;
 use crate::sources::mcp::auth::SignIn;
 use crate::sources::mcp::text::bounded;
@@ -192,6 +194,8 @@ impl Connector {
             ended: connection.ended.clone(),
             sent: owner.headers.clone(),
             owner: owner.key.clone(),
+            // What a client wants that has set none.
+            level: Mutex::new(LogLevel::Info),
             suspect: Arc::default(),
             close: connection.close.clone(),
             _close: guard,

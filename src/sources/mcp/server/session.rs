@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use parking_lot::Mutex;
 use rmcp::model::{RequestMetaObject, ServerPeerInfo};
 use serde_json::{Map, Value, json};
 use tokio::sync::Notify;
@@ -13,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::session_owner::OwnerKey;
 use crate::core::call::{Arguments, CallContext};
 use crate::core::error::{CallError, ErrorCode};
-use crate::core::peer::{ClientPeer, Question, Questions};
+use crate::core::peer::{ClientPeer, LogLevel, Question, Questions};
 use crate::infra::telemetry::{self, TRACE_PARENT, TRACE_STATE};
 use crate::sources::mcp::transport::connection::Connection;
 use crate::sources::mcp::transport::message::Failure;
@@ -36,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) sent: HeaderMap,
     /// Whose it is; `None` for the gateway's own.
     pub(crate) owner: Option<OwnerKey>,
+    /// The log level that the server knows, in revisions in which a session has one.
+    pub(crate) level: Mutex<LogLevel>,
     /// A call had no answer in time.
     pub(crate) suspect: Arc<Notify>,
     /// Closes the connection, even if it is in use.
@@ -133,6 +136,12 @@ impl Session {
         marked: Option<&MarkedArguments>,
     ) -> Result<Value, Failure> {
         let peer = call.peer.as_ref();
+        if let Some(level) = self.changed_level(call) {
+            let params = Map::from_iter([("level".to_owned(), json!(level))]);
+            if let Err(error) = self.ask("logging/setLevel", params).await {
+                tracing::debug!(?error, "an MCP server does not accept a log level");
+            }
+        }
         for _ in 0..MAX_ROUNDS {
             let (meta, on_behalf) = (self.meta(call), Some(call.on_behalf()));
             let request = Outgoing { method, params: &params, meta, marked, peer, on_behalf };
@@ -146,6 +155,16 @@ impl Session {
         }
         let problem = format!("the MCP server requested more than {MAX_ROUNDS} rounds of input");
         Err(Failure::Call(CallError::new(ErrorCode::UpstreamError, problem)))
+    }
+
+    /// The level that the call's client has set since the server was last told one. In a session that several clients
+    /// share, each gets what it wants of all messages.
+    fn changed_level(&self, call: &CallContext) -> Option<LogLevel> {
+        let has_levels = !self.is_modern() && self.info.capabilities.logging.is_some();
+        let is_own =
+            has_levels && call.client_session.is_some() && self.owner.as_ref().is_some_and(OwnerKey::is_of_client);
+        let wanted = call.peer.as_ref().filter(|_| is_own)?.log_level()?;
+        (std::mem::replace(&mut *self.level.lock(), wanted) != wanted).then_some(wanted)
     }
 
     /// What the call's client adds to the request, the call's place in its trace (SEP-414), and in revisions that have a

@@ -94,6 +94,13 @@ impl SessionOwner {
     }
 }
 
+impl OwnerKey {
+    /// Whether it is one client's session.
+    pub(super) fn is_of_client(&self) -> bool {
+        matches!(self.part, Part::McpSession(_))
+    }
+}
+
 /// It tells of callers and their credentials.
 impl fmt::Debug for OwnerKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
