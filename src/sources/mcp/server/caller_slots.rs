@@ -156,6 +156,22 @@ mod tests {
     }
 
     #[test]
+    fn many_tokens_of_one_caller_take_no_places_of_others() {
+        let with_token = |id: &str, token: &str| {
+            let call = CallContext::new("t", Arc::new(Caller::new(id, "t", Vec::new())), Via::Rest);
+            let headers = HeaderMap::from_iter([(http::header::FROM, token.parse().unwrap())]);
+            SessionOwner::of(&call, McpShare::Never, headers)
+        };
+        let callers = Callers::new(8, Duration::from_secs(60));
+        let tokens: Vec<_> = (0..20).map(|n| with_token("a", &format!("token-{n}"))).collect();
+        let other = with_token("b", "own");
+        let places = tokens.iter().map(|owner| callers.place(&owner.caller, owner.key.as_ref().unwrap(), |_| false));
+        let places: Vec<_> = places.filter_map(Result::ok).collect();
+        assert_eq!(places.len(), 4);
+        assert!(callers.place(&other.caller, other.key.as_ref().unwrap(), |_| false).is_ok());
+    }
+
+    #[test]
     fn a_caller_has_half_of_the_places_and_one_that_is_given_up_is_free_again() {
         let owners = ["a", "b", "c"].map(|id| ["1", "2", "3"].map(|session| owner(id, session)));
         let [a, b, c] = &owners;
