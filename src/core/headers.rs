@@ -34,6 +34,21 @@ pub fn content_type(headers: &HeaderMap) -> &str {
     headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).map_or("", essence)
 }
 
+/// Whether it is the media type of JSON values one after the other, each on its line; without parameters.
+pub fn is_json_lines(essence: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "application/x-jsonl",
+        "application/jsonlines",
+        "application/x-jsonlines",
+        "application/json-seq",
+        "application/stream+json",
+    ];
+    NAMES.iter().any(|name| essence.eq_ignore_ascii_case(name))
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;

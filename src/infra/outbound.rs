@@ -4,6 +4,7 @@
 //! redirect), limits the requests under way, reads no more of a body than requested, and ends at the call's deadline.
 //! It does not retry: the pipeline does.
 
+mod body;
 mod client;
 mod domains;
 mod failure;
@@ -33,7 +34,7 @@ use rustls::ClientConfig;
 use thiserror::Error;
 use url::{Position, Url};
 
-use self::client::{Client, Response};
+use self::client::Client;
 use self::failure::{Failure, host_of};
 use self::own::OwnListeners;
 use self::proxy::{InvalidProxy, Proxy};
@@ -138,6 +139,9 @@ pub struct OutboundRequest<'a> {
     /// the request.
     pub on_behalf: Option<OnBehalf>,
 }
+    /// Whether of a stream that does not end what came is the response: until the limit of bytes, or until shortly
+    /// before the deadline.
+    pub partial_streams: bool,
 
 impl OutboundRequest<'static> {
     /// A GET without headers of any public host: 1 MiB at most, no redirects, no trace.
@@ -162,6 +166,7 @@ impl OutboundRequest<'static> {
 
 /// What to do with a body longer than the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            partial_streams: false,
 pub enum TooLong {
     /// `output_too_large`.
     Refuse,
@@ -177,7 +182,7 @@ pub struct OutboundResponse {
     /// The URL of the response, after redirects.
     pub url: Url,
     pub body: Bytes,
-    /// The body was longer; see [`TooLong::Cut`].
+    /// The body was longer; see [`TooLong::Cut`] and [`OutboundRequest::partial_streams`].
     pub cut: bool,
     /// The address of the connection.
     pub remote_addr: Option<SocketAddr>,
@@ -359,7 +364,7 @@ impl Outbound {
         {
             return Ok(ControlFlow::Continue((response.status, location)));
         }
-        read(response, request).await.map(ControlFlow::Break)
+        body::read(response, request).await.map(ControlFlow::Break)
     }
 }
 
@@ -377,28 +382,3 @@ fn origin_of(url: &Url) -> &str {
 
 /// The complete response, or the next URL.
 type Answer = ControlFlow<OutboundResponse, (StatusCode, Url)>;
-
-async fn read(response: Response, request: &OutboundRequest<'_>) -> Result<OutboundResponse, Failure> {
-    let limit = request.max_response_bytes;
-    let refuse = request.too_long == TooLong::Refuse;
-    let Response { status, headers, remote_addr, body: mut answer } = response;
-    // The announced length is used only to refuse early.
-    if refuse && answer.announced().is_some_and(|length| length > limit as u64) {
-        return Err(Failure::TooLarge { limit });
-    }
-    let mut body = Vec::new();
-    let mut cut = false;
-    while let Some(chunk) = answer.chunk().await? {
-        let remaining = limit - body.len();
-        body.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
-        if chunk.len() > remaining {
-            if refuse {
-                return Err(Failure::TooLarge { limit });
-            }
-            cut = true;
-            break;
-        }
-    }
-    let (url, sent) = (request.url.clone(), SentCredentials::default());
-    Ok(OutboundResponse { status, remote_addr, url, headers, body: body.into(), cut, sent })
-}

@@ -29,7 +29,8 @@ pub fn check_status(response: &OutboundResponse) -> Result<(), CallError> {
     let reason = status.canonical_reason().map(|reason| format!(" {reason}")).unwrap_or_default();
     let secrets = response.sent.secrets();
     let reported = upstream_message(&response.body, &secrets).map(|message| format!(": {message}")).unwrap_or_default();
-    let message = format!("{host} answered {}{reason}{reported}", status.as_u16());
+    let redirect = refused_redirect(response).unwrap_or_default();
+    let message = format!("{host} answered {}{reason}{redirect}{reported}", status.as_u16());
     let error = CallError::new(code, message).blaming(blame).redacted(&secrets);
     match retry_after(&response.headers, Timestamp::now()) {
         Some(wait) if code == ErrorCode::UpstreamError => Err(error.retry_after(wait)),
@@ -52,16 +53,17 @@ pub fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Maximum characters of an upstream's message that are passed on.
-const MAX_MESSAGE: usize = 300;
+/// Maximum characters of an upstream's explanation that are passed on.
+const MAX_MESSAGE: usize = 2_000;
 
-/// The message in an error body: the field most services put it in, or a short plain text.
+/// The explanation in an error body: its text, or the JSON with all its fields.
 fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
-    let text = std::str::from_utf8(body).ok()?.trim();
+    let text = String::from_utf8_lossy(body);
+    let text = text.trim_start_matches('\u{feff}').trim();
     let message = match serde_json::from_str::<Value>(text) {
-        Ok(json) => json_message(&json)?.to_owned(),
+        Ok(json) => explanation(&json)?,
         // A page for a browser adds nothing to its status.
-        Err(_) if text.starts_with('<') => return None,
+        Err(_) if is_page(text) => return None,
         Err(_) => text.to_owned(),
     };
     // Before it is truncated: a part of a secret would no longer be recognised.
@@ -71,12 +73,37 @@ fn upstream_message(body: &[u8], secrets: &SentSecrets) -> Option<String> {
     (!shown.trim().is_empty()).then_some(shown)
 }
 
-fn json_message(json: &Value) -> Option<&str> {
-    ["message", "error", "detail", "title", "error_description"].iter().find_map(|field| match json.get(field)? {
-        Value::String(message) => Some(message.as_str()),
-        nested @ Value::Object(_) => json_message(nested),
-        _ => None,
-    })
+/// The text alone where the body has nothing else, otherwise the whole body: a caller corrects its arguments by the
+/// fields that it names.
+fn explanation(json: &Value) -> Option<String> {
+    match json {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Array(items) if items.is_empty() => None,
+        Value::Object(members) if members.is_empty() => None,
+        Value::Object(members) if members.len() == 1 => match members.iter().next() {
+            Some((name, inner @ (Value::String(_) | Value::Object(_)))) if MESSAGE_FIELDS.contains(&name.as_str()) => {
+                explanation(inner)
+            }
+            _ => Some(json.to_string()),
+        },
+        other => Some(other.to_string()),
+    }
+}
+
+/// Where most services put the message.
+const MESSAGE_FIELDS: [&str; 5] = ["message", "error", "detail", "title", "error_description"];
+
+fn is_page(text: &str) -> bool {
+    let start: String = text.chars().take(500).collect::<String>().to_ascii_lowercase();
+    start.starts_with('<') && (start.contains("<html") || start.contains("<!doctype html"))
+}
+
+/// The target of a redirect that was not followed, without its query, which may contain a key.
+fn refused_redirect(response: &OutboundResponse) -> Option<String> {
+    let location = response.headers.get(header::LOCATION).filter(|_| response.status.is_redirection())?;
+    let target = response.url.join(location.to_str().ok()?).ok()?;
+    Some(format!(", a redirect to {}, which is not followed", &target[..url::Position::AfterPath]))
 }
 
 #[cfg(test)]
@@ -149,13 +176,45 @@ mod tests {
         for (body, expected) in [
             (r#"{"error": {"message": "no such user"}}"#, "api.example answered 404 Not Found: no such user"),
             (r#"{"detail": "gone"}"#, "api.example answered 404 Not Found: gone"),
-            (r#"{"error": true}"#, "api.example answered 404 Not Found"),
+            (r#"{"error": true}"#, r#"api.example answered 404 Not Found: {"error":true}"#),
+            (
+                r#"{"detail": [{"loc": ["body", "colour"], "msg": "must be blue"}]}"#,
+                r#"api.example answered 404 Not Found: {"detail":[{"loc":["body","colour"],"msg":"must be blue"}]}"#,
+            ),
+            (
+                r#"{"message": "no such field", "code": 7, "field": "colour"}"#,
+                r#"api.example answered 404 Not Found: {"message":"no such field","code":7,"field":"colour"}"#,
+            ),
+            (r#"["a", "b"]"#, r#"api.example answered 404 Not Found: ["a","b"]"#),
+            (
+                "<Error><Code>NoSuchKey</Code></Error>",
+                "api.example answered 404 Not Found: <Error><Code>NoSuchKey</Code></Error>",
+            ),
+            ("{}", "api.example answered 404 Not Found"),
             ("plain\nwords", "api.example answered 404 Not Found: plain words"),
             ("<html>nothing</html>", "api.example answered 404 Not Found"),
             ("", "api.example answered 404 Not Found"),
         ] {
             assert_eq!(check_status(&answer(404, None, body)).unwrap_err().message(), expected);
         }
+    }
+
+    #[test]
+    fn a_long_explanation_is_passed_on_up_to_its_limit() {
+        let list: Vec<_> = (0..100).map(|at| format!("field {at} is missing")).collect();
+        let body = serde_json::json!({ "errors": list }).to_string();
+        let response = OutboundResponse { body: body.clone().into(), ..answer(422, None, "") };
+        let message = check_status(&response).unwrap_err().message().to_owned();
+        assert_eq!(message, format!("api.example answered 422 Unprocessable Entity: {}", &body[..MAX_MESSAGE]));
+    }
+
+    #[test]
+    fn a_redirect_that_is_not_followed_names_its_target() {
+        let mut response = answer(307, None, "");
+        response.headers.insert(header::LOCATION, HeaderValue::from_static("/v2/?key=secret"));
+        let expected =
+            "api.example answered 307 Temporary Redirect, a redirect to https://api.example/v2/, which is not followed";
+        assert_eq!(check_status(&response).unwrap_err().message(), expected);
     }
 
     #[test]

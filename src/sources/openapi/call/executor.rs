@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, header};
 use tokio::time::Instant;
+use url::Url;
 
 use super::adapter::Adapter;
 use super::credentials::{Authorization, Token};
@@ -21,7 +22,7 @@ use crate::infra::telemetry;
 use crate::tool::SharedSchema;
 use crate::tool::{Attempt, Execution, Executor};
 
-/// Redirects followed for methods that only read. Any other method's redirect is returned as the response: its
+/// Redirects followed. Those of methods that do not only read, within the origin only and where the method stays: their
 /// body is not sent to an address that is not configured.
 const MAX_REDIRECTS: usize = 5;
 
@@ -91,9 +92,12 @@ impl OperationExecutor {
         let mut output = if request.method == Method::GET && self.access.pagination.max_pages > 1 {
             Box::pin(self.pages(attempt, request.clone())).await?
         } else {
-            response::output(&self.exchange(attempt, request, self.max_bytes(attempt)).await?)?
+            let response = self.exchange(attempt, request, self.max_bytes(attempt)).await?;
+            response::output(&response, &request.method)?
         };
-        if let Some(adapter) = &self.access.adapter {
+        // An expression for JSON selects nothing in a text.
+        let is_as_declared = !output.metadata.contains_key(response::NOTE);
+        if let Some(adapter) = self.access.adapter.as_ref().filter(|_| is_as_declared) {
             let large = large_numbers::of(&output);
             output.value = adapter.shape_response(&self.id, output.value)?;
             large_numbers::found_again(&mut output, &large);
@@ -120,7 +124,7 @@ impl OperationExecutor {
         let mut room = self.max_bytes(attempt);
         let mut began = Instant::now();
         let mut response = self.exchange(attempt, &request, room).await?;
-        let mut output = response::output(&response)?;
+        let mut output = response::output(&response, &request.method)?;
         let mut next = pagination::next(settings, &request.url, &Page::of(&response, &output.value));
         let mut pages = 1;
         let mut slowest = began.elapsed();
@@ -138,7 +142,7 @@ impl OperationExecutor {
                 outcome => outcome?,
             };
             slowest = slowest.max(began.elapsed());
-            let page = response::output(&response)?;
+            let page = response::output(&response, &request.method)?;
             next = pagination::next(settings, &request.url, &Page::of(&response, &page.value));
             large_numbers::of_page(&mut output, settings, &page);
             if !pagination::append(settings, &mut output.value, page.value) {
@@ -204,10 +208,30 @@ impl OperationExecutor {
         token: Option<&Token>,
         most_bytes: usize,
     ) -> Result<OutboundResponse, CallError> {
-        let access = &self.access;
+        let mut url = request.url.clone();
+        let mut redirects = 0;
+        loop {
+            let response = self.send_to(url, attempt, request, token, most_bytes).await?;
+            match redirect_within_origin(&response).filter(|_| redirects < MAX_REDIRECTS) {
+                Some(target) => url = target,
+                None => return Ok(response),
+            }
+            redirects += 1;
+        }
+    }
+
+    async fn send_to(
+        &self,
+        url: Url,
+        attempt: &Attempt<'_>,
+        request: &Request,
+        token: Option<&Token>,
+        most_bytes: usize,
+    ) -> Result<OutboundResponse, CallError> {
+        let (access, certified) = (&self.access, self.authorization.certified.as_ref());
         let mut headers = request.headers.clone();
         if let Some(token) = token {
-            headers.insert(http::header::AUTHORIZATION, token.header.clone());
+            headers.insert(header::AUTHORIZATION, token.header.clone());
         }
         let outgoing = OutboundRequest {
             method: request.method.clone(),
@@ -215,12 +239,22 @@ impl OperationExecutor {
             secrets: self.authorization.secrets.clone(),
             body: request.body.clone(),
             max_response_bytes: most_bytes,
-            max_redirects: if request.method.is_safe() { MAX_REDIRECTS } else { 0 },
+            // Another server must not be shown the certificate.
+            max_redirects: if request.method.is_safe() && certified.is_none() { MAX_REDIRECTS } else { 0 },
             allowed: &access.allowed,
             trace: telemetry::outgoing(attempt.call),
             on_behalf: Some(attempt.call.on_behalf()),
-            ..OutboundRequest::get(request.url.clone(), attempt.deadline)
+            partial_streams: true,
+            ..OutboundRequest::get(url, attempt.deadline)
         };
         access.outbound.send(outgoing).await
     }
+}
+
+/// The target of a redirect that keeps the method and the origin, such as that of a path without its final slash.
+fn redirect_within_origin(response: &OutboundResponse) -> Option<Url> {
+    let keeps_method = [StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT].contains(&response.status);
+    let location = response.headers.get(header::LOCATION).filter(|_| keeps_method)?;
+    let target = response.url.join(location.to_str().ok()?).ok()?;
+    (target.origin() == response.url.origin()).then_some(target)
 }

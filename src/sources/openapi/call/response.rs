@@ -1,38 +1,65 @@
 //! Converts an API's response into a tool's output: JSON, text, images and other bytes.
 
+mod headers;
+mod lines;
+
+use std::borrow::Cow;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::{HeaderMap, header};
+use http::{HeaderMap, Method, header};
 use serde_json::{Map, Value, json};
 
 use super::body::{essence, is_json};
 use crate::core::call::{McpResult, ToolOutput};
-use crate::core::error::{Blame, CallError, ErrorCode};
+use crate::core::error::CallError;
+use crate::core::headers::is_json_lines;
 use crate::core::json;
 use crate::core::json::LARGE_NUMBERS;
 use crate::infra::outbound::{OutboundResponse, check_status};
 
+/// In the metadata: how the body differs from what was declared.
+pub(crate) const NOTE: &str = "note";
+
 /// The response's value: JSON unchanged, text as a string, any other body as
-/// `{media_type, content_base64, size_bytes}`, an empty body as null. Status and media type are in the metadata.
+/// `{media_type, content_base64, size_bytes}`, an empty body as null, the headers where HEAD asks for them. Status, media
+/// type and the headers that a next call needs are in the metadata. A body that is not what it declares to be is text:
+/// what the call was to do is done.
 ///
 /// # Errors
-/// Those of [`check_status`]: only 2xx is success; `upstream_error` for invalid JSON.
-pub(crate) fn output(response: &OutboundResponse) -> Result<ToolOutput, CallError> {
+/// Those of [`check_status`]: only 2xx is success.
+pub(crate) fn output(response: &OutboundResponse, method: &Method) -> Result<ToolOutput, CallError> {
     check_status(response)?;
     let media_type = media_type(&response.headers);
-    let (value, large) = value(response, media_type.as_deref())?;
+    let Body { mut value, large, note } = body(response, media_type.as_deref());
     let mut metadata = Map::new();
     metadata.insert("status".into(), response.status.as_u16().into());
     if let Some(media_type) = media_type {
         metadata.insert("media_type".into(), essence(&media_type).into());
     }
-    let mut output = ToolOutput { value, metadata, ..ToolOutput::default() };
-    if !large.is_empty() {
-        output.metadata.insert(LARGE_NUMBERS.into(), large.into());
-        // A model gets the numbers as the API wrote them.
-        output.text = Some(String::from_utf8_lossy(&response.body).into_owned());
+    let shown = headers::shown(response);
+    let mut text = None;
+    if *method == Method::HEAD {
+        value = headers::all(response).into();
+    } else if value.is_null() && !shown.is_empty() {
+        // A model sees nothing but the text.
+        text = Some(headers::as_text(response.status, &shown));
     }
-    Ok(output)
+    if !shown.is_empty() {
+        metadata.insert("headers".into(), shown.into());
+    }
+    if let Some(note) = note {
+        metadata.insert(NOTE.into(), note.into());
+    }
+    if response.cut {
+        metadata.insert("truncated".into(), true.into());
+    }
+    if !large.is_empty() {
+        metadata.insert(LARGE_NUMBERS.into(), large.into());
+        // A model gets the numbers as the API wrote them.
+        text = Some(String::from_utf8_lossy(&response.body).into_owned());
+    }
+    Ok(ToolOutput { value, text, metadata, ..ToolOutput::default() })
 }
 
 /// Returns an image as image content for MCP clients; a model gets its type and size instead of base64 text.
@@ -51,68 +78,118 @@ fn media_type(headers: &HeaderMap) -> Option<String> {
     Some(headers.get(header::CONTENT_TYPE)?.to_str().ok()?.to_owned())
 }
 
-/// The value, and the paths of integers in it that became strings.
-fn value(response: &OutboundResponse, media_type: Option<&str>) -> Result<(Value, Vec<String>), CallError> {
-    let body = &response.body;
-    if body.is_empty() {
-        return Ok((Value::Null, Vec::new()));
-    }
-    let plain = |value: Value| (value, Vec::new());
-    match media_type {
-        Some(name) if is_json(name) => {
-            json::parse_answer(body).or_else(|error| lines(body).ok_or(error)).map_err(|error| {
-                let host = response.url.host_str().unwrap_or_default();
-                CallError::new(ErrorCode::UpstreamError, format!("{host} declared JSON and sent an invalid body"))
-                    .blaming(Blame::Upstream)
-                    .caused_by(error)
-            })
-        }
-        Some(name) if is_text(&essence(name)) => Ok(plain(text(body, name).into())),
-        // Without a media type it is detected from the bytes (RFC 9110 §8.3).
-        None => Ok(json::parse_answer(body).unwrap_or_else(|_| {
-            plain(match std::str::from_utf8(body) {
-                Ok(text) => text.into(),
-                Err(_) => bytes("application/octet-stream", body),
-            })
-        })),
-        Some(name) => Ok(plain(bytes(&essence(name), body))),
+/// A body that was read.
+struct Body {
+    value: Value,
+    /// The paths of integers in it that became strings.
+    large: Vec<String>,
+    note: Option<String>,
+}
+
+impl From<(Value, Vec<String>)> for Body {
+    fn from((value, large): (Value, Vec<String>)) -> Self {
+        Self { value, large, note: None }
     }
 }
 
-/// JSON, one value a line: many servers stream that as `application/json`.
-fn lines(body: &[u8]) -> Option<(Value, Vec<String>)> {
-    let lines = body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
-    let (mut values, mut large) = (Vec::new(), Vec::new());
-    for (index, line) in lines.enumerate() {
-        let (value, paths) = json::parse_answer(line).ok()?;
-        values.push(value);
-        large.extend(paths.into_iter().map(|path| format!("/{index}{path}")));
+impl From<Value> for Body {
+    fn from(value: Value) -> Self {
+        Self { value, large: Vec::new(), note: None }
     }
-    (values.len() > 1).then_some((Value::Array(values), large))
+}
+
+fn body(response: &OutboundResponse, media_type: Option<&str>) -> Body {
+    let bytes = &response.body;
+    if bytes.is_empty() {
+        return Value::Null.into();
+    }
+    match media_type {
+        Some(name) if is_json(name) => json_or_text(bytes, name),
+        Some(name) if is_json_lines(&essence(name)) => {
+            lines::values(bytes, response.cut).map_or_else(|| Value::from(text(bytes, name)).into(), Body::from)
+        }
+        Some(name) if is_text(&essence(name)) => Value::from(text(bytes, name)).into(),
+        Some(name) => encoded(&essence(name), bytes).into(),
+        // Without a media type it is detected from the bytes (RFC 9110 §8.3).
+        None => json::parse_answer(bytes).map_or_else(
+            |_| match std::str::from_utf8(bytes) {
+                Ok(text) => Value::from(text).into(),
+                Err(_) => encoded("application/octet-stream", bytes).into(),
+            },
+            Body::from,
+        ),
+    }
+}
+
+fn json_or_text(bytes: &[u8], media_type: &str) -> Body {
+    let utf8 = as_utf8(bytes, media_type);
+    let error = match json::parse_answer(&utf8) {
+        Ok(read) => return read.into(),
+        Err(error) => error,
+    };
+    // Many servers stream values as `application/json`.
+    if let Some(read) = lines::values(&utf8, false).filter(|(values, _)| values.as_array().is_some_and(|v| v.len() > 1))
+    {
+        return read.into();
+    }
+    let note = format!("the body is declared as {} and is not valid JSON: {error}; it is text", essence(media_type));
+    Body { value: text(bytes, media_type).into(), large: Vec::new(), note: Some(note) }
+}
+
+/// Without a byte order mark, and in UTF-8 if another character set is named.
+fn as_utf8<'b>(bytes: &'b [u8], media_type: &str) -> Cow<'b, [u8]> {
+    if let Some(rest) = bytes.strip_prefix(b"\xef\xbb\xbf") {
+        return Cow::Borrowed(rest);
+    }
+    let marked = encoding_rs::Encoding::for_bom(bytes).map(|(encoding, _)| encoding);
+    match marked.or_else(|| named_encoding(media_type)) {
+        Some(encoding) if encoding != encoding_rs::UTF_8 => match encoding.decode(bytes).0 {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        },
+        _ => Cow::Borrowed(bytes),
+    }
 }
 
 fn is_text(essence: &str) -> bool {
-    const TEXTS: [&str; 5] = [
+    const TEXTS: [&str; 15] = [
         "application/xml",
+        "application/xml-dtd",
         "application/yaml",
         "application/x-yaml",
+        "application/toml",
         "application/javascript",
+        "application/ecmascript",
+        "application/x-javascript",
         "application/x-www-form-urlencoded",
+        "application/graphql",
+        "application/sql",
+        "application/x-sql",
+        "application/csv",
+        "application/x-sh",
+        "application/x-pem-file",
     ];
     essence.starts_with("text/") || essence.ends_with("+xml") || essence.ends_with("+yaml") || TEXTS.contains(&essence)
 }
 
-/// In the character set that `Content-Type` names, UTF-8 otherwise.
+/// In the character set that `Content-Type` names; otherwise UTF-8, or Latin-1 where it is not.
 fn text(body: &[u8], media_type: &str) -> String {
-    let named = media_type.split(';').skip(1).find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
-    });
-    let encoding = named.and_then(|label| encoding_rs::Encoding::for_label(label.as_bytes()));
-    encoding.unwrap_or(encoding_rs::UTF_8).decode(body).0.into_owned()
+    let unnamed = || match std::str::from_utf8(body).is_err_and(|error| error.error_len().is_some()) {
+        true => encoding_rs::WINDOWS_1252,
+        false => encoding_rs::UTF_8,
+    };
+    named_encoding(media_type).unwrap_or_else(unnamed).decode(body).0.into_owned()
 }
 
-fn bytes(media_type: &str, body: &[u8]) -> Value {
+fn named_encoding(media_type: &str) -> Option<&'static encoding_rs::Encoding> {
+    let label = media_type.split(';').skip(1).find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("charset").then(|| value.trim().trim_matches('"'))
+    })?;
+    encoding_rs::Encoding::for_label(label.as_bytes())
+}
+
+fn encoded(media_type: &str, body: &[u8]) -> Value {
     json!({"media_type": media_type, "size_bytes": body.len(), "content_base64": STANDARD.encode(body)})
 }
 
@@ -122,6 +199,7 @@ mod tests {
     use http::{HeaderValue, StatusCode};
     use url::Url;
 
+    use super::output as output_of;
     use super::*;
     use crate::infra::outbound::SentCredentials;
 
@@ -141,6 +219,10 @@ mod tests {
         }
     }
 
+    fn output(response: &OutboundResponse) -> Result<ToolOutput, CallError> {
+        output_of(response, &Method::GET)
+    }
+
     #[test]
     fn each_media_type_has_its_form() {
         for (media_type, body, expected) in [
@@ -153,6 +235,14 @@ mod tests {
             (None, b"plain", json!("plain")),
             (Some("application/json"), b"{\"a\": 1}\n[2]\n\n", json!([{"a": 1}, [2]])),
             (Some("application/json"), b"", json!(null)),
+            (Some("application/json"), b"\xef\xbb\xbf{\"a\": 1}", json!({"a": 1})),
+            (Some("application/json; charset=iso-8859-1"), b"\"caf\xe9\"", json!("café")),
+            (Some("application/json; charset=utf-16"), b"\xff\xfe[\x001\x00]\x00", json!([1])),
+            (Some("application/x-ndjson"), b"{\"a\": 1}\n", json!([{"a": 1}])),
+            (Some("application/json-seq"), b"\x1e1\n\x1e2\n", json!([1, 2])),
+            (Some("application/jsonl"), b"1\nno", json!("1\nno")),
+            (Some("application/sql"), b"select 1", json!("select 1")),
+            (Some("text/event-stream"), b"data: 1\n\n", json!("data: 1\n\n")),
             (
                 Some("image/png"),
                 b"\x89PNG",
@@ -188,9 +278,62 @@ mod tests {
         assert_eq!(content[1], json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"}));
     }
 
+    /// What the call was to do is done: it must not be repeated.
     #[test]
-    fn json_that_is_none_is_the_upstreams_failure() {
-        let error = output(&answer(Some("application/json"), b"<html>")).unwrap_err();
-        assert_eq!((error.code(), error.blame()), (ErrorCode::UpstreamError, Blame::Upstream));
+    fn a_success_whose_body_is_not_the_json_it_declares_is_text_with_a_note() {
+        for (body, expected) in [
+            (&b"deleted"[..], "deleted"),
+            (b"NaN", "NaN"),
+            (b"{\"a\": 1, \"a\": 2}", "{\"a\": 1, \"a\": 2}"),
+            (b"1e400", "1e400"),
+            (b"\"caf\xe9\"", "\"café\""),
+            (b"<html>", "<html>"),
+        ] {
+            let output = output(&answer(Some("application/json"), body)).unwrap();
+            assert_eq!(output.value, json!(expected));
+            let note = output.metadata["note"].as_str().unwrap();
+            assert!(note.starts_with("the body is declared as application/json and is not valid JSON: "), "{note}");
+        }
+        assert!(!output(&answer(Some("application/json"), b"1")).unwrap().metadata.contains_key("note"));
+    }
+
+    #[test]
+    fn headers_that_a_next_call_needs_are_in_the_metadata() {
+        let mut created = answer(None, b"");
+        created.status = StatusCode::CREATED;
+        let mut key = HeaderValue::from_static("s3cret-key");
+        key.set_sensitive(true);
+        created.sent = SentCredentials::new(HeaderMap::from_iter([(header::AUTHORIZATION, key)]));
+        for (name, value) in [
+            ("location", "/pets/7?key=s3cret-key"),
+            ("etag", "\"v1\""),
+            ("x-total-count", "3"),
+            ("content-disposition", "attachment; filename=a.pdf"),
+            ("link", "</pets?page=2>; rel=next"),
+            ("link", "</pets?page=9>; rel=last"),
+            ("set-cookie", "id=1"),
+        ] {
+            created.headers.append(name, HeaderValue::from_static(value));
+        }
+        let made = output(&created).unwrap();
+        let expected = json!({
+            "location": "/pets/7?key=[redacted]",
+            "etag": "\"v1\"",
+            "link": "</pets?page=2>; rel=next, </pets?page=9>; rel=last",
+            "x-total-count": "3",
+            "content-disposition": "attachment; filename=a.pdf",
+        });
+        assert_eq!((&made.value, &made.metadata["headers"]), (&Value::Null, &expected));
+        assert!(made.text.unwrap().starts_with("201 Created\nlocation: /pets/7?key=[redacted]\n"));
+        let asked = output_of(&created, &Method::HEAD).unwrap().value;
+        assert_eq!((&asked["etag"], asked.get("set-cookie")), (&json!("\"v1\""), None));
+    }
+
+    #[test]
+    fn of_a_stream_that_was_cut_off_whole_lines_are_left() {
+        let mut stream = answer(Some("application/x-ndjson"), b"{\"a\": 1}\n{\"a\": 2}\n{\"a\"");
+        stream.cut = true;
+        let output = output(&stream).unwrap();
+        assert_eq!((output.value, &output.metadata["truncated"]), (json!([{"a": 1}, {"a": 2}]), &json!(true)));
     }
 }

@@ -67,6 +67,10 @@ async fn each_status_blames_whom_it_should() {
         assert_eq!((error.code(), error.blame()), (code, blame), "{status}");
         assert!(error.message().ends_with(": no such pet"), "{}", error.message());
     }
+    // A success of any form is none of the upstream's failures.
+    upstream.answers(200, "application/json", "deleted");
+    let output = call(&tool, json!({})).await.unwrap();
+    assert_eq!((output.value, &output.metadata["status"]), (json!("deleted"), &json!(200)));
 }
 
 #[tokio::test]
@@ -200,10 +204,10 @@ async fn files_travel_in_multipart_and_octet_bodies() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_followed_by_reading_methods_only() {
+async fn a_redirect_elsewhere_is_followed_by_reading_methods_only() {
     let upstream = Upstream::start().await;
     let router = axum::Router::new().fallback({
-        let target = format!("{}pets", upstream.url);
+        let target = format!("{}pets?key=k", upstream.url);
         move || async move { (StatusCode::TEMPORARY_REDIRECT, [(http::header::LOCATION, target)]) }
     });
     let address = test_server::serve(router).await;
@@ -211,8 +215,74 @@ async fn a_redirect_is_followed_by_reading_methods_only() {
     let tools = tools(&api(&format!("http://{address}"), operations.into()), &CollectionSettings::default());
     call(&tools[0], json!({})).await.unwrap();
     assert_eq!(upstream.requests().len(), 1);
-    assert_eq!(call(&tools[1], json!({})).await.unwrap_err().code(), ErrorCode::ToolError);
+    let error = call(&tools[1], json!({})).await.unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ToolError);
+    let named = format!("a redirect to {}pets, which is not followed", upstream.url);
+    assert!(error.message().contains(&named), "{}", error.message());
     assert_eq!(upstream.requests().len(), 1);
+}
+
+/// FastAPI answers so where a path lacks its final slash.
+#[tokio::test]
+async fn a_redirect_within_the_origin_that_keeps_the_method_is_followed() {
+    let router =
+        axum::Router::new().fallback(async |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+            match (method, uri.path()) {
+                (Method::POST, "/pets/") => {
+                    let key = headers["x-key"].to_str().unwrap().to_owned();
+                    (StatusCode::OK, axum::Json(json!([key, String::from_utf8_lossy(&body)]))).into_response()
+                }
+                (_, "/pets") => (StatusCode::TEMPORARY_REDIRECT, [(http::header::LOCATION, "/pets/")]).into_response(),
+                (_, "/see") => (StatusCode::SEE_OTHER, [(http::header::LOCATION, "/pets/")]).into_response(),
+                (_, path) => {
+                    (StatusCode::PERMANENT_REDIRECT, [(http::header::LOCATION, path.to_owned())]).into_response()
+                }
+            }
+        });
+    let address = test_server::serve(router).await;
+    let mut operations = ["/pets", "/see", "/loop"].map(|path| operation(&path[1..], Method::POST, path));
+    operations[0].body =
+        body("application/json", json!({"type": "object", "properties": {"name": {"type": "string"}}}));
+    let settings = settings(json!({"auth_config": {"extra_headers": {"X-Key": "s1"}}}));
+    let tools = tools(&api(&format!("http://{address}"), operations.into()), &settings);
+    let output = call(&tools[0], json!({"name": "Rex"})).await.unwrap();
+    assert_eq!(output.value, json!(["s1", r#"{"name":"Rex"}"#]));
+    for (tool, status) in [(&tools[1], "303 See Other"), (&tools[2], "308 Permanent Redirect")] {
+        let error = call(tool, json!({})).await.unwrap_err();
+        assert!(error.message().contains(status), "{}", error.message());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_does_not_end_is_what_came_until_the_limit() {
+    let router = axum::Router::new().fallback(async |uri: Uri| {
+        let (media_type, line, pause) = match uri.path() {
+            "/events" => ("text/event-stream", "data: 1\n\n", true),
+            _ => ("application/x-ndjson", "{\"n\": 1}\n", false),
+        };
+        let lines = futures_util::stream::unfold(0, move |sent| async move {
+            if pause && sent > 0 {
+                std::future::pending::<()>().await;
+            }
+            Some((Ok::<_, std::convert::Infallible>(line), sent + 1))
+        });
+        ([(http::header::CONTENT_TYPE, media_type)], axum::body::Body::from_stream(lines))
+    });
+    let address = test_server::serve(router).await;
+    let operations = ["/events", "/lines"].map(|path| operation(&path[1..], Method::GET, path));
+    let tools = tools(&api(&format!("http://{address}"), operations.into()), &CollectionSettings::default());
+    let context = CallContext::new("pets", Arc::new(Caller::anonymous()), Via::Rest);
+    for (tool, expected) in [(&tools[0], json!("data: 1\n\n")), (&tools[1], json!({"n": 1}))] {
+        let attempt = Attempt {
+            call: &context,
+            deadline: Deadline::after(Duration::from_secs(2)),
+            memory_limit_bytes: 128 << 20,
+            max_output_bytes: 1 << 20,
+        };
+        let output = tool.executor.execute(attempt, &Map::new()).await.unwrap();
+        assert_eq!(output.metadata["truncated"], true);
+        assert_eq!(output.value.get(0).unwrap_or(&output.value), &expected);
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,56 @@
+//! The headers of a response that are passed on.
+
+use http::header::{self, HeaderName};
+use http::{HeaderMap, StatusCode};
+use serde_json::{Map, Value};
+
+use crate::infra::outbound::OutboundResponse;
+
+/// What a next call needs: where something is, its version, its name, and how much more there is.
+static SHOWN: [HeaderName; 8] = [
+    header::LOCATION,
+    header::CONTENT_LOCATION,
+    header::ETAG,
+    header::LAST_MODIFIED,
+    header::LINK,
+    HeaderName::from_static("x-total-count"),
+    header::CONTENT_RANGE,
+    header::CONTENT_DISPOSITION,
+];
+
+/// Maximum characters of one header.
+const MAX_VALUE: usize = 2_000;
+
+/// Those of [`SHOWN`] that the response has.
+pub(super) fn shown(response: &OutboundResponse) -> Map<String, Value> {
+    described(response, SHOWN.iter().filter(|name| response.headers.contains_key(*name)))
+}
+
+/// All but cookies, which are credentials.
+pub(super) fn all(response: &OutboundResponse) -> Map<String, Value> {
+    described(response, response.headers.keys().filter(|name| *name != header::SET_COOKIE))
+}
+
+/// Status and headers, one a line.
+pub(super) fn as_text(status: StatusCode, shown: &Map<String, Value>) -> String {
+    let mut text = status.to_string();
+    for (name, value) in shown {
+        text.push_str(&format!("\n{name}: {}", value.as_str().unwrap_or_default()));
+    }
+    text
+}
+
+/// By name, without the credentials that an upstream repeats.
+fn described<'h>(response: &OutboundResponse, names: impl Iterator<Item = &'h HeaderName>) -> Map<String, Value> {
+    let secrets = response.sent.secrets();
+    let value = |name: &HeaderName| {
+        let value = secrets.strike(&joined(&response.headers, name)).chars().take(MAX_VALUE).collect::<String>();
+        (name.as_str().to_owned(), Value::String(value))
+    };
+    names.map(value).collect()
+}
+
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
+    values.collect::<Vec<_>>().join(", ")
+}
