@@ -87,6 +87,8 @@ pub struct CollectionSettings {
     pub base_url: Option<Url>,
     /// Non-public addresses and address ranges (CIDR) that this collection's documents, servers and token server may
     /// have, in addition to those of `outbound.allow_networks`.
+    /// operationId, or `METHOD /path` → the media type of its request body, one of those that the document offers.
+    pub media_types: BTreeMap<String, String>,
     pub allow_networks: Vec<String>,
     /// Calls per minute for each caller and tool.
     pub rate_limit: u32,
@@ -124,6 +126,7 @@ impl Default for CollectionSettings {
             rate_limit: 30,
             timeout_seconds: 30.0,
             max_response_bytes: 10 << 20,
+            media_types: BTreeMap::new(),
             overlays: Vec::new(),
             vendor_adapter: None,
             pagination: PaginationSettings::default(),

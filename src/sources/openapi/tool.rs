@@ -122,7 +122,10 @@ impl Maker<'_> {
         };
         let (mut authorization, unmet) = self.credentials.of(operation)?;
         let (body, mut notes) = match &operation.body {
-            Some(body) => BodyPlan::of(body, &self.api.definitions),
+            Some(body) => {
+                let wanted = configured(&self.settings.media_types, operation);
+                BodyPlan::of(body, &self.api.definitions, wanted)
+            }
             None => (None, Vec::new()),
         };
         notes.extend(unmet);
@@ -170,8 +173,9 @@ impl Maker<'_> {
     /// Reports settings for operations that the document does not have: a typing error, or a changed document.
     fn report_unused(&mut self) {
         let known = |key: &String| self.api.operations.iter().any(|operation| is_key_of(key, operation));
-        let CollectionSettings { renames, descriptions, dangerous, .. } = self.settings;
-        let unused: BTreeSet<_> = renames.keys().chain(descriptions.keys()).filter(|key| !known(key)).collect();
+        let CollectionSettings { renames, descriptions, media_types, dangerous, .. } = self.settings;
+        let named = renames.keys().chain(descriptions.keys()).chain(media_types.keys());
+        let unused: BTreeSet<_> = named.filter(|key| !known(key)).collect();
         for key in unused {
             self.report.approximated(key, "the settings rename or describe it, but the document does not have it");
         }

@@ -17,6 +17,8 @@ pub(crate) enum Place {
     Member(String),
     /// The body itself.
     Body,
+    /// The choice between the body's media types.
+    MediaType,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +64,8 @@ impl ArgumentList {
             });
         }
         match body.map(|plan| (&plan.shape, plan.required)) {
-            Some((Shape::Members(members), _)) => {
+            Some((Shape::Members { members, open }, _)) => {
+                builder.open = *open;
                 for member in members {
                     builder.add(ArgumentSource {
                         name: &member.name,
@@ -85,6 +88,18 @@ impl ArgumentList {
                 deprecated: false,
             }),
             None => {}
+        }
+        let media_types = body.map(BodyPlan::media_types).unwrap_or_default();
+        if let Some(usual) = media_types.first() {
+            builder.add(ArgumentSource {
+                name: "content_type",
+                location: "request",
+                place: Place::MediaType,
+                schema: &json!({"type": "string", "enum": media_types}),
+                description: &format!("How the body is sent: {usual} by default, unless a file is given."),
+                required: false,
+                deprecated: false,
+            });
         }
         builder.finish(definitions)
     }
@@ -173,6 +188,8 @@ struct Builder {
     arguments: Vec<Argument>,
     properties: Map<String, Value>,
     required: Vec<String>,
+    /// Whether further arguments become members of the body.
+    open: bool,
 }
 
 impl Builder {
@@ -200,7 +217,10 @@ impl Builder {
     }
 
     fn finish(self, definitions: &Map<String, Value>) -> ArgumentList {
-        let mut schema = json!({"type": "object", "properties": self.properties, "additionalProperties": false});
+        let mut schema = json!({"type": "object", "properties": self.properties});
+        if !self.open {
+            schema["additionalProperties"] = false.into();
+        }
         if !self.required.is_empty() {
             schema["required"] = self.required.into();
         }

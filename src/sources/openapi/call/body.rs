@@ -1,16 +1,17 @@
 //! Request bodies: the choice of media type, the arguments that fill the body, and its serialization.
 
+mod file;
 mod multipart;
+mod shape;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::HeaderValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::arguments::whole_definition;
+use self::file::{File, FileMembers};
+pub(crate) use self::shape::Shape;
 use super::parameter_encoding;
 use super::parameter_encoding::Escaping;
 use crate::core::error::{CallError, ErrorCode};
@@ -27,24 +28,9 @@ pub(crate) struct BodyPlan {
     format: Format,
     encoding: BTreeMap<String, PropertyEncoding>,
     /// Members of a multipart body that are files.
-    files: BTreeSet<String>,
-}
-
-/// The arguments of a body.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Shape {
-    /// A plain object: each member is an argument.
-    Members(Vec<Member>),
-    /// Any other body is one argument with this schema.
-    Whole { schema: Value, description: String },
-}
-
-/// A member of a body that is a plain object.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Member {
-    pub(crate) name: String,
-    pub(crate) schema: Value,
-    pub(crate) required: bool,
+    files: FileMembers,
+    /// Another media type of the same body, which carries files; the shape has the members of both.
+    upload: Option<Box<BodyPlan>>,
 }
 
 /// The serialization of a media type, in order of preference where a document offers several.
@@ -58,27 +44,79 @@ enum Format {
 }
 
 impl BodyPlan {
-    /// The plan, and notes on what it leaves out; `None` when the document names no media type.
-    pub(crate) fn of(body: &RequestBody, definitions: &Map<String, Value>) -> (Option<Self>, Vec<String>) {
+    /// The plan, and notes on what it leaves out; `None` when the document names no media type. `wanted` is the media
+    /// type that the settings choose.
+    pub(crate) fn of(
+        body: &RequestBody,
+        definitions: &Map<String, Value>,
+        wanted: Option<&str>,
+    ) -> (Option<Self>, Vec<String>) {
         let mut notes = Vec::new();
-        let chosen = body.content.iter().min_by_key(|offered| preference(&offered.name));
-        let Some(chosen) = chosen else {
+        let chosen = wanted.and_then(|wanted| body.content.iter().find(|offered| is_same(&offered.name, wanted)));
+        if let (Some(wanted), None) = (wanted, chosen) {
+            notes.push(format!("`media_types` chooses {wanted}, which the body does not have"));
+        }
+        let Some(preferred) = chosen.or_else(|| body.content.iter().min_by_key(|offered| preference(&offered.name)))
+        else {
             notes.push("the body names no media type and is not sent".to_owned());
             return (None, notes);
         };
-        let format = format_of(&chosen.name);
-        let media_type = concrete(&chosen.name, format);
-        if body.content.len() > 1 {
-            notes.push(format!("the body is always sent as {media_type}, one of {}", body.content.len()));
+        let mut plan = Self::in_media_type(body, preferred, definitions);
+        let upload = if chosen.is_none() { Self::upload(body, definitions, plan.format) } else { None };
+        match upload {
+            // A form cannot carry the files, and has no members that multipart has not.
+            Some(upload) if plan.format == Format::Form => plan = upload,
+            Some(upload) => {
+                plan.shape = Shape::of_either(&plan.shape, &upload.shape);
+                notes.push(format!(
+                    "the body is sent as {}, or as {} where `content_type` says so or a file is given; what only one of \
+                     them requires is optional",
+                    plan.media_type, upload.media_type
+                ));
+                plan.upload = Some(Box::new(upload));
+            }
+            None => {}
         }
-        if chosen.name.to_ascii_lowercase().contains("xml") {
+        if body.content.len() > 1 && plan.upload.is_none() && chosen.is_none() {
+            let (count, media_type) = (body.content.len(), &plan.media_type);
+            notes.push(format!(
+                "the body is always sent as {media_type}, one of {count}; `media_types` at the collection chooses another"
+            ));
+        }
+        if plan.media_type.to_ascii_lowercase().contains("xml") {
             notes.push("the XML body is one text argument and is sent unchanged".to_owned());
         }
-        let mut files = BTreeSet::new();
-        let shape = shape(body, chosen, format, definitions, &mut files);
-        let plan =
-            Self { required: body.required, shape, media_type, format, encoding: chosen.encoding.clone(), files };
+        notes.extend(plan.files.nested_note());
         (Some(plan), notes)
+    }
+
+    fn in_media_type(body: &RequestBody, offered: &MediaType, definitions: &Map<String, Value>) -> Self {
+        let format = format_of(&offered.name);
+        let (shape, files) = shape::of(body, offered, format, definitions);
+        Self {
+            required: body.required,
+            shape,
+            media_type: concrete(&offered.name, format),
+            format,
+            encoding: offered.encoding.clone(),
+            files,
+            upload: None,
+        }
+    }
+
+    /// The multipart form of the body with files, beside another form that has none.
+    fn upload(body: &RequestBody, definitions: &Map<String, Value>, preferred: Format) -> Option<Self> {
+        if !matches!(preferred, Format::Json | Format::Form) {
+            return None;
+        }
+        let multipart = body.content.iter().filter(|offered| format_of(&offered.name) == Format::Multipart);
+        multipart.map(|offered| Self::in_media_type(body, offered, definitions)).find(|plan| !plan.files.is_empty())
+    }
+
+    /// The media types that a call may choose from, the usual one first; empty where there is no choice.
+    pub(crate) fn media_types(&self) -> Vec<&str> {
+        let upload = self.upload.iter().map(|upload| upload.media_type.as_str());
+        upload.flat_map(|upload| [self.media_type.as_str(), upload]).collect()
     }
 
     /// Whether it is serialized as named members, rather than as one text or file.
@@ -86,11 +124,23 @@ impl BodyPlan {
         matches!(self.format, Format::Json | Format::Form | Format::Multipart)
     }
 
-    /// The value as bytes, with its `Content-Type`.
+    /// Whether an object without members is sent where no argument is given and the body is optional: some servers
+    /// refuse an empty body, and an empty object is as valid.
+    pub(crate) fn may_be_empty_object(&self) -> bool {
+        self.format == Format::Json
+    }
+
+    /// The value as bytes, with its `Content-Type`; `media_type` is the one that the call chooses.
     ///
     /// # Errors
     /// `invalid_arguments` for a value that this media type cannot represent.
-    pub(crate) fn write(&self, value: &Value) -> Result<(HeaderValue, Bytes), CallError> {
+    pub(crate) fn write(&self, value: &Value, media_type: Option<&str>) -> Result<(HeaderValue, Bytes), CallError> {
+        if let Some(upload) = &self.upload {
+            let has_files = || value.as_object().is_some_and(|members| upload.files.are_in(members));
+            if media_type.map_or_else(has_files, |chosen| chosen == upload.media_type) {
+                return upload.write(value, None);
+            }
+        }
         let (media_type, bytes) = match self.format {
             Format::Json => (self.media_type.clone(), value.to_string().into_bytes()),
             Format::Form => (self.media_type.clone(), self.form(object(value)?).into_bytes()),
@@ -138,51 +188,6 @@ pub(crate) fn essence(media_type: &str) -> String {
     headers::essence(media_type).to_ascii_lowercase()
 }
 
-/// The schema of a file argument, with a media type where the document leaves it open.
-fn file_schema(description: &str, is_typed: bool) -> Value {
-    let description = if description.is_empty() { "A file" } else { description };
-    let mut schema = json!({
-        "type": "object",
-        "description": format!("{description} (give `content_base64`, or `text` for a text file)"),
-        "properties": {
-            "filename": {"type": "string"},
-            "content_base64": {"type": "string", "contentEncoding": "base64", "description": "The bytes in base64 (RFC 4648, with padding)."},
-            "text": {"type": "string"}
-        },
-        "oneOf": [{"required": ["content_base64"]}, {"required": ["text"]}],
-        "additionalProperties": false
-    });
-    if is_typed {
-        schema["properties"]["content_type"] =
-            json!({"type": "string", "pattern": MEDIA_TYPE, "description": "Its media type, such as image/png."});
-    }
-    schema
-}
-
-/// RFC 9110 §8.3.1, without parameters.
-const MEDIA_TYPE: &str = "^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$";
-
-/// A file argument.
-struct File<'a> {
-    filename: Option<&'a str>,
-    content_type: Option<&'a str>,
-    bytes: Vec<u8>,
-}
-
-impl<'a> File<'a> {
-    fn read(argument: &str, value: &'a Value) -> Result<Self, CallError> {
-        let field = |name: &str| value.get(name).and_then(Value::as_str);
-        let bytes = match (field("content_base64"), field("text")) {
-            (Some(encoded), None) => STANDARD.decode(encoded).map_err(|error| {
-                invalid_argument(format!("`{argument}.content_base64` is not base64 (RFC 4648, with padding): {error}"))
-            })?,
-            (None, Some(text)) => text.as_bytes().to_vec(),
-            _ => return Err(invalid_argument(format!("`{argument}` needs either `content_base64` or `text`"))),
-        };
-        Ok(Self { filename: field("filename"), content_type: field("content_type"), bytes })
-    }
-}
-
 fn invalid_argument(message: impl Into<String>) -> CallError {
     CallError::new(ErrorCode::InvalidArguments, message)
 }
@@ -201,6 +206,11 @@ fn format_of(media_type: &str) -> Format {
         _ if essence.starts_with("text/") || essence.ends_with("xml") || essence.ends_with("yaml") => Format::Text,
         _ => Format::Binary,
     }
+}
+
+/// Whether both are the same media type, parameters aside.
+fn is_same(one: &str, other: &str) -> bool {
+    essence(one) == essence(other)
 }
 
 /// By format; within one format `application/json` before other JSON types, and a type before a range.
@@ -226,114 +236,4 @@ fn concrete(name: &str, format: Format) -> String {
         _ => "application/octet-stream",
     }
     .to_owned()
-}
-
-fn shape(
-    body: &RequestBody,
-    MediaType { name: media_type, schema, .. }: &MediaType,
-    format: Format,
-    definitions: &Map<String, Value>,
-    files: &mut BTreeSet<String>,
-) -> Shape {
-    let whole = |schema| Shape::Whole { schema, description: body.description.clone() };
-    match format {
-        Format::Text => return whole(json!({"type": "string"})),
-        Format::Binary => return whole(file_schema(&body.description, is_range(media_type))),
-        Format::Json | Format::Form | Format::Multipart => {}
-    }
-    let Some(mut members) = members(schema, definitions) else { return whole(schema.clone()) };
-    // Members that are required only if there is a body: flat arguments cannot express that.
-    if !body.required && members.iter().any(|member| member.required) {
-        return whole(schema.clone());
-    }
-    if format == Format::Multipart {
-        for member in &mut members {
-            if let Some(schema) = file_argument(resolved(&member.schema, definitions)) {
-                member.schema = schema;
-                files.insert(member.name.clone());
-            }
-        }
-    }
-    Shape::Members(members)
-}
-
-/// The schema of a member that a multipart body carries as a file; `None` for any other member.
-fn file_argument(schema: &Value) -> Option<Value> {
-    let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
-    let is_file = |schema: &Value| {
-        let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str);
-        text("format") == Some("binary")
-            || (schema.get("contentMediaType").is_some() && schema.get("contentEncoding").is_none())
-    };
-    if is_file(schema) {
-        return Some(file_schema(description, true));
-    }
-    let items = schema.get("items").filter(|items| is_file(items))?;
-    Some(json!({"type": "array", "description": description, "items": file_argument(items)?}))
-}
-
-/// Longest chain of references that is followed to find a body's members.
-const MAX_REFERENCES: usize = 16;
-
-/// The target of a schema that is only a reference.
-fn resolved<'a>(schema: &'a Value, definitions: &'a Map<String, Value>) -> &'a Value {
-    let mut found = schema;
-    for _ in 0..MAX_REFERENCES {
-        let target = found
-            .as_object()
-            .filter(|keywords| keywords.keys().all(|keyword| keyword == "$ref" || is_annotation(keyword)))
-            .and_then(|keywords| keywords.get("$ref")?.as_str().and_then(whole_definition))
-            .and_then(|name| definitions.get(&name));
-        match target {
-            Some(target) => found = target,
-            None => break,
-        }
-    }
-    found
-}
-
-fn is_annotation(keyword: &str) -> bool {
-    matches!(
-        keyword,
-        "title"
-            | "description"
-            | "example"
-            | "examples"
-            | "default"
-            | "deprecated"
-            | "externalDocs"
-            | "$comment"
-            | "xml"
-    ) || keyword.starts_with("x-")
-}
-
-/// The members of a schema that is only a plain object. Other keywords (alternatives, additional properties)
-/// would be lost as flat arguments.
-fn members(schema: &Value, definitions: &Map<String, Value>) -> Option<Vec<Member>> {
-    let keywords = resolved(schema, definitions).as_object()?;
-    let plain = keywords.iter().all(|(keyword, value)| match keyword.as_str() {
-        "type" => value == "object",
-        "properties" | "required" => true,
-        "additionalProperties" => value == false,
-        other => is_annotation(other),
-    });
-    let properties = keywords.get("properties")?.as_object()?;
-    // Without members any object is allowed, unless the schema excludes additional ones.
-    let is_free = properties.is_empty() && !keywords.contains_key("additionalProperties");
-    let required: Vec<&str> = match keywords.get("required") {
-        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    };
-    if !plain || is_free || required.iter().any(|name| !properties.contains_key(*name)) {
-        return None;
-    }
-    let sent = properties.iter().filter(|(_, schema)| schema.get("readOnly") != Some(&Value::Bool(true)));
-    Some(
-        sent.map(|(name, schema)| Member {
-            name: name.clone(),
-            schema: schema.clone(),
-            required: required.contains(&name.as_str()),
-        })
-        .collect(),
-    )
 }

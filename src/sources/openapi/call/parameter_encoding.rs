@@ -51,19 +51,49 @@ impl Escaping {
 
 /// A path parameter, in place of its `{template}`.
 ///
-/// `simple`, `label` and `matrix`; any other style is written as `simple`.
+/// `simple`, `label` and `matrix`, and the separators of Swagger 2.0; any other style is written as `simple`.
 pub(crate) fn path(name: &str, value: &Value, style: Style, explode: bool, escaping: Escaping) -> String {
     let key = utf8_percent_encode(name, UNRESERVED).to_string();
     match style {
         Style::Label => format!(".{}", simple(value, if explode { "." } else { "," }, explode, escaping)),
         Style::Matrix => matrix(&key, value, explode, escaping),
-        _ => simple(value, ",", explode, escaping),
+        _ => simple(value, separator(style), explode, escaping),
     }
 }
 
-/// A header's value: style `simple`, no encoding.
-pub(crate) fn header(value: &Value, explode: bool) -> String {
-    simple(value, ",", explode, Escaping::Verbatim)
+/// A header's value: style `simple`, or with a separator of Swagger 2.0; no encoding.
+pub(crate) fn header(value: &Value, style: Style, explode: bool) -> String {
+    let separator = match style {
+        Style::SpaceDelimited => " ",
+        Style::PipeDelimited => "|",
+        Style::TabDelimited => "\t",
+        _ => ",",
+    };
+    simple(value, separator, explode, Escaping::Verbatim)
+}
+
+/// Between the items of a list in an address. Those that an address cannot contain are themselves encoded.
+fn separator(style: Style) -> &'static str {
+    match style {
+        Style::SpaceDelimited => "%20",
+        Style::PipeDelimited => "%7C",
+        Style::TabDelimited => "%09",
+        _ => ",",
+    }
+}
+
+/// The lists in a list as texts, their items joined by this separator.
+pub(crate) fn with_joined_items(value: &Value, separator: char) -> Value {
+    let Value::Array(items) = value else { return value.clone() };
+    let joined = items.iter().map(|item| match item {
+        Value::Array(inner) => {
+            // Lists in it are separated alike: only two levels can be told apart.
+            let inner = inner.iter().map(|item| plain(&with_joined_items(item, separator)));
+            Value::String(inner.collect::<Vec<_>>().join(separator.encode_utf8(&mut [0; 4])))
+        }
+        other => other.clone(),
+    });
+    joined.collect()
 }
 
 /// The `name=value` pairs of a query parameter (or of one property of a form), encoded. Empty for an
@@ -79,7 +109,7 @@ pub(crate) fn pairs(
         Escaping::Verbatim => name.to_owned(),
         _ => utf8_percent_encode(name, UNRESERVED).to_string(),
     };
-    let whole = |separator| match is_empty(value) {
+    let whole = |separator: &str| match is_empty(value) {
         true => Vec::new(),
         false => vec![(key(), simple(value, separator, false, escaping))],
     };
@@ -93,11 +123,7 @@ pub(crate) fn pairs(
         (_, Value::Object(members)) if explode => {
             members.iter().map(|(member, value)| (escaping.write(member), scalar(value, escaping))).collect()
         }
-        // The separators themselves are encoded: a bare space or `|` is not allowed in a URL.
-        (Style::SpaceDelimited, _) => whole("%20"),
-        (Style::PipeDelimited, _) => whole("%7C"),
-        (Style::TabDelimited, _) => whole("%09"),
-        _ => whole(","),
+        _ => whole(separator(style)),
     }
 }
 

@@ -119,6 +119,7 @@ impl RequestPlan {
                     draft.members.insert(member.clone(), value.clone());
                 }
                 (Place::Body, Some(value)) => draft.body = Some(value.clone()),
+                (Place::MediaType, Some(value)) => draft.media_type = value.as_str().map(str::to_owned),
                 (_, None) => {}
             }
         }
@@ -148,7 +149,7 @@ impl RequestPlan {
     }
 
     fn finish(&self, draft: Draft) -> Result<Request, CallError> {
-        let Draft { path, query, mut headers, cookies, members, body } = draft;
+        let Draft { path, query, mut headers, cookies, members, body, media_type } = draft;
         headers.insert(header::ACCEPT, self.accept.clone());
         if !cookies.is_empty() {
             headers.insert(header::COOKIE, header_value("the cookies", &cookies.join("; "))?);
@@ -156,15 +157,16 @@ impl RequestPlan {
         let body = match (&self.body, body) {
             (None, _) => None,
             (Some(_), Some(whole)) => Some(whole),
-            (Some(BodyPlan { shape: Shape::Members(_), required, .. }), None) => {
-                (*required || !members.is_empty()).then_some(Value::Object(members))
+            (Some(plan @ BodyPlan { shape: Shape::Members { .. }, required, .. }), None) => {
+                let is_sent = *required || !members.is_empty() || (plan.may_be_empty_object() && self.has_content());
+                is_sent.then_some(Value::Object(members))
             }
             // Not given: the body has only what an adapter adds.
             (Some(_), None) => (!members.is_empty()).then_some(Value::Object(members)),
         };
         let body = match (&self.body, body) {
             (Some(plan), Some(value)) => {
-                let (content_type, bytes) = plan.write(&value)?;
+                let (content_type, bytes) = plan.write(&value, media_type.as_deref())?;
                 headers.insert(header::CONTENT_TYPE, content_type);
                 Some(bytes)
             }
@@ -173,7 +175,13 @@ impl RequestPlan {
         Ok(Request { method: self.method.clone(), url: self.url(&path, &query)?, headers, body })
     }
 
-    /// The server's address, the path below it, and the query, all encoded already.
+    /// Whether content is usual with the method (RFC 9110 §9.3).
+    fn has_content(&self) -> bool {
+        matches!(self.method, Method::POST | Method::PUT | Method::PATCH)
+    }
+
+    /// The server's address, the path below it, and the query, all encoded already. The server's own query, such as a
+    /// key of Azure Functions, comes first.
     fn url(&self, path: &str, query: &[String]) -> Result<Url, CallError> {
         if let Some(missing) = path.split('{').nth(1) {
             let name = missing.split('}').next().unwrap_or_default();
@@ -183,8 +191,9 @@ impl RequestPlan {
         base.set_query(None);
         base.set_fragment(None);
         let mut text = format!("{}/{}", base.as_str().trim_end_matches('/'), path.trim_start_matches('/'));
-        for (at, pair) in query.iter().enumerate() {
-            let separator = if at == 0 && !text.contains('?') { '?' } else { '&' };
+        let own = self.base.query().filter(|query| !query.is_empty());
+        for pair in own.into_iter().chain(query.iter().map(String::as_str)) {
+            let separator = if text.contains('?') { '&' } else { '?' };
             // Writing to a string cannot fail.
             let _ = write!(text, "{separator}{pair}");
         }
@@ -201,10 +210,14 @@ struct Draft {
     cookies: Vec<String>,
     members: Map<String, Value>,
     body: Option<Value>,
+    /// Chosen by the caller.
+    media_type: Option<String>,
 }
 
 impl Draft {
     fn add(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
+        let joined_items = parameter.item_separator.map(|one| parameter_encoding::with_joined_items(value, one));
+        let value = joined_items.as_ref().unwrap_or(value);
         match parameter.location {
             Location::Path => self.fill_path(parameter, argument, value),
             // No style can represent null (the table's "undefined"): it is treated as not given.
@@ -244,7 +257,7 @@ impl Draft {
 
     fn add_header(&mut self, parameter: &Parameter, argument: &str, value: &Value) -> Result<(), CallError> {
         let text = match &parameter.encoding {
-            ParameterEncoding::Styled { explode, .. } => parameter_encoding::header(value, *explode),
+            ParameterEncoding::Styled { style, explode, .. } => parameter_encoding::header(value, *style, *explode),
             ParameterEncoding::Content(media_type) => content(value, media_type),
         };
         let name = HeaderName::try_from(&parameter.name).map_err(|_| {

@@ -74,6 +74,8 @@ pub enum Location {
     Path,
     Query,
     /// OpenAPI 3.2: the whole query string is one value.
+    /// Swagger 2.0: what separates the items of a list within a list.
+    pub item_separator: Option<char>,
     QueryString,
     Header,
     Cookie,

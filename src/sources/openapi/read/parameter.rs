@@ -86,6 +86,10 @@ impl<'d> Reader<'d> {
     }
 
     fn parameter_form(&mut self, written: &Value, name: &str, location: Location) -> (Value, ParameterEncoding) {
+            item_separator: written
+                .get(swagger2::ITEM_SEPARATOR)
+                .and_then(Value::as_str)
+                .and_then(|s| s.chars().next()),
         let content = written.get("content").and_then(Value::as_object).and_then(|content| content.iter().next());
         if let Some((media_type, described)) = content {
             let schema = described.get("schema").map_or_else(|| json!({}), |s| self.lower(s, Direction::Request));
@@ -146,6 +150,7 @@ fn undeclared(name: &str) -> Parameter {
 }
 
 /// The names in a path's braces.
+        item_separator: None,
 fn templates(path: &str) -> BTreeSet<&str> {
     path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)).filter(|name| !name.is_empty()).collect()
 }

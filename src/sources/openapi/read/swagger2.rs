@@ -7,6 +7,9 @@ use url::Url;
 /// The private style name for `collectionFormat: tsv`.
 pub(crate) const TAB_DELIMITED: &str = "x-tabDelimited";
 
+/// The private member of a parameter with what separates the items of a list within its list.
+pub(crate) const ITEM_SEPARATOR: &str = "x-itemSeparator";
+
 const FORM: &str = "application/x-www-form-urlencoded";
 const MULTIPART: &str = "multipart/form-data";
 const JSON: &str = "application/json";
@@ -39,6 +42,9 @@ pub(crate) fn parameter(written: &Value) -> Value {
     if let Some((style, explode)) = collection(written) {
         converted.insert("style".into(), style.into());
         converted.insert("explode".into(), explode.into());
+    }
+    if let Some(separator) = written.get("items").and_then(item_separator) {
+        converted.insert(ITEM_SEPARATOR.into(), separator.into());
     }
     converted.insert("schema".into(), schema_of(written));
     Value::Object(converted)
@@ -80,7 +86,8 @@ fn json_body(body: &Value, mut consumes: Vec<String>) -> Value {
 
 fn form_body(form: &[&Value], consumes: &[String]) -> Value {
     let is_file = |parameter: &Value| parameter.get("type").is_some_and(|kind| kind == "file");
-    let multipart = form.iter().any(|p| is_file(p)) || consumes.first().is_some_and(|name| name == MULTIPART);
+    let has_files = |parameter: &&Value| is_file(parameter) || parameter.get("items").is_some_and(is_file);
+    let multipart = form.iter().any(has_files) || consumes.first().is_some_and(|name| name == MULTIPART);
     let mut properties = Map::new();
     let mut encoding = Map::new();
     let mut required: Vec<&Value> = Vec::new();
@@ -89,6 +96,8 @@ fn form_body(form: &[&Value], consumes: &[String]) -> Value {
         let mut schema = schema_of(parameter);
         if is_file(parameter) {
             schema = json!({"type": "string", "format": "binary"});
+        } else if parameter.get("items").is_some_and(is_file) {
+            schema["items"] = json!({"type": "string", "format": "binary"});
         }
         if let (Some(description), Value::Object(schema)) = (parameter.get("description"), &mut schema) {
             schema.insert("description".into(), description.clone());
@@ -111,6 +120,17 @@ fn schema_of(parameter: &Value) -> Value {
     let members = parameter.as_object().into_iter().flatten();
     let schema = members.filter(|(key, _)| !NOT_SCHEMA.contains(&key.as_str()));
     Value::Object(schema.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+/// What separates the items of a list within a list.
+fn item_separator(items: &Value) -> Option<&'static str> {
+    items.get("type").filter(|kind| *kind == "array")?;
+    Some(match items.get("collectionFormat").and_then(Value::as_str).unwrap_or("csv") {
+        "ssv" => " ",
+        "pipes" => "|",
+        "tsv" => "\t",
+        _ => ",",
+    })
 }
 
 /// Style and explode of a list; `csv` is the default.

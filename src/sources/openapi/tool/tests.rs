@@ -246,6 +246,7 @@ fn one_operation_that_cannot_be_offered_does_not_hold_back_the_others() {
             allow_reserved: false,
             allow_empty: false,
         },
+        item_separator: None,
     }];
     let mut reserved = operation(Some("fine"), Method::GET, "/fine");
     let header = Parameter {

@@ -17,6 +17,7 @@ fn parameter(name: &str, location: Location) -> Parameter {
             allow_reserved: false,
             allow_empty: false,
         },
+        item_separator: None,
     }
 }
 
@@ -41,7 +42,7 @@ fn operation(parameters: Vec<Parameter>) -> Operation {
 fn plan(required: bool, schema: Value, definitions: &Map<String, Value>) -> BodyPlan {
     let content = vec![MediaType { name: "application/json".into(), schema, encoding: BTreeMap::new() }];
     let body = RequestBody { required, description: "What to keep.".into(), content };
-    BodyPlan::of(&body, definitions).0.unwrap()
+    BodyPlan::of(&body, definitions, None).0.unwrap()
 }
 
 fn names(list: &ArgumentList) -> Vec<&str> {
@@ -88,6 +89,21 @@ fn a_body_with_more_than_plain_members_is_one_argument() {
     let body = plan(true, json!({"$ref": "#/$defs/pet"}), &definitions);
     let list = ArgumentList::of(&operation(Vec::new()), Some(&body), &definitions, |_| true);
     assert_eq!(list.schema["$defs"], json!({"a/b": {"type": "string"}}), "what is reached, and nothing else");
+}
+
+#[test]
+fn a_body_that_the_document_leaves_open_stays_open() {
+    let definitions = Map::new();
+    for (schema, open) in [
+        (json!({"type": "object", "properties": {"a": {}}}), true),
+        (json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false}), false),
+    ] {
+        let body = plan(true, schema.clone(), &definitions);
+        let list = ArgumentList::of(&operation(Vec::new()), Some(&body), &definitions, |_| true);
+        assert_eq!(list.schema.get("additionalProperties"), (!open).then_some(&json!(false)), "{schema}");
+    }
+    let list = ArgumentList::of(&operation(Vec::new()), None, &definitions, |_| true);
+    assert_eq!(list.schema["additionalProperties"], false);
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! `multipart/form-data` (RFC 7578), files included.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use http::HeaderValue;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::{File, essence, invalid_argument};
+use super::file::{File, FileMembers, has_file, is_file};
+use super::{essence, invalid_argument};
 use crate::core::error::CallError;
 use crate::sources::openapi::call::parameter_encoding;
 use crate::sources::openapi::read::operation::PropertyEncoding;
@@ -16,7 +17,7 @@ pub(super) fn write(
     members: &Map<String, Value>,
     media_type: &str,
     encoding: &BTreeMap<String, PropertyEncoding>,
-    files: &BTreeSet<String>,
+    files: &FileMembers,
 ) -> Result<(String, Vec<u8>), CallError> {
     let boundary = Uuid::new_v4().simple().to_string();
     let mut body = Vec::new();
@@ -28,9 +29,21 @@ pub(super) fn write(
             single => std::slice::from_ref(single),
         };
         for item in items {
-            let part =
-                if files.contains(name) { Part::file(name, item, declared)? } else { Part::field(item, declared) };
-            part.write(name, &boundary, &mut body)?;
+            if !files.contains(name) || !has_file(item) {
+                // No part can say that there is no file.
+                if !(item.is_null() && files.contains(name)) {
+                    Part::field(item, declared).write(name, &boundary, &mut body)?;
+                }
+                continue;
+            }
+            let mut found = Vec::new();
+            let rest = without_files(name, item, &mut found);
+            if let Some(rest) = rest {
+                Part::field(&rest, declared).write(name, &boundary, &mut body)?;
+            }
+            for (name, file) in found {
+                Part::file(&name, file, declared)?.write(&name, &boundary, &mut body)?;
+            }
         }
     }
     body.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
@@ -72,6 +85,31 @@ impl<'a> Part<'a> {
         body.extend_from_slice(&self.bytes);
         body.extend_from_slice(b"\r\n");
         Ok(())
+    }
+}
+
+/// What is left of a value without its files, which are found with the names of their parts: `name[member][0]` within
+/// objects and lists.
+fn without_files<'v>(name: &str, value: &'v Value, found: &mut Vec<(String, &'v Value)>) -> Option<Value> {
+    if is_file(value) {
+        found.push((name.to_owned(), value));
+        return None;
+    }
+    match value {
+        Value::Object(members) if has_file(value) => {
+            let rest = members.iter().filter_map(|(member, inner)| {
+                Some((member.clone(), without_files(&format!("{name}[{member}]"), inner, found)?))
+            });
+            let rest: Map<_, _> = rest.collect();
+            (!rest.is_empty()).then_some(Value::Object(rest))
+        }
+        Value::Array(items) if has_file(value) => {
+            let rest = items.iter().enumerate();
+            let rest: Vec<_> =
+                rest.filter_map(|(at, item)| without_files(&format!("{name}[{at}]"), item, found)).collect();
+            (!rest.is_empty()).then_some(Value::Array(rest))
+        }
+        other => Some(other.clone()),
     }
 }
 

@@ -69,8 +69,25 @@ fn what_is_empty_or_nested_or_reserved_has_one_form() {
     assert_eq!(query(&nested, Style::DeepObject, true, Escaping::Percent), "color[a][b][0]=1&color[a][b][1]=true");
     assert_eq!(query(&json!("a/b&c=d#e"), Style::Form, true, Escaping::Percent), "color=a%2Fb%26c%3Dd%23e");
     assert_eq!(query(&json!("a/b&c=d#e"), Style::Form, true, Escaping::Reserved), "color=a/b%26c%3Dd%23e");
-    assert_eq!(header(&json!(["a b", 2]), false), "a b,2");
-    assert_eq!(header(&json!({"R": 100, "G": 200}), true), "R=100,G=200");
+    assert_eq!(header(&json!(["a b", 2]), Style::Simple, false), "a b,2");
+    assert_eq!(header(&json!({"R": 100, "G": 200}), Style::Simple, true), "R=100,G=200");
+}
+
+/// Swagger 2.0 has them in every place.
+#[test]
+fn collection_formats_separate_in_paths_and_headers_too() {
+    for (style, in_path, in_header) in [
+        (Style::SpaceDelimited, "a%20b", "a b"),
+        (Style::PipeDelimited, "a%7Cb", "a|b"),
+        (Style::TabDelimited, "a%09b", "a\tb"),
+        (Style::Simple, "a,b", "a,b"),
+    ] {
+        let list = json!(["a", "b"]);
+        assert_eq!(path("color", &list, style, false, Escaping::Percent), in_path, "{style:?}");
+        assert_eq!(header(&list, style, false), in_header, "{style:?}");
+    }
+    let nested = with_joined_items(&json!([[1, 2], [3], 4]), '|');
+    assert_eq!(query(&nested, Style::Form, false, Escaping::Percent), "color=1%7C2,3,4");
 }
 
 fn split(text: &str, separator: &str) -> Vec<String> {
